@@ -9,7 +9,12 @@
 An end is a tensor (anything with data_ptr, numel and element_size, or nbytes), an object with
 __cuda_array_interface__ or __array_interface__, or a pair (address, bytes). A stream is a torch stream
 (cuda_stream), or its handle as a number. docs/libpathline.md has the rules of ordering and what is copied
-plainly. Nothing is imported but the standard library.
+plainly. Nothing is imported but the standard library. Tensors of asynchronous copies live until the stream has
+passed them.
+
+A process that is forked after node() or the first copy cannot copy: every call raises Error with status 7
+(PL_FORKED), except close(), which frees nothing there. It may end as usual, as workers of a data loader do. Start
+workers that copy by spawn (multiprocessing.set_start_method, multiprocessing_context of a DataLoader), or fork first.
 """
 
 from ._library import Error, Node, close, counters, library_path, node

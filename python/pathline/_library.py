@@ -31,7 +31,7 @@ class Counters(ctypes.Structure):
 
     _fields_ = [("size", c_size_t)] + [(name, c_uint64) for name in (
         "plain", "multipath", "multipath_bytes", "relayed_bytes", "repeated", "lost", "fallbacks",
-        "failures", "switched_off")]
+        "switched_off")]
 
 
 class Place(ctypes.Structure):
@@ -81,14 +81,15 @@ def _end(thing):
     if isinstance(thing, tuple):
         address, size = thing
         return int(address), int(size)
-    if hasattr(thing, "data_ptr"):
+    address = getattr(thing, "data_ptr", None)
+    if address is not None:
         is_contiguous = getattr(thing, "is_contiguous", None)
         if is_contiguous is not None and not is_contiguous():
             raise ValueError("the tensor is not contiguous: copy tensor.contiguous()")
         size = getattr(thing, "nbytes", None)
         if size is None:
             size = thing.numel() * thing.element_size()
-        return int(thing.data_ptr()), int(size)
+        return int(address()), int(size)
     for name in ("__cuda_array_interface__", "__array_interface__"):
         interface = getattr(thing, name, None)
         if interface is None:
@@ -169,9 +170,8 @@ class Node:
             raise ValueError(f"{len(dsts)} destinations and {len(srcs)} sources")
         pairs = [_pair(dst, src) for dst, src in zip(dsts, srcs)]
         count = len(pairs)
-        to = (c_void_p * count)(*(pair[0] for pair in pairs))
-        start = (c_void_p * count)(*(pair[1] for pair in pairs))
-        size = (c_size_t * count)(*(pair[2] for pair in pairs))
+        to, start, size = zip(*pairs) if pairs else ((), (), ())
+        to, start, size = (c_void_p * count)(*to), (c_void_p * count)(*start), (c_size_t * count)(*size)
         self._check(self._library.pl_copy_batch_async(
             self._handle, to, start, size, count, _stream(stream)))
 
@@ -225,6 +225,15 @@ class Node:
 
 _lock = threading.Lock()
 _node = None
+
+
+def _after_fork():
+    """Another thread may have held the lock when this process was forked, and is not in it."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def node(**options):

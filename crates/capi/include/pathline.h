@@ -9,6 +9,10 @@
  * Pointers to GPU memory and streams are those of the runtime of the process (CUDA or HIP); GPU numbers are
  * the runtime's. Source and destination do not overlap, and stay allocated and unchanged until the copy has
  * ended, as for any copy from pinned memory.
+ *
+ * After pl_open a fork gives the child no node, as the runtime gives it no GPU. The child may end in any way, by
+ * exit and pl_close too, which frees nothing there, and it may start another program. Every other call returns
+ * PL_FORKED, pl_open too. Processes that are to copy start by exec, or are forked before the first pl_open.
  */
 #ifndef PATHLINE_H
 #define PATHLINE_H
@@ -28,7 +32,7 @@ typedef enum pl_status {
     PL_UNAVAILABLE = 3, /* no GPU runtime can be used in this process */
     PL_MEMORY = 4,      /* host memory is short, or cannot be registered */
     PL_INTERNAL = 5,    /* a fault of this library; it has no panic for the caller */
-    PL_EARLIER = 6      /* not returned any more */
+    PL_FORKED = 7       /* the process was forked from one that had opened a node */
 } pl_status;
 
 /* GPUs, streams and memory of one process. */
@@ -65,7 +69,6 @@ typedef struct pl_counters {
     uint64_t repeated;        /* chunks copied again because a relay failed or stalled */
     uint64_t lost;            /* relays given up during a copy */
     uint64_t fallbacks;       /* copies made plainly after several paths had failed */
-    uint64_t failures;        /* always 0 */
     uint64_t switched_off;    /* times that a size class was switched off, for 2 s to 3 min */
 } pl_counters;
 
@@ -81,7 +84,10 @@ pl_status pl_copy(pl_node *node, void *dst, const void *src, size_t n);
  * runtime's next call, as with its own copies. */
 pl_status pl_copy_async(pl_node *node, void *dst, const void *src, size_t n, void *stream);
 
-/* Copies count ranges in the order of a stream, in any order among themselves. */
+/* Copies count ranges in the order of a stream, in any order among themselves. Ranges that continue one another
+ * at both ends are one copy if each end lies in one allocation, as the driver or cuMemHostRegister made it. If
+ * the driver refuses that copy or several paths, each range is copied by itself. The text of an error names the
+ * range by its number; ranges before and after it may have been enqueued. */
 pl_status pl_copy_batch_async(pl_node *node, void *const *dst, const void *const *src, const size_t *n,
                               size_t count, void *stream);
 
@@ -93,7 +99,10 @@ pl_status pl_copy_to_all(pl_node *node, size_t gpus, const int *gpu, void *const
 /* Allocates host memory that all GPUs reach, in huge pages where the kernel has them. */
 pl_status pl_host_alloc(pl_node *node, size_t n, pl_place place, void **address);
 
-/* Maps the first n bytes of a shared file (memfd, /dev/shm) and lets all GPUs reach them. */
+/* Maps the first n bytes of a memfd and lets all GPUs reach them. It needs the seal F_SEAL_SHRINK (memfd_create with
+ * MFD_ALLOW_SEALING, ftruncate, then fcntl F_ADD_SEALS): if a file shrank, a read of the memory would be SIGBUS, and
+ * GPUs would use pages that are the file's no more. Files that take no seal, in /dev/shm and on disks, are PL_INVALID:
+ * copy from them as pageable memory, or register their mapping with the runtime at your own risk. */
 pl_status pl_host_attach(pl_node *node, int fd, size_t n, void **address);
 
 /* Frees memory of pl_host_alloc, unmaps that of pl_host_attach. pl_close does so for what is left. */

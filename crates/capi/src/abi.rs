@@ -8,6 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
 use crate::copy_error::{CopyError, CopyStatus};
+use crate::fork::check_process;
 use crate::helper_use::SharedHelpers;
 use crate::node::{CopyNode, NodeOptions};
 
@@ -71,8 +72,6 @@ pub struct pl_counters {
     pub lost: u64,
     /// Copies repeated plainly.
     pub fallbacks: u64,
-    /// Always 0.
-    pub failures: u64,
     /// Size classes switched off.
     pub switched_off: u64,
 }
@@ -96,10 +95,10 @@ fn keep_error(error: &CopyError) -> CopyStatus {
     error.status
 }
 
-/// Runs the body of a call; no panic leaves it.
+/// Runs the body of a call; no panic leaves it. A forked process has no use for any.
 #[inline]
 fn enter(body: impl FnOnce() -> Result<(), CopyError>) -> CopyStatus {
-    match catch_unwind(AssertUnwindSafe(body)) {
+    match catch_unwind(AssertUnwindSafe(|| check_process().and_then(|()| body()))) {
         Ok(Ok(())) => CopyStatus::Ok,
         Ok(Err(error)) => keep_error(&error),
         Err(_) => keep_error(&CopyError::new(CopyStatus::Internal, "a fault of libpathline")),
@@ -424,7 +423,6 @@ pub unsafe extern "C" fn pl_stats(at: *mut CopyNode, out: *mut pl_counters) -> C
             repeated: of.repeated,
             lost: of.lost,
             fallbacks: of.fallbacks,
-            failures: of.failures,
             switched_off: of.switched_off,
         };
         store("the place of the counters", out, counters)

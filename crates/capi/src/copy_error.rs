@@ -18,8 +18,8 @@ pub enum CopyStatus {
     Memory = 4,
     /// A fault of this library; the call had no effect, or its copy was made plainly.
     Internal = 5,
-    /// Not returned any more: an earlier asynchronous copy failed.
-    Earlier = 6,
+    /// The process was forked from one that had opened a node.
+    Forked = 7,
 }
 
 /// Why a call failed.
@@ -35,6 +35,11 @@ impl CopyError {
     /// An error with its text.
     pub fn new(status: CopyStatus, text: impl Into<String>) -> Self {
         Self { status, text: text.into() }
+    }
+
+    /// The same, of one copy of a batch.
+    pub(crate) fn of_batch(self, nth: usize) -> Self {
+        Self::new(self.status, format!("dst[{nth}], src[{nth}]: {}", self.text))
     }
 
     /// An argument that no copy can have.

@@ -53,15 +53,22 @@ impl HostRegions {
         if bytes == 0 || bytes > isize::MAX as usize {
             return Err(CopyError::invalid(format!("{bytes} bytes cannot be mapped")));
         }
-        // A page beyond the end of a file would be SIGBUS when it is registered.
+        // A page beyond the end of a file is SIGBUS, when it is registered and later.
         // SAFETY: an all-zero structure is valid, and the kernel fills it.
-        let size = unsafe {
+        let (size, seals) = unsafe {
             let mut about: libc::stat = std::mem::zeroed();
-            if libc::fstat(file, &raw mut about) == 0 { about.st_size } else { -1 }
+            let known = libc::fstat(file, &raw mut about) == 0;
+            (if known { about.st_size } else { -1 }, libc::fcntl(file, libc::F_GET_SEALS))
         };
         if usize::try_from(size).ok().is_none_or(|size| size < bytes) {
             let text = format!("file {file} has no {bytes} bytes of memory to map");
             return Err(CopyError::invalid(text));
+        }
+        if seals < 0 || seals & libc::F_SEAL_SHRINK == 0 {
+            return Err(CopyError::invalid(format!(
+                "file {file} can be cut while it is mapped: use a memfd with the seal F_SEAL_SHRINK (memfd_create \
+                 with MFD_ALLOW_SEALING, then fcntl with F_ADD_SEALS)"
+            )));
         }
         let access = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice.

@@ -13,6 +13,7 @@ extern crate self as pathline;
 pub mod abi;
 mod copy_error;
 mod ends;
+mod fork;
 mod helper_use;
 mod host_memory;
 mod node;

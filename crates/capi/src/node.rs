@@ -14,11 +14,12 @@ use pathline_schema::{Bytes, Flow, GpuSet, MemKind, Mover, Ns, Place, Unit};
 
 use crate::copy_error::{CopyError, CopyStatus};
 use crate::ends::{EndFinder, KnownEnd, PlainReason};
+use crate::fork::watch_forks;
 use crate::helper_use::SharedHelpers;
 use crate::host_memory::HostRegions;
 use crate::orders::{CallerOrder, CopyOrder, OrderClaim, OrderedCopy};
 use crate::plans::{EndsKey, EndsPlan, HandOverTime, PlanTable};
-use crate::ranges::{check_ranges, merge_adjacent, overlap};
+use crate::ranges::{MergedCopy, check_ranges, merge_adjacent, overlap};
 use crate::worker::{self, WorkerCommand, WorkerReply};
 
 /// Looks for the worker's answer before the thread sleeps, about 1 ms: a worker that is awake answers in 10 us,
@@ -81,8 +82,6 @@ pub struct CopyCounters {
     pub lost: u64,
     /// Copies that were made plainly after several paths had failed.
     pub fallbacks: u64,
-    /// Always 0: errors of asynchronous copies are those of the runtime's next call.
-    pub failures: u64,
     /// Times that a size class was switched off because it gained nothing.
     pub switched_off: u64,
 }
@@ -167,6 +166,7 @@ impl CopyNode {
     /// # Errors
     /// An option is out of range, no runtime can be used, or no thread can be started.
     pub fn open(options: &NodeOptions) -> Result<Self, CopyError> {
+        watch_forks();
         let staging = if options.staging == 0 { STAGING } else { options.staging };
         if !(256 << 10..=MAX_STAGING).contains(&staging) {
             return Err(CopyError::invalid(format!(
@@ -275,9 +275,9 @@ impl CopyNode {
     ) -> Result<(), CopyError> {
         if let Ok(copy) = self.plan_copy(dst, src, bytes, CopyMode::Enqueued)?
             // SAFETY: the caller's promise.
-            && let Some(outcome) = unsafe { self.enqueue(vec![copy], &[stream]) }
+            && unsafe { self.enqueue(&[copy], &[stream]) }?.is_empty()
         {
-            return outcome;
+            return Ok(());
         }
         self.shared.counters.plain.fetch_add(1, Ordering::Relaxed);
         // SAFETY: the caller's promise.
@@ -285,10 +285,10 @@ impl CopyNode {
     }
 
     /// Copies `(dst, src, bytes)` in the order of a stream, in any order among themselves. Copies that
-    /// continue one another count as one.
+    /// continue one another within an allocation count as one, unless the runtime refuses that one.
     ///
     /// # Errors
-    /// As [`Self::copy_async`]; copies before the failed one may have been enqueued.
+    /// As [`Self::copy_async`], with the number of the copy; others may have been enqueued.
     ///
     /// # Safety
     /// As [`Self::copy_async`].
@@ -298,30 +298,56 @@ impl CopyNode {
         stream: usize,
     ) -> Result<(), CopyError> {
         let threshold = self.shared.threshold;
-        let mut large: Vec<OrderedCopy> = Vec::new();
-        for (dst, src, bytes) in merge_adjacent(copies) {
-            if bytes >= threshold
-                && let Ok(copy) = self.plan_copy(dst, src, bytes, CopyMode::Enqueued)?
-            {
-                large.push(copy);
-                continue;
-            }
-            // SAFETY: the caller's promise.
-            unsafe { self.copy_plainly(dst, src, bytes, Some(stream))? };
-        }
-        while !large.is_empty() {
-            let rest = large.split_off(large.len().min(MAX_BATCH));
-            let batch = std::mem::replace(&mut large, rest);
-            // SAFETY: the caller's promise.
-            match unsafe { self.enqueue(batch.clone(), &[stream]) } {
-                Some(Ok(())) => continue,
-                Some(Err(error)) => return Err(error),
-                None => {}
-            }
-            for copy in batch {
+        let (mut large, mut whole): (Vec<OrderedCopy>, Vec<MergedCopy>) = Default::default();
+        for copy in merge_adjacent(copies, |address| self.calls.pointer(address).allocation()) {
+            let plan = match copy.bytes >= threshold {
+                true => self.plan_copy(copy.dst, copy.src, copy.bytes, CopyMode::Enqueued),
+                false => Ok(Err("below the threshold")),
+            };
+            match plan {
+                Ok(Ok(planned)) => {
+                    large.push(planned);
+                    whole.push(copy);
+                }
+                Err(error) if copy.parts.len() == 1 => {
+                    return Err(error.of_batch(copy.parts.start));
+                }
                 // SAFETY: the caller's promise.
-                unsafe { self.copy_ends_plainly(&copy, &[stream])? };
+                Ok(Err(_)) | Err(_) => unsafe { self.copy_merged(&copy, copies, stream)? },
             }
+        }
+        for (large, whole) in large.chunks(MAX_BATCH).zip(whole.chunks(MAX_BATCH)) {
+            // SAFETY: the caller's promise.
+            let left = unsafe { self.enqueue(large, &[stream])? };
+            for copy in left.into_iter().filter_map(|nth| whole.get(nth)) {
+                // SAFETY: the caller's promise.
+                unsafe { self.copy_merged(copy, copies, stream)? };
+            }
+        }
+        Ok(())
+    }
+
+    /// The runtime's own copy in place of several of a batch; if that is refused, each by itself.
+    unsafe fn copy_merged(
+        &self,
+        whole: &MergedCopy,
+        copies: &[(u64, u64, usize)],
+        stream: usize,
+    ) -> Result<(), CopyError> {
+        let MergedCopy { dst, src, bytes, ref parts } = *whole;
+        let plain = u64::from(bytes >= self.shared.threshold);
+        self.shared.counters.plain.fetch_add(plain, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        match unsafe { self.copy_plainly(dst, src, bytes, Some(stream)) } {
+            Err(error) if parts.len() == 1 => return Err(error.of_batch(parts.start)),
+            Err(_) => {}
+            Ok(()) => return Ok(()),
+        }
+        let parts = parts.clone().zip(copies.get(parts.clone()).unwrap_or_default());
+        for (nth, &(dst, src, bytes)) in parts {
+            // SAFETY: the caller's promise.
+            let copied = unsafe { self.copy_plainly(dst, src, bytes, Some(stream)) };
+            copied.map_err(|error| error.of_batch(nth))?;
         }
         Ok(())
     }
@@ -354,16 +380,16 @@ impl CopyNode {
             return Ok(());
         }
         if let Some(copy) = self.plan_to_all(dst, src, bytes, streams.is_some())? {
-            let outcome = match streams {
+            if let Some(streams) = streams {
                 // SAFETY: the caller's promise.
-                Some(streams) => unsafe { self.enqueue(vec![copy], streams) },
-                None => {
-                    dst.iter().try_for_each(|&(device, _)| self.wait_default_stream(device))?;
-                    self.copy_and_wait(copy)
+                if unsafe { self.enqueue(&[copy], streams) }?.is_empty() {
+                    return Ok(());
                 }
-            };
-            if let Some(outcome) = outcome {
-                return outcome;
+            } else {
+                dst.iter().try_for_each(|&(device, _)| self.wait_default_stream(device))?;
+                if let Some(outcome) = self.copy_and_wait(copy) {
+                    return outcome;
+                }
             }
         }
         for (nth, &(device, address)) in dst.iter().enumerate() {
@@ -628,7 +654,6 @@ impl CopyNode {
             repeated: of(&counters.repeated),
             lost: of(&counters.lost),
             fallbacks: of(&counters.fallbacks),
-            failures: 0,
             switched_off: of(&counters.switched_off),
         }
     }
@@ -650,7 +675,7 @@ impl CopyNode {
     /// Maps a file of shared memory and lets all GPUs reach it.
     ///
     /// # Errors
-    /// The file cannot be mapped, or the runtime does not register it.
+    /// The file can shrink or cannot be mapped, or the runtime does not register it.
     pub fn host_attach(&self, file: i32, bytes: usize) -> Result<u64, CopyError> {
         self.regions.attach(self, file, bytes)
     }

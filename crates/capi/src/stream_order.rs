@@ -1,7 +1,5 @@
 //! Copies that take their place in the streams of a caller, by events that the caller's thread records.
 
-use std::sync::atomic::Ordering;
-
 use pathline_gpu::CallerCalls;
 
 use crate::copy_error::CopyError;
@@ -53,24 +51,38 @@ fn stream_name(handle: usize, device: i32) -> u64 {
 }
 
 impl CopyNode {
-    /// Enqueues copies in the order of streams. None if the caller is to make them plainly.
+    /// Enqueues copies in the order of streams. The numbers of those that the caller is to make plainly.
+    ///
+    /// # Errors
+    /// The streams do not wait for what is enqueued, so the host has waited for it.
     ///
     /// # Safety
     /// Live memory until the streams have passed the copies, and live streams.
     pub(crate) unsafe fn enqueue(
         &self,
-        copies: Vec<OrderedCopy>,
+        copies: &[OrderedCopy],
         streams: &[usize],
-    ) -> Option<Result<(), CopyError>> {
+    ) -> Result<Vec<usize>, CopyError> {
         let mut events = CallEvents { calls: self.calls(), made: Vec::new() };
         // SAFETY: the caller's promise.
-        let order = unsafe { self.record_place(&mut events, &copies, streams) }?;
-        let done = order.done.clone();
-        let WorkerReply::Enqueued(enqueued) = self.send(copies.clone(), Some(order))? else {
-            return None;
+        let order = unsafe { self.record_place(&mut events, copies, streams) };
+        let done = order.as_ref().map(|order| order.done.clone()).unwrap_or_default();
+        let reply = order.and_then(|order| self.send(copies.to_vec(), Some(order)));
+        let Some(WorkerReply::Enqueued(EnqueuedOrder { recorded, plain })) = reply else {
+            return Ok((0..copies.len()).collect());
         };
-        // SAFETY: the caller's promise.
-        Some(unsafe { self.pass_copies(&copies, streams, &done, &enqueued) })
+        for &(gpu, event) in recorded.iter().filter_map(|nth| done.get(*nth)) {
+            for &stream in streams {
+                // SAFETY: a live event, and the caller's promise.
+                let status = unsafe { self.calls().stream_wait_event(stream, event) };
+                if status.1 != 0 {
+                    // SAFETY: a live event. Work after this call must not overtake the copy.
+                    let _ = unsafe { self.calls().event_wait(event) };
+                    return Err(self.refused(&format!("gpu{gpu}"), status));
+                }
+            }
+        }
+        Ok(plain)
     }
 
     /// Records an event on each stream, and makes one for each GPU at which a copy ends.
@@ -110,51 +122,5 @@ impl CopyNode {
             order.done.push((gpu, event?));
         }
         Some(order)
-    }
-
-    /// Makes the streams wait for what is enqueued, and copies plainly what is not.
-    unsafe fn pass_copies(
-        &self,
-        copies: &[OrderedCopy],
-        streams: &[usize],
-        done: &[(u32, usize)],
-        enqueued: &EnqueuedOrder,
-    ) -> Result<(), CopyError> {
-        let calls = self.calls();
-        let recorded = enqueued.recorded.iter().filter_map(|nth| done.get(*nth));
-        for &(gpu, event) in recorded {
-            for &stream in streams {
-                // SAFETY: a live event, and the caller's promise.
-                let status = unsafe { calls.stream_wait_event(stream, event) };
-                if status.1 != 0 {
-                    // SAFETY: a live event. Work after this call must not overtake the copy.
-                    let _ = unsafe { calls.event_wait(event) };
-                    return Err(self.refused(&format!("gpu{gpu}"), status));
-                }
-            }
-        }
-        for copy in enqueued.plain.iter().filter_map(|nth| copies.get(*nth)) {
-            // SAFETY: the caller's promise.
-            unsafe { self.copy_ends_plainly(copy, streams)? };
-        }
-        Ok(())
-    }
-
-    /// The runtime's own copies to each destination, in the order of one stream or of one for each.
-    pub(crate) unsafe fn copy_ends_plainly(
-        &self,
-        copy: &OrderedCopy,
-        streams: &[usize],
-    ) -> Result<(), CopyError> {
-        let src = copy.src.end.address;
-        for (nth, dst) in copy.dst.iter().enumerate() {
-            let Some(&stream) = streams.get(nth).or(streams.first()) else { continue };
-            self.shared.counters.plain.fetch_add(1, Ordering::Relaxed);
-            // SAFETY: the caller's promise.
-            unsafe {
-                self.copy_plainly(dst.end.address, src, copy.bytes as usize, Some(stream))?;
-            }
-        }
-        Ok(())
     }
 }

@@ -354,10 +354,14 @@ impl<'m> CopyWorker<'m> {
             let plan = self.plan(copy.key());
             let chosen = plan.as_ref().and_then(|plan| self.shared.choose(plan, copy, mode));
             copy.chosen = chosen.cloned();
-            if copy.chosen.is_none() {
-                let _ = order.reply.send(WorkerReply::Refused);
-                return;
-            }
+        }
+        // Of copies that are enqueued, each is made plainly for itself.
+        let is_plain = |copy: &OrderedCopy| copy.chosen.is_none();
+        if order.copies.iter().all(is_plain)
+            || order.order.is_none() && order.copies.iter().any(is_plain)
+        {
+            let _ = order.reply.send(WorkerReply::Refused);
+            return;
         }
         // A caller that waited too long has made plain copies.
         if !order.claim.take() {

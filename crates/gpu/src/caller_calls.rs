@@ -1,6 +1,7 @@
 //! The runtime's calls for copies on the thread of a caller, outside the driver.
 
 use std::fmt::Debug;
+use std::ops::Range;
 
 use super::copier::NO_TIMES;
 use super::function_table::{Api, CallStatus, RuntimeHandle};
@@ -32,6 +33,13 @@ pub struct PointerInfo {
     pub start: u64,
     /// Bytes of the allocation; 0 likewise.
     pub bytes: u64,
+}
+
+impl PointerInfo {
+    /// The allocation; empty if the runtime does not report it.
+    pub fn allocation(&self) -> Range<u64> {
+        self.start..self.start.saturating_add(self.bytes)
+    }
 }
 
 /// Calls for the thread of a caller. Holds function addresses and, for CUDA, the contexts that it retained.

@@ -7,4 +7,5 @@ mod languages;
 mod lost_gpus;
 mod runtime;
 mod sequences;
+mod state_dict;
 mod twin;

@@ -82,6 +82,18 @@ impl TestRuntime {
         assert_eq!(code, 0, "{text:?}");
     }
 
+    /// Calls of a function since the last [`Self::inject`].
+    pub(crate) fn count(&self, cuda: &'static str, hip: &'static str) -> u64 {
+        let name = CString::new(self.name(cuda, hip)).unwrap();
+        type Named = unsafe extern "C" fn(i32, *const c_char) -> u64;
+        // SAFETY: a function of the stand-in with this signature.
+        unsafe {
+            let call =
+                std::mem::transmute::<*mut c_void, Named>(self.symbol("pathline_stub_calls"));
+            call(i32::from(self.hip), name.as_ptr())
+        }
+    }
+
     /// The name of a function in this runtime.
     pub(crate) fn name(&self, cuda: &'static str, hip: &'static str) -> &'static str {
         if self.hip { hip } else { cuda }
@@ -162,6 +174,12 @@ impl TestRuntime {
             *byte = (nth as u8).wrapping_mul(31).wrapping_add((nth >> 12) as u8) ^ seed;
         }
         slice
+    }
+
+    /// Memory of the caller as page-locked; the status.
+    pub(crate) fn register(&self, bytes: &[u8]) -> i32 {
+        let range = [bytes.as_ptr() as u64, bytes.len() as u64, 1, 0];
+        self.status("cuMemHostRegister_v2", "hipHostRegister", range)
     }
 
     /// Managed memory.

@@ -54,7 +54,6 @@ fn sequences_of_calls_keep_every_byte() {
         })
         .unwrap();
     assert!(node.counters().multipath > 20, "{:?}", node.counters());
-    assert_eq!(node.counters().failures, 0);
 }
 
 /// Runs calls on copies of the buffers, and compares with what they should hold.
