@@ -67,7 +67,8 @@ impl StoreCleanup {
         let next = "the next run with this --store removes it, or do it by hand";
         let mut notes = Vec::new();
         for place in &self.places {
-            let SweepResult { removed, left, unseen } = sweep(place, self.endpoint.as_deref(), limit);
+            let SweepResult { removed, left, unseen } =
+                sweep(place, self.endpoint.as_deref(), limit);
             notes.extend(removed.into_iter().map(removed_note));
             for (folder, why) in left.iter().filter(|(folder, _)| !self.known.contains(folder)) {
                 let text = format!("{} could not be removed: {why}; {next}", folder.display());

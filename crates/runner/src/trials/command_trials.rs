@@ -1,10 +1,9 @@
 //! Trials that run the command of a user.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use pathline_advise::{
@@ -12,19 +11,15 @@ use pathline_advise::{
     TrialCost, TrialRecord, TrialRunner,
 };
 use pathline_bench::InterruptCheck;
-use pathline_schema::MpiControls;
+use pathline_schema::{Bytes, MpiControls};
 use regex_lite::Regex;
-use rustix::fs::{MemfdFlags, memfd_create};
-use rustix::process::{Pid, Signal, kill_process_group};
+
+use super::command_process::{CommandOutput, CommandProcess, EndedCommand};
 
 /// How often a wait for the command looks at its time limit.
 const TICK: Duration = Duration::from_millis(5);
 /// How long after a failed run an interrupt counts as its cause.
 const INTERRUPT_DELAY: Duration = Duration::from_millis(200);
-/// Bytes at the end of its output in which the metric is looked for.
-const MAX_OUTPUT: u64 = 4 << 20;
-/// Bytes at the beginning of its output in which the log of a library is looked for.
-const MAX_LOG: u64 = 16 << 20;
 /// Characters of its last line in errors.
 const TAIL_CHARS: usize = 200;
 
@@ -65,18 +60,22 @@ impl MetricReader {
         Ok(Self { option, ..Self::new(&guard.pattern, guard.higher)? })
     }
 
-    /// The cost: the number, or one over it if more is better.
+    /// The cost: the number, or one over it if more is better. `cut` bytes were printed before `output`.
     ///
     /// # Errors
     /// Nothing matches, or what matches is no number above 0.
-    pub fn cost(&self, output: &str) -> Result<f64, String> {
+    fn cost(&self, output: &str, cut: u64) -> Result<f64, String> {
         let found = self.pattern.captures_iter(output).last();
         let found = found.and_then(|all| all.get(1).or_else(|| all.get(0)));
         let Some(text) = found.map(|m| m.as_str()) else {
             let last = output.lines().next_back().unwrap_or("");
             let last: String = last.chars().take(TAIL_CHARS).collect();
+            let part = match cut {
+                0 => String::new(),
+                cut => format!(" behind the first {}, which are not kept", Bytes(cut).rounded()),
+            };
             return Err(format!(
-                "{} matches nothing that it printed; its last line: '{last}'",
+                "{} matches nothing that it printed{part}; its last line: '{last}'",
                 self.option
             ));
         };
@@ -86,7 +85,7 @@ impl MetricReader {
     }
 }
 
-/// Runs a command by `sh -c` once for each arm of each block.
+/// Runs a command by `/bin/sh -c` once for each arm of each block.
 pub struct CommandTrials<'a> {
     command: String,
     /// None: the cost is the time that it takes.
@@ -103,6 +102,8 @@ pub struct CommandTrials<'a> {
     /// The same of lists of an MPI, and the MPI of this host.
     mpi_logs: BTreeMap<ArmEnv, Option<MpiCommandLog>>,
     mpi: Option<MpiControls>,
+    /// Processes that outlived their run and were ended.
+    left: usize,
 }
 
 /// Where a guarded figure comes from.
@@ -114,7 +115,7 @@ enum GuardReader {
 
 /// A run of the command that ended well.
 struct CommandRun {
-    output: File,
+    output: CommandOutput,
     took: Duration,
 }
 
@@ -160,7 +161,13 @@ impl<'a> CommandTrials<'a> {
             logs: BTreeMap::new(),
             mpi_logs: BTreeMap::new(),
             mpi: None,
+            left: 0,
         })
+    }
+
+    /// How many processes outlived their run and were ended.
+    pub fn left(&self) -> usize {
+        self.left
     }
 
     /// The same on a host with this MPI, without any setting.
@@ -183,45 +190,47 @@ impl<'a> CommandTrials<'a> {
         if arm.task != ArmTask::Command {
             return Err("a case is no command".to_owned());
         }
-        let CommandRun { mut output, took } = self.run(&arm.env)?;
+        let CommandRun { output, took } = self.run(&arm.env, false)?;
         self.set_limit(took);
-        let (took, text) = (took.as_secs_f64(), output_tail(&mut output)?);
-        let cost = self.metric.as_ref().map_or(Ok(took), |metric| metric.cost(&text))?;
+        let (took, text, cut) = (took.as_secs_f64(), output.last(), output.cut());
+        let cost = self.metric.as_ref().map_or(Ok(took), |metric| metric.cost(&text, cut))?;
         let guarded = self.guards.iter().map(|(_, reader)| match reader {
             GuardReader::WallTime => Ok(took),
-            GuardReader::Printed(metric) => metric.cost(&text),
+            GuardReader::Printed(metric) => metric.cost(&text, cut),
         });
         Ok(TrialCost { cost, guarded: guarded.collect::<Result<_, String>>()? })
     }
 
     /// Runs the command once.
-    fn run(&self, env: &ArmEnv) -> Result<CommandRun, String> {
-        let started = |error: io::Error| format!("`sh -c` cannot be started: {error}");
-        let output = memfd_create("pathline-output", MemfdFlags::CLOEXEC);
-        let mut output = File::from(output.map_err(|e| started(e.into()))?);
-        let both =
-            (output.try_clone().and_then(|out| Ok((out, output.try_clone()?)))).map_err(started)?;
-        let mut command = Command::new("sh");
-        command.args(["-c", &self.command]).stdin(Stdio::null()).stdout(both.0).stderr(both.1);
-        command.envs(self.mark.iter().map(|(name, value)| (name, value)));
-        for (name, value) in env {
-            match value.as_str() {
-                "" => command.env_remove(name),
-                value => command.env(name, value),
-            };
-        }
+    fn run(&mut self, env: &ArmEnv, is_logged: bool) -> Result<CommandRun, String> {
+        let mark = &self.mark;
+        let set = |command: &mut Command| {
+            command.envs(mark.iter().map(|(name, value)| (name, value)));
+            for (name, value) in env {
+                match value.as_str() {
+                    "" => command.env_remove(name),
+                    value => command.env(name, value),
+                };
+            }
+        };
         let begun = Instant::now();
-        // Its own group, so that whatever it starts is ended with it.
-        let mut child = command.process_group(0).spawn().map_err(started)?;
-        let status = self.wait(&mut child, begun)?;
+        let process = CommandProcess::start(&self.command, set, is_logged);
+        let process = process.map_err(|e: io::Error| format!("`sh -c` cannot be started: {e}"))?;
+        let stopped = self.wait(&process, begun);
         let took = begun.elapsed();
+        let EndedCommand { status, output, left } = process.end();
+        self.left += left;
+        if let Some(why) = stopped {
+            return Err(why);
+        }
+        let status = status.ok_or("its end is unknown")?;
         if !status.success() {
             // What ends a job step sends its signal to all processes; the command may die of it before this
             // process knows, and has not failed by itself.
             if let Some(why) = self.interrupt_within(INTERRUPT_DELAY) {
                 return Err(why);
             }
-            let text = output_tail(&mut output)?;
+            let text = output.last();
             let last: String =
                 text.lines().next_back().unwrap_or("").chars().take(TAIL_CHARS).collect();
             let ending = ending(status);
@@ -252,11 +261,10 @@ impl<'a> CommandTrials<'a> {
     }
 
     /// What an untimed run with these settings and variables for a log prints; none if it fails.
-    fn log_text(&self, env: &ArmEnv, variables: ArmEnv) -> Option<String> {
+    fn log_text(&mut self, env: &ArmEnv, variables: ArmEnv) -> Option<String> {
         let mut all = env.clone();
         all.extend(variables);
-        let mut run = self.run(&all).ok()?;
-        read_from(&mut run.output, 0, MAX_LOG).ok()
+        Some(self.run(&all, true).ok()?.output.first())
     }
 
     fn interrupt_within(&self, time: Duration) -> Option<String> {
@@ -270,32 +278,22 @@ impl<'a> CommandTrials<'a> {
         }
     }
 
-    /// Waits for the end of a run, and ends it if it takes too long or the session ends.
-    fn wait(&self, child: &mut Child, begun: Instant) -> Result<ExitStatus, String> {
+    /// Waits for the end of a run, or for the reason to end it.
+    fn wait(&self, process: &CommandProcess, begun: Instant) -> Option<String> {
         loop {
-            if let Some(status) =
-                child.try_wait().map_err(|e| format!("cannot be waited for: {e}"))?
-            {
-                return Ok(status);
+            match process.has_ended() {
+                Ok(true) => return None,
+                Ok(false) => {}
+                Err(error) => return Some(format!("cannot be waited for: {error}")),
             }
             let late = self.limit.filter(|limit| begun.elapsed() >= *limit);
             let why = late.map(|limit| format!("it was ended after {:.0} s", limit.as_secs_f64()));
             if let Some(why) = why.or_else(|| (self.interrupt)()) {
-                end_group(child);
-                return Err(why);
+                return Some(why);
             }
             std::thread::sleep(TICK);
         }
     }
-}
-
-/// Kills a process and all that it started in its group.
-fn end_group(child: &mut Child) {
-    // A process that is already gone needs no signal.
-    if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-        let _ = kill_process_group(pid, Signal::KILL);
-    }
-    let _ = child.wait();
 }
 
 fn ending(status: ExitStatus) -> String {
@@ -304,22 +302,6 @@ fn ending(status: ExitStatus) -> String {
         (None, Some(signal)) => format!("signal {signal}"),
         (None, None) => "no exit code".to_owned(),
     }
-}
-
-/// The end of what a command printed.
-fn output_tail(file: &mut File) -> Result<String, String> {
-    let length = file.metadata().map(|about| about.len());
-    let text =
-        length.and_then(|length| read_from(file, length.saturating_sub(MAX_OUTPUT), MAX_OUTPUT));
-    text.map_err(|e| format!("its output cannot be read: {e}"))
-}
-
-/// Up to `most` bytes of a file, as text.
-fn read_from(file: &mut File, from: u64, most: u64) -> io::Result<String> {
-    file.seek(SeekFrom::Start(from))?;
-    let mut bytes = Vec::new();
-    file.take(most).read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 impl TrialRunner for CommandTrials<'_> {

@@ -1,6 +1,7 @@
 //! Trials of `pathline advise`: cases of pathline, or the command of a user.
 
 mod case_trials;
+mod command_process;
 mod command_trials;
 mod model_executor;
 mod trial_file;

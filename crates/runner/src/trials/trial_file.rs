@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use pathline_advise::{ArmEnv, CommandTask, GuardTask, TrialRecord};
+use pathline_schema::mask_urls;
 use serde::{Deserialize, Serialize};
 
 /// The most bytes of such a file: a million trials.
@@ -49,6 +50,7 @@ impl TrialSession {
     fn differences(&self, now: &Self) -> Vec<String> {
         let mut all = Vec::new();
         let mut compare = |what: &str, then: String, now: String| {
+            let (then, now) = (mask_urls(&then), mask_urls(&now));
             if then != now {
                 all.push(format!("{what} was {then} and is {now}"));
             }
@@ -192,7 +194,7 @@ impl TrialFile {
         if whole == 0 {
             file.set_len(0).map_err(at)?;
             let mut this = Self { path, file, begun_with: session.budget };
-            this.append(header.as_bytes()).map_err(at)?;
+            this.append(&header).map_err(at)?;
             return Ok((this, Vec::new()));
         }
         let text = bytes.get(..whole).and_then(|whole| std::str::from_utf8(whole).ok());
@@ -241,13 +243,13 @@ impl TrialFile {
     /// The reason as a text.
     pub fn keep(&mut self, record: &TrialRecord) -> Result<(), String> {
         let line = serde_json::to_string(record).map_err(io::Error::from);
-        let kept = line.and_then(|line| self.append((line + "\n").as_bytes()));
+        let kept = line.and_then(|line| self.append(&(line + "\n")));
         kept.map_err(|e| format!("{}: a trial cannot be kept: {e}", self.path.display()))
     }
 
-    /// In one write, so that a kill tears the last line at most.
-    fn append(&mut self, line: &[u8]) -> io::Result<()> {
-        self.file.write_all(line)?;
+    /// In one write, so that a kill tears the last line at most. Secrets of URLs are left out.
+    fn append(&mut self, line: &str) -> io::Result<()> {
+        self.file.write_all(mask_urls(line).as_bytes())?;
         self.file.sync_data()
     }
 }

@@ -38,6 +38,7 @@ impl AdviceRun<'_> {
         let limits = self.limits();
         let Some(path) = &self.args.trials else {
             let answer = run(&mut runner, &limits);
+            report_ended(&runner);
             if self.stopper.reason().is_some() {
                 errln!("pathline: no run of the command is kept; --trials FILE keeps them");
             }
@@ -65,6 +66,7 @@ impl AdviceRun<'_> {
         let mut keep = |record: &TrialRecord| file.keep(record);
         let limits = AdviceLimits { begun_with: Some(begun_with), ..limits };
         let answer = run(&mut KeptTrials::new(&mut runner, past, &mut keep), &limits);
+        report_ended(&runner);
         if self.stopper.reason().is_some() {
             let path = path.display();
             errln!(
@@ -130,6 +132,16 @@ impl AdviceRun<'_> {
             baseline: TrialArm { label: "default".to_owned(), task: task(), env: ArmEnv::new() },
             choices,
         })
+    }
+}
+
+/// Says which processes of the command did not end with it.
+fn report_ended(trials: &CommandTrials<'_>) {
+    let left = trials.left();
+    if left > 0 {
+        errln!(
+            "pathline: the command left {left} processes running, which were ended after each run"
+        );
     }
 }
 
