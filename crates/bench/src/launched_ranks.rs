@@ -1,5 +1,7 @@
 //! Cases that the processes of a launcher cannot have: their environment is that of their start.
 
+use pathline_schema::shell_line;
+
 use crate::plan::RunPlan;
 
 impl RunPlan {
@@ -13,11 +15,11 @@ impl RunPlan {
             }
             let set: Vec<String> =
                 entry.env.iter().map(|(name, v)| format!("{name}={v}")).collect();
-            let set = set.join(" ");
+            let set = shell_line(set.iter().map(String::as_str));
             entry.skip = Some(format!(
                 "it needs {set}, and the processes of a launcher keep the environment of their start; \
                  for these cases start them again: env {set} {launcher} {}",
-                command.join(" ")
+                shell_line(command.iter().map(String::as_str))
             ));
         }
         self

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_schema::{
     Cadence, Case, CaseOutcome, Flow, Journal, MeasuredCase, RunNote, StopReason, VerifyResult,
+    shell_word,
 };
 use pathline_stats::MIN_SAMPLES;
 
@@ -13,7 +14,6 @@ use crate::figure::{
 use crate::figures::StorageSummary;
 use crate::fmt;
 use crate::run::{CaseQuantity, EntryState, RunEntry, RunView, moves_bytes};
-use crate::shell_quote::quote;
 
 /// Maximum deviation from a published value that counts as good agreement.
 const AGREES: f64 = 0.1;
@@ -256,7 +256,9 @@ fn unsettled(run: &RunView) -> Option<String> {
         n => format!("; {n} more with fewer samples than wanted"),
     };
     let again = match worst.case.flows().count() {
-        1 => format!(" Again, longer: pathline run --case {} --case-budget 2000.", quote(&case)),
+        1 => {
+            format!(" Again, longer: pathline run --case {} --case-budget 2000.", shell_word(&case))
+        }
         _ => " --case-budget gives them more.".to_owned(),
     };
     Some(format!(

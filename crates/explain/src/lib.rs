@@ -14,7 +14,6 @@ pub mod model_agreement;
 pub mod peer_class;
 pub mod run;
 pub mod run_report;
-pub mod shell_quote;
 pub mod shown_value;
 
 mod beyond_ceiling;

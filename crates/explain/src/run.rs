@@ -7,7 +7,7 @@ use pathline_published::{PublishedMetric, PublishedTable};
 use pathline_schema::{
     Bytes, Case, CaseOutcome, CaseTimes, ConstantOrigin, CopyAgent, CpuOp, Flow, FlowSeries,
     GpuReadings, Journal, MemKind, Mover, SuiteId, Topology, Transport, Unit, VerifyResult,
-    WorldKind,
+    WorldKind, shell_line,
 };
 
 use crate::beyond_ceiling::{BeyondCeiling, beyond_ceiling};
@@ -16,7 +16,6 @@ use crate::figure::{FigureCell, LossBreakdown, NodeInterval, PublishedValue, Sus
 use crate::message_path::ExchangeBounds;
 use crate::message_records::library_name;
 use crate::repeats::RepeatIndex;
-use crate::shell_quote;
 use crate::shown_value::ShownValue;
 
 /// A quantity of a case.
@@ -597,7 +596,7 @@ impl<'a> RunView<'a> {
         if !pattern.is_empty() {
             arguments.extend(["--case", pattern]);
         }
-        let command = shell_quote::join(arguments);
+        let command = shell_line(arguments);
         // Ranks that pathline did not start have an unknown launcher.
         let ranks = self.journal.begin.ranks.len();
         let launched = ranks > 0 && !self.arguments.iter().any(|argument| argument == "--ranks");

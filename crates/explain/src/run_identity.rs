@@ -2,17 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use pathline_schema::{Gpu, Journal, Topology, WorldKind};
+use pathline_schema::{Gpu, Journal, Topology, WorldKind, shell_line};
 
 use crate::figure::RunIdentity;
+use crate::fmt;
 use crate::rank_gpus::name_rank_gpus;
-use crate::{fmt, shell_quote};
 
-/// Options whose values are counted if there are more than [`MAX_VALUES`].
-const REPEATABLE: [&str; 2] = ["--case", "-c"];
-
-/// Maximum number of a repeatable option's values in a shortened command line.
-const MAX_VALUES: usize = 2;
+/// Maximum number of cases in a shortened command line.
+const MAX_CASES: usize = 10;
 
 /// The identity of a run.
 pub(crate) fn identify(journal: &Journal) -> RunIdentity {
@@ -123,37 +120,30 @@ fn name_packages(topology: &Topology) -> String {
     all.iter().enumerate().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// A command line for a shell. Of an option that is repeated often, the first values and the number
-/// of further ones.
+/// A command line for a shell, with the first [`MAX_CASES`] cases and, as a comment, where the others stand.
 pub(crate) fn shorten_command(arguments: &[String]) -> String {
-    let mut shown: Vec<&str> = Vec::new();
-    let (mut values, mut left_out) = (0, 0);
+    let (mut shown, mut cases) = (Vec::new(), 0_usize);
     let mut rest = arguments.iter().map(String::as_str);
     while let Some(argument) = rest.next() {
-        if !REPEATABLE.contains(&argument) {
-            shown.push(argument);
-            continue;
-        }
-        let value = rest.next();
-        values += 1;
-        if values <= MAX_VALUES {
-            shown.push(argument);
-            shown.extend(value);
-        } else {
-            left_out += 1;
+        let value = if ["--case", "-c"].contains(&argument) { rest.next() } else { None };
+        let is_case = value.is_some() || argument.starts_with("--case=");
+        cases += usize::from(is_case);
+        if !is_case || cases <= MAX_CASES {
+            shown.extend([argument].into_iter().chain(value));
         }
     }
-    let more = match left_out {
-        0 => String::new(),
-        n => format!(" ... and {n} more --case (see the journal)"),
-    };
-    shell_quote::join(shown) + &more
+    let line = shell_line(shown);
+    match cases.saturating_sub(MAX_CASES) {
+        0 => line,
+        more => format!("{line} # and {more} more --case: see the first line of run.jsonl"),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use pathline_flow::MachineDesc;
+    use pathline_schema::shell_words;
 
     #[test]
     fn gpus_are_counted_as_their_vendor_counts_them() {
@@ -175,9 +165,15 @@ mod tests {
     fn a_command_of_many_cases_is_shortened() {
         let arguments = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
         assert_eq!(shorten_command(&arguments("pathline run -s pairs")), "pathline run -s pairs");
-        let many = arguments("pathline run --case a -c b --case d --case e -q");
-        let short = "pathline run --case a -c b -q ... and 2 more --case (see the journal)";
-        assert_eq!(shorten_command(&many), short);
+        let cases: String = (0..12).map(|nth| format!("--case a{nth} ")).collect();
+        let many = arguments(&format!("pathline run {cases}-c b --case=c -q"));
+        let shown: String = (0..10).map(|nth| format!("--case a{nth} ")).collect();
+        let more = "# and 4 more --case: see the first line of run.jsonl";
+        assert_eq!(shorten_command(&many), format!("pathline run {shown}-q {more}"));
+        // The comment is none of a shell's words.
+        assert_eq!(shell_words(&shorten_command(&many)).len(), 23);
+        let case = ["pathline", "run", "--case", "a > b & c > d"].map(str::to_owned);
+        assert_eq!(shell_words(&shorten_command(&case)), case);
     }
 
     #[test]

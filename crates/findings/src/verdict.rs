@@ -4,7 +4,7 @@ use pathline_explain::case_end::CaseEnds;
 use pathline_explain::figure::{FigureCell, RunReport, Suspicion};
 use pathline_explain::fmt;
 use pathline_explain::judge::{RunVerdict, judge};
-use pathline_schema::{CaseOutcome, ConstantOrigin, Journal, RunNote};
+use pathline_schema::{CaseOutcome, ConstantOrigin, Journal, RunNote, shell_word};
 use serde::Serialize;
 
 use crate::evidence::Evidence;
@@ -158,7 +158,9 @@ fn of_figures(journal: &Journal, report: &RunReport, evidence: &Evidence) -> Run
         let gpus = journal.topology.gpus.len();
         let next = match (gpus, evidence.run.simulated()) {
             (0 | 1, _) => String::new(),
-            (_, Some(machine)) => format!("; next: pathline health --machine {machine}"),
+            (_, Some(machine)) => {
+                format!("; next: pathline health --machine {}", shell_word(machine))
+            }
             (_, None) => "; next: pathline health, which measures equal paths in turn".to_owned(),
         };
         let messages =

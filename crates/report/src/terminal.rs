@@ -20,8 +20,8 @@ use pathline_explain::figure::{
 };
 use pathline_explain::figures::{TerminalUse, terminal_use};
 use pathline_explain::fmt;
-use pathline_explain::shell_quote::quote;
 use pathline_findings::RunConclusions;
+use pathline_schema::shell_word;
 
 /// Maximum number of GPU kinds to list; the page has all.
 const MAX_GPUS: usize = 4;
@@ -405,7 +405,7 @@ fn notes(page: &mut TermPage, report: &RunReport) {
         if let Some(figure) = figure_of.get(&worst.subject) {
             let again = match is_long {
                 true => figure.command.clone(),
-                false => format!("pathline run --case {}", quote(&worst.subject)),
+                false => format!("pathline run --case {}", shell_word(&worst.subject)),
             };
             page.wrapped(" ", 1, &format!("again: {again}"));
         }

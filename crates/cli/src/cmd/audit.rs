@@ -13,7 +13,7 @@ use pathline_flow::{MachineDesc, Network, RuntimeEnv};
 use pathline_message::{ExchangeOp, ExchangeSpec, MessageLayer, MessageLibrary};
 use pathline_place::phase_time;
 use pathline_runner::MachineModel;
-use pathline_schema::{Bytes, Case, CaseOutcome, Collective, Ns, Rate};
+use pathline_schema::{Bytes, Case, CaseOutcome, Collective, Ns, Rate, shell_word};
 
 use super::ExitKind;
 use super::audit_choices::{ChoiceTrials, show_verdicts};
@@ -272,7 +272,7 @@ fn certify_cut(args: &AuditArgs, cut: &NodeCut, case: &Case, model: Rate) -> Res
         let text = format!(
             "! the cut around {} was not measured; see `pathline report {}`",
             cut.text(),
-            dir.display()
+            shell_word(&dir.to_string_lossy())
         );
         paragraph(&text, 2);
         return Ok(ExitKind::CouldNotJudge);

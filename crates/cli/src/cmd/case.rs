@@ -1,12 +1,11 @@
 //! `pathline case`.
 
 use anyhow::{Result, anyhow};
-use pathline_explain::shell_quote::quote;
 use pathline_flow::{MachineDesc, Network, RuntimeEnv, SetPredictor};
 use pathline_message::{MessageLayer, MessageLibrary, exchange_of};
 use pathline_schema::{
     Cadence, Case, CopyAgent, Flow, MemKind, MessageOp, Mover, Place, Rank, RankMember, Transport,
-    Unit,
+    Unit, shell_word,
 };
 
 use super::ExitKind;
@@ -32,7 +31,7 @@ pub(super) fn run(args: &CaseArgs) -> Result<ExitKind> {
     if let Some(why) = case.flows().find_map(Flow::misfit) {
         outln!("  impossible   {why}");
     }
-    outln!("measure it     {} --case {}", measure_command(&case), quote(&text));
+    outln!("measure it     {} --case {}", measure_command(&case), shell_word(&text));
     match predict_command(&case) {
         Ok(command) => outln!("predict it     {command}"),
         Err(why) => outln!("predict it     not for {PREDICTED_ON}: {why}"),
@@ -70,7 +69,7 @@ fn predict_command(case: &Case) -> Result<String, String> {
     let Some(wire) = case.flows().find_map(|flow| flow.by.wire()) else {
         let network = Network::new(&desc, RuntimeEnv::default()).map_err(|e| text(&e))?;
         SetPredictor::new(&network).durations(case).map_err(|e| text(&e))?;
-        return Ok(format!("{command} --case {}", quote(&case.to_string())));
+        return Ok(format!("{command} --case {}", shell_word(&case.to_string())));
     };
     let by = match wire.via {
         Transport::Mpi => MessageLibrary::CrayMpich { sdma: wire.agent != Some(CopyAgent::Kernel) },
@@ -83,7 +82,7 @@ fn predict_command(case: &Case) -> Result<String, String> {
     let (exchange, _) = exchange_of(case, &members(case), by)?;
     let layer = MessageLayer::new(&desc).map_err(|e| text(&e))?;
     layer.time(&exchange).map_err(|e| text(&e))?;
-    Ok(format!("{command} --exchange {}", quote(&exchange.to_string())))
+    Ok(format!("{command} --exchange {}", shell_word(&exchange.to_string())))
 }
 
 /// The processes that a case names, each with the GPU that it names, else GPU n for rank n.

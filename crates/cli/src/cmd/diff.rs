@@ -4,10 +4,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow};
 use pathline_explain::diff::{DiffError, DiffOptions, diff_runs};
-use pathline_explain::shell_quote::quote;
 use pathline_flow::MachineDesc;
 use pathline_report::{comparison, html};
-use pathline_schema::{Journal, WorldKind};
+use pathline_schema::{Journal, WorldKind, shell_word};
 
 use super::ExitKind;
 use crate::args::DiffArgs;
@@ -71,8 +70,8 @@ fn advice(runs: &[(&Path, &Journal)]) -> String {
         WorldKind::Simulated(name) if MachineDesc::preset(name).is_ok() => name.clone(),
         _ => described.to_string_lossy().into_owned(),
     };
-    let (machine, real) = (quote(&machine).into_owned(), real.to_string_lossy().into_owned());
-    let real = quote(&real);
+    let (machine, real) = (shell_word(&machine).into_owned(), real.to_string_lossy().into_owned());
+    let real = shell_word(&real);
     format!(
         ". To compare this hardware with that model, predict its cases: `pathline predict --machine \
          {machine} --against {real}`; to fit a model to it: `pathline calibrate {real} -o machine.toml`"

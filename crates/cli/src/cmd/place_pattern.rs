@@ -10,7 +10,7 @@ use pathline_place::{
     find_mapping, phase_time, place_ranks, read_matrix,
 };
 use pathline_runner::{MachineModel, read_text};
-use pathline_schema::{Bytes, CaseOutcome, Ns, Topology};
+use pathline_schema::{Bytes, CaseOutcome, Ns, Topology, shell_word};
 
 use super::{ExitKind, run};
 use crate::args::{MessageCopier, PlaceArgs, RunArgs};
@@ -158,6 +158,7 @@ impl MappedPhase {
             })
         };
         let (Some(before), Some(after)) = (time(&before), time(&after)) else {
+            let folder = shell_word(&folder);
             errln!("pathline: the phases were not both measured; see `pathline report {folder}`");
             return Ok(if ended == ExitKind::Fine { ExitKind::CouldNotJudge } else { ended });
         };

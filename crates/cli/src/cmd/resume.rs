@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, anyhow};
 use clap::Parser;
 use pathline_bench::JournalFile;
-use pathline_explain::shell_quote::quote;
 use pathline_flow::MachineDesc;
 use pathline_runner::MachineModel;
-use pathline_schema::{Journal, RunBegin, WorldKind as Recorded};
+use pathline_schema::{Journal, RunBegin, WorldKind as Recorded, shell_word};
 
 use crate::args::{Args, Command, RunArgs};
 use crate::files;
@@ -54,7 +53,7 @@ fn same_machine(run: &Path, begin: &RunBegin) -> Result<String> {
                 .iter()
                 .find(|(known, _)| begin.world == Recorded::Simulated((*known).to_owned()));
             let hint = preset.map_or(String::new(), |(preset, _)| {
-                let file = quote(&name);
+                let file = shell_word(&name);
                 format!("; if that was the preset, `pathline machines {preset} > {file}` writes it")
             });
             return Err(anyhow!("{name}: there is no such file; {way_out}{hint}"));
@@ -83,5 +82,5 @@ pub(super) fn open_journal(run: &Path) -> Result<(JournalFile, Journal)> {
 /// The argument of `--resume` for a journal: its folder, if it has the usual name there.
 pub(super) fn name_of(journal: &Path) -> String {
     let folder = journal.parent().filter(|p| p.join(files::JOURNAL) == journal);
-    quote(&folder.unwrap_or(journal).to_string_lossy()).into_owned()
+    shell_word(&folder.unwrap_or(journal).to_string_lossy()).into_owned()
 }

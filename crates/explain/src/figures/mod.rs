@@ -46,6 +46,7 @@ use crate::figure::{
     FigurePanel, Headline, HeadlineTone, MatrixBody, PanelsBody, extremes,
 };
 use crate::fmt;
+use crate::run_identity::shorten_command;
 use crate::run::{CaseQuantity, EntryState, RunEntry, RunView, is_stream, stream_name};
 
 pub use storage::StorageSummary;
@@ -310,7 +311,7 @@ fn others(run: &RunView, figures: &[Figure]) -> Option<Figure> {
             "{} outside the suites' figures.{more}",
             fmt::sentence(&fmt::count(rest.len(), "case"))
         ),
-        command: run.journal.begin.command.join(" "),
+        command: shorten_command(&run.journal.begin.command),
         body: FigureBody::Bars(BarsBody { unit: "GB/s".into(), bars, better: BetterWhen::Higher }),
     })
 }

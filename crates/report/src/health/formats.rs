@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use pathline_health::{SuspectPath, TrainedLink};
+use pathline_schema::{label_text, markup_text, plain_line};
 
 use super::document::{DocumentState, HealthClass, HealthDocument};
 
@@ -30,7 +31,7 @@ pub fn junit(document: &HealthDocument) -> String {
     let (mut failures, mut skipped) = (0, 0);
     let inconclusive =
         matches!(document.state, DocumentState::Inconclusive | DocumentState::Unusable);
-    let name = |name: &str| format!("classname=\"pathline.health\" name=\"{}\"", xml(name));
+    let name = |name: &str| format!("classname=\"pathline.health\" name=\"{}\"", markup_text(name));
     let culprits = document.report.iter().flat_map(|report| &report.culprits);
     let culprit = culprits
         .map(|c| format!("{}: {} (odds {:.0}:1)", c.element, c.damage, c.odds))
@@ -61,12 +62,12 @@ pub fn junit(document: &HealthDocument) -> String {
             let _ = write!(
                 cases,
                 ">\n      <failure type=\"{kind}\" message=\"{}\">{}</failure>\n    </testcase>\n",
-                xml(first),
-                xml(&lines.join("\n"))
+                markup_text(first),
+                markup_text(&lines.join("\n"))
             );
         } else if inconclusive {
             skipped += 1;
-            let why = xml(&document.reason);
+            let why = markup_text(&document.reason);
             let _ = write!(cases, ">\n      <skipped message=\"{why}\"/>\n    </testcase>\n");
         } else {
             cases += "/>\n";
@@ -81,13 +82,13 @@ pub fn junit(document: &HealthDocument) -> String {
             let _ = write!(
                 cases,
                 ">\n      <failure type=\"fail\" message=\"{}\">{}</failure>\n    </testcase>\n",
-                xml(first),
-                xml(&faults.join("\n"))
+                markup_text(first),
+                markup_text(&faults.join("\n"))
             );
         }
         None if inconclusive => {
             skipped += 1;
-            let why = xml(&document.reason);
+            let why = markup_text(&document.reason);
             let _ = write!(cases, ">\n      <skipped message=\"{why}\"/>\n    </testcase>\n");
         }
         None => cases += "/>\n",
@@ -98,31 +99,13 @@ pub fn junit(document: &HealthDocument) -> String {
          tests=\"{tests}\" failures=\"{failures}\" errors=\"0\" skipped=\"{skipped}\" \
          time=\"{:.3}\" timestamp=\"{}\" hostname=\"{}\">\n{cases}    <system-out>{}: {}</system-out>\n  \
          </testsuite>\n</testsuites>\n",
-        xml(&document.host),
+        markup_text(&document.host),
         document.seconds.total,
-        xml(&document.started),
-        xml(&document.host),
+        markup_text(&document.started),
+        markup_text(&document.host),
         document.state.label(),
-        xml(&document.reason),
+        markup_text(&document.reason),
     )
-}
-
-/// Escapes text for XML, also within quotes.
-fn xml(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => escaped += "&amp;",
-            '<' => escaped += "&lt;",
-            '>' => escaped += "&gt;",
-            '"' => escaped += "&quot;",
-            // XML 1.0 excludes other control characters.
-            '\n' | '\t' => escaped.push(c),
-            c if c.is_control() => escaped.push('\u{fffd}'),
-            c => escaped.push(c),
-        }
-    }
-    escaped
 }
 
 /// A file for the textfile collector of Prometheus' node exporter. It uses base units; no label's
@@ -169,7 +152,7 @@ pub fn prometheus(document: &HealthDocument) -> String {
     }
     let of_class = |value: fn(&HealthClass) -> Option<f64>| -> Vec<(String, f64)> {
         let labelled = |class: &HealthClass| {
-            Some((format!("{{class=\"{}\"}}", label(&class.label)), value(class)?))
+            Some((format!("{{class=\"{}\"}}", label_text(&class.label)), value(class)?))
         };
         document.classes.iter().filter_map(labelled).collect()
     };
@@ -193,7 +176,7 @@ pub fn prometheus(document: &HealthDocument) -> String {
     );
     let of_link = |value: fn(&TrainedLink) -> Option<f64>| -> Vec<(String, f64)> {
         let labelled = |link: &TrainedLink| {
-            Some((format!("{{link=\"{}\"}}", label(&link.name)), value(link)?))
+            Some((format!("{{link=\"{}\"}}", label_text(&link.name)), value(link)?))
         };
         document.facts.links.iter().filter_map(labelled).collect()
     };
@@ -213,15 +196,11 @@ pub fn prometheus(document: &HealthDocument) -> String {
     text
 }
 
-/// Escapes text for a label value.
-fn label(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', " ")
-}
-
 /// Lines for a ReFrame test: `verdict: PASS` for its sanity function, `perf NAME: VALUE UNIT` for its
 /// performance functions.
 pub fn reframe(document: &HealthDocument) -> String {
-    let mut text = format!("verdict: {}\nreason: {}\n", document.state.label(), document.reason);
+    let mut text =
+        format!("verdict: {}\nreason: {}\n", document.state.label(), plain_line(&document.reason));
     for class in &document.classes {
         let name = slug(&class.label);
         match (class.bytes_per_second, class.median_seconds) {
@@ -259,7 +238,7 @@ pub fn nagios(document: &HealthDocument) -> String {
         2 => "CRITICAL",
         _ => "UNKNOWN",
     };
-    let mut text = format!("PATHLINE {state} - {}", document.reason.replace('|', "/"));
+    let mut text = format!("PATHLINE {state} - {}", plain_line(&document.reason).replace('|', "/"));
     let mut data = Vec::new();
     for class in &document.classes {
         if let Some(rate) = class.bytes_per_second {

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Write};
 
-use pathline_schema::is_steering;
+use pathline_schema::markup_text;
 
 /// Attributes of an element: literal names, any values.
 pub(super) type HtmlAttrs<'a> = &'a [(&'static str, &'a dyn Display)];
@@ -78,25 +78,9 @@ struct EscapedText<'a>(&'a mut String);
 
 impl fmt::Write for EscapedText<'_> {
     fn write_str(&mut self, s: &str) -> fmt::Result {
-        for c in s.chars() {
-            match c {
-                '&' => self.0.push_str("&amp;"),
-                '<' => self.0.push_str("&lt;"),
-                '>' => self.0.push_str("&gt;"),
-                '"' => self.0.push_str("&quot;"),
-                '\'' => self.0.push_str("&#39;"),
-                c if is_disguise(c) => self.0.push('\u{fffd}'),
-                c => self.0.push(c),
-            }
-        }
+        self.0.push_str(&markup_text(s));
         Ok(())
     }
-}
-
-/// Characters that HTML forbids or that disguise a text: control characters and overrides of the
-/// writing direction (Unicode Technical Report 36, section 2.9).
-fn is_disguise(c: char) -> bool {
-    is_steering(c) && !matches!(c, '\n' | '\t')
 }
 
 /// A coordinate with at most one decimal, which keeps pages small and identical on every machine.

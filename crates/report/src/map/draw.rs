@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use pathline_schema::is_steering;
+use pathline_schema::markup_text;
 
 /// A document under construction. Numbers have one decimal, so that equal pictures are identical
 /// texts on every machine.
@@ -75,7 +75,7 @@ impl SvgDocument {
             TextAnchor::Middle => "middle",
             TextAnchor::End => "end",
         };
-        let text = escape(text);
+        let text = markup_text(text);
         let _ = writeln!(
             self.body,
             "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{text}</text>"
@@ -108,25 +108,10 @@ impl SvgDocument {
             "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"plmap\" viewBox=\"0 0 {width:.0} {height:.0}\" \
              width=\"{width:.0}\" height=\"{height:.0}\" role=\"img\" aria-label=\"{}\">\n<style>{CSS}</style>\n\
              <rect class=\"paper\" width=\"{width:.0}\" height=\"{height:.0}\"/>\n{}</svg>\n",
-            escape(label),
+            markup_text(label),
             self.body
         )
     }
-}
-
-fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            c if is_steering(c) => out.push(' '),
-            c => out.push(c),
-        }
-    }
-    out
 }
 
 /// Mean width of a sans-serif character, relative to the font size.
