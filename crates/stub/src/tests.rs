@@ -115,13 +115,43 @@ fn calls_end_with_the_status_that_the_driver_gives() {
     let free = |address| cu!(cuMemFree @ 3020 (address => u64));
     assert_eq!(free(near + 64), INVALID_VALUE);
 
-    let page = vec![7u8; 8192];
-    let at = page.as_ptr() as u64;
+    let page = vec![7u8; 3 * 8192];
+    let at = page.as_ptr() as u64 + 8192;
     let register = |at, bytes| cu!(cuMemHostRegister @ 6050 (at => u64, bytes => usize, 0 => u32));
     let unregister = |at| cu!(cuMemHostUnregister @ 4000 (at => u64));
     assert_eq!(unregister(at), NOT_REGISTERED);
     assert_eq!((register(at, 8192), register(at + 4096, 4096)), (0, ALREADY_REGISTERED));
+    assert_eq!((register(at, 8192), unregister(at + 4096)), (ALREADY_REGISTERED, NOT_REGISTERED));
+    let copy = |dst, src, bytes| cu!(cuMemcpyAsync @ 4000 (dst => u64, src => u64, bytes => usize, 0 => usize));
+    // A copy may not leave an allocation or registered memory, or enter it; nor have memory that was freed.
+    assert_eq!((copy(near, at, 4096), copy(near, at, 4097)), (0, INVALID_VALUE));
+    assert_eq!((copy(near, at + 8191, 2), copy(near, at - 1, 2)), (INVALID_VALUE, INVALID_VALUE));
+    let gone = allocate();
+    assert_eq!(
+        (free(gone), copy(gone, at, 16), copy(near, gone, 16)),
+        (0, INVALID_VALUE, INVALID_VALUE)
+    );
+    assert_eq!(register(gone, 4096), INVALID_VALUE);
     assert_eq!(unregister(at), 0);
+    let flagged = cu!(cuMemHostRegister @ 6050 (at => u64, 8192 => usize, 16 => u32));
+    assert_eq!((flagged, cu!(cuInit @ 2000 (1 => u32))), (INVALID_VALUE, INVALID_VALUE));
+
+    // An event is recorded on streams of its GPU. What a context has made ends with it.
+    let of_near = stream();
+    let third = enter(2);
+    let (of_third, mut event, there) = (stream(), 0usize, allocate());
+    let create =
+        |event: &mut usize, flags| cu!(cuEventCreate @ 2000 (event => *mut usize, flags => u32));
+    assert_eq!((create(&mut event, 8), create(&mut event, 4), create(&mut event, 2)), (1, 1, 0));
+    let record = |stream| cu!(cuEventRecord @ 2000 (event => usize, stream => usize));
+    assert_eq!((record(of_near), record(of_third)), (INVALID_HANDLE, 0));
+    assert_eq!(cu!(cuDevicePrimaryCtxRelease @ 11000 (2 => i32)), 0);
+    assert_eq!((wait(of_third), free(there)), (CONTEXT_DESTROYED, CONTEXT_DESTROYED));
+    assert_eq!(cu!(cuCtxSetCurrent @ 4000 (third => usize)), INVALID_CONTEXT);
+    enter(2);
+    assert_eq!((wait(of_third), record(of_near)), (INVALID_HANDLE, INVALID_HANDLE));
+    assert_eq!((copy(there, at, 16), free(there)), (INVALID_VALUE, INVALID_VALUE));
+    enter(0);
 
     // Two bytes arrive when the word allows it, and not before.
     let stream = stream();
