@@ -1,7 +1,6 @@
 //! Answers as files: for a shell or a job script, and to be proven again.
 
-use std::fmt::Write as _;
-
+use pathline_schema::{UnwritableText, comment_line, plain_line, shell_setting};
 use pathline_tuner::{TunerRow, tuner_rows_text};
 use serde::{Deserialize, Serialize};
 
@@ -123,37 +122,37 @@ impl AdviceFile {
     /// Lines for a shell: each variable that a proven answer sets or removes, with its gain; an answer
     /// that a program has to follow is a comment. Two answers that set one variable differently are both
     /// comments. `plugin` is the path of the tuner plugin with the rows next to it, if there is one.
-    pub fn env_text(&self, plugin: Option<&str>) -> String {
+    ///
+    /// # Errors
+    /// A variable has a name or a value that no shell can set.
+    pub fn env_text(&self, plugin: Option<&str>) -> Result<String, UnwritableText> {
         let AdviceOrigin { node, date, version, simulated, parts, .. } = &self.origin;
         let simulated = if *simulated { ", simulated" } else { "" };
-        let mut text = format!(
-            "# Proven by pathline {version} on {node}{simulated}, {date}.\n\
-             # Prove it again after an upgrade: pathline advise --check DIR\n"
-        );
-        for part in parts {
-            let _ = writeln!(text, "# {}", line(part));
-        }
+        let head = format!("Proven by pathline {version} on {node}{simulated}, {date}.");
+        let mut text = comment_line(&head);
+        text += &comment_line("Prove it again after an upgrade: pathline advise --check DIR");
+        text.extend(parts.iter().map(|part| comment_line(part)));
         let changes: Vec<&Advice> = self.answers.iter().filter(|a| a.is_change()).collect();
         if changes.is_empty() {
-            text.push_str("# Nothing to change.\n");
+            text += &comment_line("Nothing to change.");
         }
         for (at, advice) in changes.iter().enumerate() {
             let gain = advice.gain.map(|gain| format!(": {gain}")).unwrap_or_default();
-            let _ = writeln!(text, "\n# {}{gain}", line(&advice.subject));
+            text += "\n";
+            text += &comment_line(&format!("{}{gain}", advice.subject));
             if let Some(choice) = &advice.choice {
-                let _ = writeln!(text, "# {}.", line(&choice.action));
+                text += &comment_line(&format!("{}.", choice.action));
                 if !choice.cost.is_empty() {
-                    let _ = writeln!(text, "# It costs {}.", line(&choice.cost));
+                    text += &comment_line(&format!("It costs {}.", choice.cost));
                 }
             }
             for (name, value) in advice.variables() {
                 let others = changes.iter().enumerate().filter(|(other, _)| *other != at);
                 let differs = others.filter_map(|(_, a)| a.variables().get(&name).cloned());
-                let is_contradicted = differs.into_iter().any(|other| other != value);
-                let comment = if is_contradicted { "# contradicted: " } else { "" };
-                let _ = match value.as_str() {
-                    "" => writeln!(text, "{comment}unset {name}"),
-                    value => writeln!(text, "{comment}export {name}={}", shell_word(value)),
+                let setting = shell_setting(&name, &value)?;
+                text += &match differs.into_iter().any(|other| other != value) {
+                    true => comment_line(&format!("contradicted: {setting}")),
+                    false => setting + "\n",
                 };
             }
         }
@@ -162,17 +161,15 @@ impl AdviceFile {
                 "\n# Collectives at the sizes that were measured, as rows of a tuner. Every rank needs the same \
                  file.\n",
             );
-            let _ = match plugin {
-                Some(plugin) => writeln!(text, "export NCCL_TUNER_PLUGIN={}", shell_word(plugin)),
-                None => writeln!(
-                    text,
-                    "# libpathline_tuner.so was not found next to pathline: put it into the folder of this file,\n\
+            text += &match plugin {
+                Some(plugin) => shell_setting("NCCL_TUNER_PLUGIN", plugin)? + "\n",
+                None => "# libpathline_tuner.so was not found next to pathline: put it into the folder of this file,\n\
                      # and export NCCL_TUNER_PLUGIN with its path. RCCL with a built-in tuner (rocm-systems#4503)\n\
-                     # needs no plugin: export NCCL_TUNER_CONFIG_FILE with the path of tuner.csv."
-                ),
+                     # needs no plugin: export NCCL_TUNER_CONFIG_FILE with the path of tuner.csv.\n"
+                    .to_owned(),
             };
         }
-        text
+        Ok(text)
     }
 
     /// The rows of a tuner for NCCL and RCCL, one for each proven answer about a collective.
@@ -191,7 +188,7 @@ impl AdviceFile {
         let rows = self.tuner_rows();
         let AdviceOrigin { node, date, version, .. } = &self.origin;
         let comment = format!("Proven by pathline {version} on {node}, {date}.");
-        (!rows.is_empty()).then(|| tuner_rows_text(&line(&comment), &rows))
+        (!rows.is_empty()).then(|| tuner_rows_text(&plain_line(&comment), &rows))
     }
 
     /// The questions that are to be proven again: each change with its own default and no other choice.
@@ -207,20 +204,6 @@ impl AdviceFile {
         };
         changes.filter_map(scope).collect()
     }
-}
-
-/// A text in one line of a comment.
-fn line(text: &str) -> String {
-    pathline_schema::plain_line(text).into_owned()
-}
-
-/// A word that a shell takes as it stands.
-fn shell_word(text: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-.,:/@%+=".contains(c);
-    if !text.is_empty() && text.chars().all(is_plain) {
-        return text.to_owned();
-    }
-    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 #[cfg(test)]
@@ -263,18 +246,61 @@ mod tests {
     fn variables_are_quoted_and_texts_stay_comments() {
         let proven = answer(&[("A", "x y'z"), ("B", "")], AdviceVerdict::Proven);
         let kept = answer(&[("C", "1")], AdviceVerdict::Keep);
-        let text = file(vec![proven, kept]).env_text(None);
+        let text = file(vec![proven, kept]).env_text(None).unwrap();
         let commands: Vec<&str> =
             text.lines().filter(|l| !l.is_empty() && !l.starts_with('#')).collect();
         assert_eq!(commands, [r"export A='x y'\''z'", "unset B"]);
         assert!(text.contains("# the job rm -rf: +12 % [+10, +15]\n"), "{text}");
     }
 
+    /// Every text of the answers ends a comment, a quote or a command in its own way; the shell does what it did.
+    #[test]
+    fn no_text_of_answers_becomes_a_command() {
+        let dir = tempfile::tempdir().unwrap();
+        for text in [
+            "x\ntouch canary\n",
+            "x\r\n`touch canary`",
+            "'; touch canary #",
+            "$(touch canary)\n# ;;",
+        ] {
+            let mut proven = answer(&[("A", text), ("B", "")], AdviceVerdict::Proven);
+            proven.subject = text.to_owned();
+            let choice = proven.choice.as_mut().unwrap();
+            (choice.action, choice.cost) = (text.to_owned(), text.to_owned());
+            let mut other = proven.clone();
+            other.choice.as_mut().unwrap().settings.insert("A".to_owned(), format!("{text}2"));
+            other.choice.as_mut().unwrap().settings.insert("C".to_owned(), text.to_owned());
+            let (node, date, version) = (text.to_owned(), text.to_owned(), text.to_owned());
+            let origin = AdviceOrigin {
+                node,
+                date,
+                version,
+                parts: vec![text.to_owned()],
+                ..AdviceOrigin::default()
+            };
+            let all = AdviceFile { origin, ..file(vec![proven, other]) };
+            let script = all.env_text(Some(text)).unwrap() + "printf '%s|' \"$C\" \"${A-none}\"";
+            let mut shell = std::process::Command::new("/bin/sh");
+            shell.args(["-c", &script]).env_remove("A").current_dir(dir.path());
+            let shell = shell.output().unwrap();
+            assert_eq!(
+                String::from_utf8(shell.stdout).unwrap(),
+                format!("{text}|none|"),
+                "{script}"
+            );
+            assert!(shell.stderr.is_empty(), "{script}");
+        }
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        let named = file(vec![answer(&[("A;touch canary", "1")], AdviceVerdict::Proven)]);
+        let error = named.env_text(None).unwrap_err().to_string();
+        assert!(error.contains("A;touch canary"), "{error}");
+    }
+
     #[test]
     fn contradictions_are_not_set() {
         let a = answer(&[("A", "1"), ("B", "1")], AdviceVerdict::Proven);
         let b = answer(&[("A", "2"), ("B", "1")], AdviceVerdict::Proven);
-        let text = file(vec![a, b]).env_text(None);
+        let text = file(vec![a, b]).env_text(None).unwrap();
         assert!(
             !text.contains("\nexport A") && text.contains("# contradicted: export A=2"),
             "{text}"
@@ -300,16 +326,19 @@ mod tests {
         let rows = all.tuner_text().unwrap();
         assert!(rows.lines().filter(|line| !line.starts_with('#')).eq([row]), "{rows}");
         // The variable harms elsewhere: it is not set.
-        let env = all.env_text(Some("/a b/libpathline_tuner.so"));
+        let env = all.env_text(Some("/a b/libpathline_tuner.so")).unwrap();
         assert!(!env.contains("export NCCL_PROTO"), "{env}");
         assert!(env.contains("export NCCL_TUNER_PLUGIN='/a b/libpathline_tuner.so'\n"), "{env}");
-        let without = all.env_text(None);
+        let without = all.env_text(None).unwrap();
         assert!(!without.contains("\nexport") && without.contains("NCCL_TUNER_CONFIG_FILE"));
         let harmless = file(vec![of(false, AdviceVerdict::Proven)]);
-        assert!(harmless.env_text(None).contains("\nexport NCCL_PROTO=LL\n"));
+        assert!(harmless.env_text(None).unwrap().contains("\nexport NCCL_PROTO=LL\n"));
         assert_eq!(harmless.tuner_rows().len(), 1);
         let kept = file(vec![of(false, AdviceVerdict::Keep)]);
-        assert_eq!((kept.tuner_text(), kept.env_text(None).contains("tuner")), (None, false));
+        assert_eq!(
+            (kept.tuner_text(), kept.env_text(None).unwrap().contains("tuner")),
+            (None, false)
+        );
     }
 
     #[test]

@@ -24,5 +24,5 @@ pub use name_scan::names_with_needed;
 pub use plain_file::open_plain;
 pub use search::{
     BoundLibrary, LibraryNames, LibraryReport, LibrarySpec, MaxMajor, SearchPlace, TriedPlace,
-    find, find_with, locate, starting_with,
+    find, find_with, locate, locate_installed, starting_with,
 };

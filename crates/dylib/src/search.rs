@@ -340,6 +340,19 @@ pub fn locate(spec: &LibrarySpec<'_>) -> LibraryReport {
     spec.report(None, in_vain)
 }
 
+/// A file that is installed with this program: in the folder of the program, or in `lib` of the root in whose `bin`
+/// the program is. None that others may replace.
+pub fn locate_installed(name: &str) -> LibraryReport {
+    locate_beside(&std::env::current_exe().unwrap_or_default(), name)
+}
+
+fn locate_beside(program: &Path, name: &str) -> LibraryReport {
+    let beside = program.parent().map(Path::to_owned).into_iter().collect();
+    let roots = prefix_of(program).into_iter().collect();
+    let places = vec![SearchPlace::Roots(beside, &[""]), SearchPlace::Roots(roots, &["lib"])];
+    locate(&LibrarySpec { names: LibraryNames::Exact(&[name]), places, ..LibrarySpec::default() })
+}
+
 impl Candidate {
     /// The file that the linker would open for a bare name, if there is one.
     fn file(&self) -> PathBuf {

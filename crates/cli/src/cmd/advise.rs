@@ -7,7 +7,7 @@ mod setting_names;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
@@ -18,6 +18,7 @@ use pathline_advise::{
     script_settings, usual_collectives, usual_file_subjects, usual_mpi_messages, usual_subjects,
 };
 use pathline_bench::{Executor, MachineInfo, RunPlan};
+use pathline_dylib::{TriedPlace, locate_installed};
 use pathline_flow::RuntimeEnv;
 use pathline_runner::{
     CaseTrials, HostMachine, HostSurvey, MachineChoice, MachineModel, RankJob, RunRequest,
@@ -32,7 +33,7 @@ use super::case_machine::{on_machine, plan_cases};
 use super::trial_placement::TrialPlacement;
 use crate::args::AdviseArgs;
 use crate::progress::StopRequest;
-use crate::say::{self, out, outln, paragraph};
+use crate::say::{self, errln, out, outln, paragraph};
 
 /// Names of the files of --emit.
 const JSON: &str = "advice.json";
@@ -126,7 +127,11 @@ fn write(
             std::fs::write(dir.join(TUNER_CSV), &rows)?;
             std::fs::write(dir.join(ROWS_FILE), &rows)?;
             names.extend([TUNER_CSV, ROWS_FILE]);
-            if let Some(built) = tuner_plugin() {
+            let built = locate_installed(TUNER_PLUGIN);
+            for TriedPlace { place, why } in &built.tried {
+                errln!("pathline: {} is left out: {why}", place.display());
+            }
+            if let Some(built) = built.path {
                 let copy = dir.join(TUNER_PLUGIN);
                 std::fs::copy(built, &copy)?;
                 names.push(TUNER_PLUGIN);
@@ -134,19 +139,11 @@ fn write(
             }
         }
         std::fs::write(dir.join(JSON), file.text())?;
-        std::fs::write(dir.join(ENV), file.env_text(plugin.as_deref()))?;
+        let settings = file.env_text(plugin.as_deref()).map_err(std::io::Error::other)?;
+        std::fs::write(dir.join(ENV), settings)?;
         Ok(names)
     };
     write().with_context(|| format!("{}: the answers cannot be written", dir.display()))
-}
-
-/// The tuner plugin of this installation: in the folder of the program, or in `lib` next to that folder.
-fn tuner_plugin() -> Option<PathBuf> {
-    let program = std::env::current_exe().ok()?;
-    let folder = program.parent()?;
-    let folders = [Some(folder.to_owned()), folder.parent().map(|above| above.join("lib"))];
-    let mut files = folders.into_iter().flatten().map(|folder| folder.join(TUNER_PLUGIN));
-    files.find(|file| file.is_file())
 }
 
 /// A session, and what it takes from an earlier one.

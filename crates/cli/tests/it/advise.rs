@@ -158,7 +158,7 @@ fn a_placement_is_proven_and_emitted_for_launchers() {
     assert!(read("place-slurm.sh").contains("srun --ntasks-per-node=1 --cpu-bind=mask_cpu:"));
     assert!(read("rankfile").contains("\nrank 0="), "{}", read("rankfile"));
     let wrapper =
-        format!("sh {}", emitted.canonicalize().expect("a path").join("place.sh").display());
+        format!("/bin/sh {}", emitted.canonicalize().expect("a path").join("place.sh").display());
     assert!(read("advice.env").contains(&wrapper), "{}", read("advice.env"));
     // The script is a file now, and holds again.
     let again = advise(&["--check", folder], &[]);

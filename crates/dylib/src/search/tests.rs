@@ -136,6 +136,30 @@ fn only_an_installed_program_has_libraries_beside_it() {
     assert_eq!(prefix("pathline"), None);
 }
 
+/// SHARED/mine/pathline with a SHARED/lib that everybody may write to, and an installation in SHARED.
+#[test]
+fn files_of_the_installation_are_those_that_nobody_else_writes() {
+    let root = tempfile::tempdir().unwrap();
+    let lib = root.path().join("lib");
+    for folder in ["lib", "mine", "bin"] {
+        std::fs::create_dir(root.path().join(folder)).unwrap();
+    }
+    let name = "libx.so.1";
+    std::fs::copy(resolve("libm.so.6").unwrap(), lib.join(name)).unwrap();
+    let of = |folder: &str| locate_beside(&root.path().join(folder).join("pathline"), name);
+    assert_eq!((of("mine").path, of("bin").path), (None, Some(lib.join(name))));
+    for (path, mode) in [(lib.clone(), 0o777), (lib.join(name), 0o666)] {
+        let old = path.metadata().unwrap().permissions();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        let report = of("bin");
+        assert_eq!(report.path, None);
+        assert!(report.tried[0].why.contains("everybody may write"), "{report:?}");
+        std::fs::set_permissions(&path, old).unwrap();
+    }
+    std::fs::copy(lib.join(name), root.path().join("mine").join(name)).unwrap();
+    assert_eq!(of("mine").path, Some(root.path().join("mine").join(name)));
+}
+
 #[test]
 fn wheels_are_looked_for_in_environments() {
     let root = tempfile::tempdir().unwrap();
