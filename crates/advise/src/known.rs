@@ -1,6 +1,6 @@
 //! Settings of which it is known, without a trial, that they cannot act here, slow a job or risk its data.
 
-use pathline_schema::Topology;
+use pathline_schema::{COMPUTED, Topology, is_variable_name, shell_words};
 
 use crate::advice::{Advice, AdviceVerdict};
 use crate::arm::ArmEnv;
@@ -191,45 +191,46 @@ pub fn known_settings(variables: &ArmEnv, scope: &SettingScope<'_>) -> Vec<Advic
     variables.iter().filter_map(of).collect()
 }
 
-/// Variables that a job script or command line sets: `export A=1`, `A=1 program`, `-x A=1`, `--env A=1`,
-/// `--mca name value` as `OMPI_MCA_name`. The last value of a name counts; quotes around it are removed;
-/// values that a shell would compute are left out.
+/// Variables that a job script or command line sets: `export A=1`, `A='b c' program`, `-x A=1`, `--env A=1`,
+/// `--export=ALL,A=1`, `--mca name value` as `OMPI_MCA_name`, also in lines of Slurm. The last value of a name counts,
+/// as a shell reads it; values that a shell would compute are left out.
 pub fn script_settings(text: &str) -> ArmEnv {
+    let options = text.lines().filter_map(|line| line.trim_start().strip_prefix("#SBATCH"));
     let mut found = ArmEnv::new();
-    for line in text.lines() {
-        let line = line.split(" #").next().unwrap_or(line).trim();
-        if line.starts_with('#') && !line.starts_with("#SBATCH") {
-            continue;
-        }
-        let words: Vec<&str> = line.split(|c: char| c.is_whitespace() || c == ';').collect();
-        for word in &words {
-            let word = word.strip_prefix("--env=").unwrap_or(word);
-            for part in word.strip_prefix("--export=").unwrap_or(word).split(',') {
-                let Some((name, value)) = part.split_once('=') else { continue };
-                // The rest of a list: `NCCL_PROTO=LL,LL128` is one value.
-                let value = match word.split_once('=') {
-                    Some((first, whole)) if first == name => whole,
-                    _ => value,
-                };
-                let value = value.trim_matches(['"', '\'']);
-                if is_name(name) && !value.contains(['$', '`']) {
-                    found.insert(name.to_owned(), value.to_owned());
-                }
-            }
-        }
-        for three in words.windows(3) {
-            if let ["--mca" | "-mca", name, value] = three {
-                found.insert(format!("OMPI_MCA_{name}"), (*value).to_owned());
-            }
-        }
-    }
+    options.chain([text]).for_each(|text| add_settings(&shell_words(text), &mut found));
     found
 }
 
-fn is_name(text: &str) -> bool {
-    let mut letters = text.chars();
-    letters.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
-        && letters.all(|c| c.is_ascii_alphanumeric() || c == '_')
+fn add_settings(words: &[String], found: &mut ArmEnv) {
+    let mut add = |setting: &str| {
+        let Some((name, value)) = setting.split_once('=') else { return };
+        if is_variable_name(name) && !value.contains(COMPUTED) {
+            found.insert(name.to_owned(), value.to_owned());
+        }
+    };
+    let before = std::iter::once("").chain(words.iter().map(String::as_str));
+    for (before, word) in before.zip(words) {
+        let list = word.strip_prefix("--export=").or((before == "--export").then_some(word));
+        match list {
+            Some(list) => list.split(',').for_each(&mut add),
+            None => add(word.strip_prefix("--env=").unwrap_or(word)),
+        }
+    }
+    for three in words.windows(3) {
+        if let [option, name, value] = three
+            && ["--mca", "-mca"].contains(&option.as_str())
+        {
+            add(&format!("OMPI_MCA_{name}={value}"));
+        }
+    }
+    // What another shell is started with.
+    for two in words.windows(2) {
+        if let [option, script] = two
+            && ["-c", "-lc"].contains(&option.as_str())
+        {
+            add_settings(&shell_words(script), found);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -296,5 +297,26 @@ mod tests {
         ];
         assert_eq!(settings, expected);
         assert!(!found.contains_key("HOST"), "computed by the shell");
+    }
+
+    #[test]
+    fn values_with_blanks_are_whole() {
+        let value = |script: &str| script_settings(script).remove("NCCL_NET");
+        for script in [
+            "export NCCL_NET=\"AWS Libfabric\"",
+            "export A=1 NCCL_NET='AWS Libfabric' # of the site",
+            "NCCL_NET=AWS\\ Libfabric srun ./a",
+            "env A='b c' NCCL_NET=\"AWS\"' Libfabric' cmd",
+            "srun --export=ALL,NCCL_NET=\"AWS Libfabric\",A=1 ./a",
+            "srun --export \"ALL,NCCL_NET=AWS Libfabric\" ./a",
+            "#SBATCH --export=ALL,NCCL_NET='AWS Libfabric'",
+            "mpirun -x NCCL_NET='AWS Libfabric' \\\n  ./a",
+            "bash -c \"NCCL_NET='AWS Libfabric' ./a\"",
+            "cat <<EOF\nit isn't\nEOF\nexport NCCL_NET='AWS Libfabric'",
+        ] {
+            assert_eq!(value(script).as_deref(), Some("AWS Libfabric"), "{script}");
+        }
+        assert_eq!(value("export NCCL_NET=\"AWS $NAME\""), None);
+        assert_eq!(value("# export NCCL_NET=IB"), None);
     }
 }
