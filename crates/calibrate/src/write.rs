@@ -2,25 +2,9 @@
 
 use std::fmt::Write as _;
 
-use pathline_schema::{Link, LinkEnd, WorldKind};
+use pathline_schema::{Link, LinkEnd, WorldKind, comment_line, toml_text as quoted};
 
 use crate::twin::NodeTwin;
-
-/// Text between quotes, as TOML has it.
-fn quoted(text: &str) -> String {
-    let mut out = String::from("\"");
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            c if c.is_control() => drop(write!(out, "\\u{:04X}", c as u32)),
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-    out
-}
 
 /// A rate with six digits: finer than any measurement.
 fn rate(value: f64) -> String {
@@ -53,8 +37,9 @@ fn name_of(twin: &NodeTwin) -> String {
         WorldKind::Simulated(name) => name.clone(),
         WorldKind::Real => twin.data.begin.host.clone(),
     };
-    let plain: String =
-        base.chars().map(|c| if c.is_ascii_graphic() { c } else { '-' }).take(58).collect();
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    let plain: String = base.chars().map(|c| if is_plain(c) { c } else { '-' }).take(58).collect();
+    let plain = plain.trim_start_matches('-');
     if plain.is_empty() { "twin".to_owned() } else { format!("{plain}-twin") }
 }
 
@@ -79,10 +64,11 @@ impl NodeTwin {
             let name = if g.name.is_empty() { "GPU" } else { &g.name };
             format!("{} x {name}", gpus.len())
         });
+        let made = format!("A twin, made by pathline calibrate from runs of a {what} node: {which}.");
+        *out += &comment_line(&made);
         let _ = writeln!(
             out,
-            "# A twin, made by pathline calibrate from runs of a {what} node: {which}.\n\
-             # Rates are payload in GB/s (1e9 B/s); low and high are ends of 95 % intervals.\n\
+            "# Rates are payload in GB/s (1e9 B/s); low and high are ends of 95 % intervals.\n\
              # Where a resource is named after what its flows have in common, that is all that is\n\
              # known of it: found = \"interference\" means that only their mutual slowdown shows it.\n\n\
              name = {}\n\
@@ -247,13 +233,13 @@ impl NodeTwin {
             let unlike =
                 self.peers.unlike.iter().find(|unlike| unlike.shown_by.contains(&group.name));
             if let Some(unlike) = unlike {
-                let _ = writeln!(out, "# UNLIKE: {unlike}.");
+                *out += &comment_line(&format!("UNLIKE: {unlike}."));
             }
             let members: Vec<usize> = shared.members().collect();
             let _ =
                 writeln!(out, "# It slows {} of the measured sets by more than 1 %.", group.slows);
             if !group.rivals.is_empty() {
-                let _ = writeln!(out, "# Explains as much: {}.", group.rivals.join(", or "));
+                *out += &comment_line(&format!("Explains as much: {}.", group.rivals.join(", or ")));
             }
             let (low, value, high) = interval(group.low, shared.capacity, group.high);
             let _ = writeln!(
