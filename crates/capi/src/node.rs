@@ -118,6 +118,11 @@ impl SharedNode {
         Ns(self.origin.ns() as f64)
     }
 
+    /// Counts a plain copy, unless it is below the threshold.
+    fn count_plain(&self, bytes: usize) {
+        self.counters.plain.fetch_add(u64::from(bytes >= self.threshold), Ordering::Relaxed);
+    }
+
     /// The plan for a size; none if the plain copy is as good.
     pub(crate) fn choose<'p>(
         &self,
@@ -238,7 +243,7 @@ impl CopyNode {
                 return outcome;
             }
         }
-        self.shared.counters.plain.fetch_add(1, Ordering::Relaxed);
+        self.shared.count_plain(bytes);
         // SAFETY: the caller's promise.
         unsafe { self.copy_plainly(dst, src, bytes, None) }
     }
@@ -279,7 +284,7 @@ impl CopyNode {
         {
             return Ok(());
         }
-        self.shared.counters.plain.fetch_add(1, Ordering::Relaxed);
+        self.shared.count_plain(bytes);
         // SAFETY: the caller's promise.
         unsafe { self.copy_plainly(dst, src, bytes, Some(stream)) }
     }
@@ -335,8 +340,7 @@ impl CopyNode {
         stream: usize,
     ) -> Result<(), CopyError> {
         let MergedCopy { dst, src, bytes, ref parts } = *whole;
-        let plain = u64::from(bytes >= self.shared.threshold);
-        self.shared.counters.plain.fetch_add(plain, Ordering::Relaxed);
+        self.shared.count_plain(bytes);
         // SAFETY: the caller's promise.
         match unsafe { self.copy_plainly(dst, src, bytes, Some(stream)) } {
             Err(error) if parts.len() == 1 => return Err(error.of_batch(parts.start)),
@@ -393,7 +397,7 @@ impl CopyNode {
             }
         }
         for (nth, &(device, address)) in dst.iter().enumerate() {
-            self.shared.counters.plain.fetch_add(1, Ordering::Relaxed);
+            self.shared.count_plain(bytes);
             let stream = streams.map(|streams| streams[nth]);
             let entered = self.calls.enter(device).map_err(|s| self.refused("a device", s))?;
             // SAFETY: the caller's promise.
