@@ -2,11 +2,10 @@
 
 use std::fmt;
 
-use pathline_stats::median_interval;
 use serde::{Deserialize, Serialize};
 
 use crate::advice::share_text;
-use crate::proof::{GainInterval, HarmCheck};
+use crate::proof::{GainInterval, HarmCheck, TrialBlock};
 
 /// What a trial costs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -67,7 +66,6 @@ pub struct GuardOutcome {
 pub(crate) struct GuardCheck {
     figure: GuardFigure,
     check: HarmCheck,
-    logs: Vec<f64>,
 }
 
 impl GuardCheck {
@@ -76,39 +74,22 @@ impl GuardCheck {
     pub(crate) fn of_all(figures: &[GuardFigure], level: f64) -> Vec<Self> {
         let of = |figure: &GuardFigure| Self {
             figure: figure.clone(),
-            check: HarmCheck::new(figure.allowed, level).with_floor(figure.floor),
-            logs: Vec::new(),
+            check: HarmCheck::new(figure.allowed, figure.floor, level),
         };
         figures.iter().map(of).collect()
     }
 
-    /// Takes a block: its baseline, the baseline once more, and the choice.
-    pub(crate) fn add(&mut self, baseline: f64, null: f64, choice: f64) {
-        let before = (baseline * null).sqrt();
-        let log = (before / choice).ln();
-        if log.is_finite() {
-            self.check.add(before, choice);
-            self.logs.push(log);
-        }
-    }
-
     pub(crate) fn outcome(&self) -> GuardOutcome {
-        let interval = median_interval(&self.logs, &vec![1; self.logs.len()]);
-        let gain = interval.map(|of| {
-            let [gain, low, high] = [of.median, of.low, of.high].map(f64::exp_m1);
-            GainInterval { gain, low, high, blocks: self.logs.len() as u32 }
-        });
-        GuardOutcome { figure: self.figure.clone(), harms: self.check.harms(), gain }
+        let (harms, gain) = (self.check.harms(), self.check.gain());
+        GuardOutcome { figure: self.figure.clone(), harms, gain }
     }
 }
 
-/// Gives each check its figures of a block of three arms.
+/// Gives each check its figures of a block: both baselines and the choice.
 pub(crate) fn add_block(checks: &mut [GuardCheck], block: [&TrialCost; 3]) {
     for (at, check) in checks.iter_mut().enumerate() {
-        if let [Some(baseline), Some(null), Some(choice)] =
-            block.map(|cost| cost.guarded.get(at).copied())
-        {
-            check.add(baseline, null, choice);
+        if let [Some(a), Some(b), Some(choice)] = block.map(|cost| cost.guarded.get(at).copied()) {
+            check.check.add(TrialBlock { baselines: [a, b], choice });
         }
     }
 }
@@ -147,9 +128,9 @@ mod tests {
 
     #[test]
     fn a_loss_within_the_margin_is_excluded_and_a_larger_one_shown() {
-        // 9 equal signs: (1.5^9 + 1.9^9) / 2 = 180.6 > 1 / 0.01; 8 give 97.7.
-        assert_eq!(after(checks(0.01, 0.0), 100.0, 100.5, 8).harms, None);
-        assert_eq!(after(checks(0.01, 0.0), 100.0, 100.5, 9).harms, Some(false));
+        // 6 blocks that agree: (2.8^6 + 1.8^6) / 2 = 258 > 1 / 0.01; 5 give 95.5.
+        assert_eq!(after(checks(0.01, 0.0), 100.0, 100.5, 5).harms, None);
+        assert_eq!(after(checks(0.01, 0.0), 100.0, 100.5, 6).harms, Some(false));
         let harmed = after(checks(0.01, 0.0), 100.0, 125.0, 9);
         assert_eq!(harmed.harms, Some(true));
         assert!((harmed.gain.unwrap().gain + 0.2).abs() < 1e-12, "100 / 125 - 1");

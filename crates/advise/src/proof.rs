@@ -1,19 +1,15 @@
-//! The proof of a gain: blocks of trials, evidence that may be looked at after each, and a null arm.
+//! The proof of a gain: blocks of two baselines and a choice, evidence that may be looked at after each.
 
-use pathline_stats::{MixedSignEvidence, median_interval};
+use pathline_stats::{BestOfThree, median_interval};
 use serde::{Deserialize, Serialize};
 
-/// Fewest blocks of a proof.
-pub const MIN_BLOCKS: usize = 8;
+/// Fewest blocks of a proof: six make an interval of its gain.
+pub const MIN_BLOCKS: usize = 6;
 /// Most blocks of a proof or of a check for harm.
 pub(crate) const MAX_BLOCKS: usize = 64;
 /// Evidence at which "it gains less than that" is taken as shown. It decides only whether more time is
 /// spent, so it need not be as strong as a recommendation.
 const KEEP_LEVEL: f64 = 0.05;
-/// Evidence at which the null arm shows that equal arms differ here.
-const NULL_LEVEL: f64 = 0.01;
-/// Evidence of unequal null arms above which a gain is not taken as shown: more blocks decide.
-const NULL_WARNING: f64 = 0.1;
 /// Evidence at which a case counts as harmed.
 const HARM_LEVEL: f64 = 0.05;
 
@@ -36,7 +32,7 @@ impl ProofTarget {
 
     /// Blocks of a proof in which each shows the gain.
     pub(crate) fn least_blocks(&self) -> usize {
-        let mut evidence = MixedSignEvidence::new();
+        let mut evidence = BestOfThree::default();
         let mut blocks = 0;
         while blocks < MAX_BLOCKS && (blocks < MIN_BLOCKS || !evidence.rejects_at(self.share())) {
             evidence.add(true);
@@ -44,27 +40,73 @@ impl ProofTarget {
         }
         blocks
     }
-
-    /// The natural logarithm of the least factor that counts.
-    fn margin(&self) -> f64 {
-        self.min_gain.max(0.0).ln_1p()
-    }
 }
 
 /// The costs of one block: each arm once, in an order drawn for the block. In any unit; less is better.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TrialBlock {
-    /// The baseline.
-    pub baseline: f64,
-    /// The baseline once more.
-    pub null: f64,
+    /// The baseline, twice.
+    pub baselines: [f64; 2],
     /// The choice.
     pub choice: f64,
 }
 
 impl TrialBlock {
-    fn is_usable(&self) -> bool {
-        [self.baseline, self.null, self.choice].iter().all(|x| x.is_finite() && *x > 0.0)
+    /// `ln(baseline / choice)`; none if a cost is no usable number. Of one baseline: against the mean of both
+    /// the median of equal costs with a heavy tail is not 0.
+    pub(crate) fn log_gain(&self) -> Option<f64> {
+        let [a, b] = self.baselines;
+        let is_usable = [a, b, self.choice].iter().all(|x| x.is_finite() && *x > 0.0);
+        is_usable.then(|| (a / self.choice).ln())
+    }
+}
+
+/// Evidence that the costs of a choice lie below those of the baseline times a factor, and above.
+///
+/// A block agrees with "below" if the choice beats both baselines of the block so, and with "above" if it
+/// loses to both. A choice that is the baseline times that factor is one of three exchangeable costs, so it
+/// does either with probability 1/3 at most: see [`BestOfThree`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct CostEvidence {
+    factor: f64,
+    /// In the unit of costs: what the choice may cost more whatever the factor; none for a gain.
+    floor: Option<f64>,
+    below: BestOfThree,
+    above: BestOfThree,
+}
+
+impl CostEvidence {
+    fn new(factor: f64, floor: Option<f64>) -> Self {
+        Self { factor, floor, below: BestOfThree::default(), above: BestOfThree::default() }
+    }
+
+    /// That the choice gains more than this share, and that it gains less.
+    pub(crate) fn of_gain(gain: f64) -> Self {
+        Self::new(1.0 / (1.0 + gain.max(0.0)), None)
+    }
+
+    /// That the choice loses less than this share, or than `floor` if that is more; and that it loses more.
+    pub(crate) fn of_loss(loss: f64, floor: f64) -> Self {
+        Self::new(1.0 + loss.max(0.0), Some(floor.max(0.0)))
+    }
+
+    /// Takes a block of usable numbers.
+    pub(crate) fn add(&mut self, block: &TrialBlock) {
+        let floor = |baseline: f64| self.floor.map_or(0.0, |floor| baseline + floor);
+        let border = |baseline: f64| (baseline * self.factor).max(floor(baseline));
+        let [a, b] = block.baselines.map(border);
+        self.below.add(block.choice < a.min(b));
+        self.above.add(block.choice > a.max(b));
+    }
+
+    /// Whether the choice is shown to lie below, wrong with probability `level` at most.
+    pub(crate) fn is_below(&self, level: f64) -> bool {
+        self.below.rejects_at(level)
+    }
+
+    /// Whether it is shown to lie above.
+    pub(crate) fn is_above(&self, level: f64) -> bool {
+        self.above.rejects_at(level)
     }
 }
 
@@ -76,24 +118,18 @@ pub enum ProofState {
     Proven,
     /// It does not.
     NoGain,
-    /// Two equal arms differ by more than the least gain: nothing can be shown here.
-    TooNoisy,
     /// Undecided so far.
     Open,
 }
 
-/// Evidence from blocks of three arms for a gain.
+/// Evidence from blocks of three arms for a gain of more than the least one.
 ///
-/// A block gives the sign of `ln(baseline / choice) - ln(1 + min_gain)`. If the median of that is not
-/// above zero, and each block is fresh, the evidence reaches `candidates / level` with probability
-/// `level / candidates` at most, however often one looks (see [`MixedSignEvidence`]). Signs do not
-/// feel the tails, so a state of a process that is 15 % slower costs power, never truth.
+/// If the choice gains the least gain at most, the proof succeeds with probability `level / candidates` at
+/// most, however often one looks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GainProof {
     target: ProofTarget,
-    gain: MixedSignEvidence,
-    no_gain: MixedSignEvidence,
-    null: [MixedSignEvidence; 2],
+    evidence: CostEvidence,
     logs: Vec<f64>,
     /// Blocks that gave no usable number.
     unusable: usize,
@@ -102,43 +138,28 @@ pub struct GainProof {
 impl GainProof {
     /// Without blocks.
     pub fn new(target: ProofTarget) -> Self {
-        let none = MixedSignEvidence::new();
-        Self { target, gain: none, no_gain: none, null: [none; 2], logs: Vec::new(), unusable: 0 }
+        let evidence = CostEvidence::of_gain(target.min_gain);
+        Self { target, evidence, logs: Vec::new(), unusable: 0 }
     }
 
     /// Takes a block.
     pub fn add(&mut self, block: TrialBlock) {
-        if !block.is_usable() {
-            self.unusable += 1;
-            return;
+        match block.log_gain() {
+            Some(log) => {
+                self.evidence.add(&block);
+                self.logs.push(log);
+            }
+            None => self.unusable += 1,
         }
-        let margin = self.target.margin();
-        // Against the mean of both baselines in logarithms: half of the block's noise on that side.
-        let base = f64::midpoint(block.baseline.ln(), block.null.ln());
-        let log = base - block.choice.ln();
-        self.gain.add(log > margin);
-        self.no_gain.add(log < margin);
-        let null = (block.baseline / block.null).ln();
-        // A margin of zero is left by half of all noise; that is no evidence of unequal arms.
-        let margin = margin.max(f64::EPSILON);
-        self.null[0].add(null > margin);
-        self.null[1].add(null < -margin);
-        self.logs.push(log);
     }
 
     /// What the blocks so far show.
     pub fn state(&self) -> ProofState {
-        let null_differs = |level: f64| self.null.iter().any(|null| null.rejects_at(level / 2.0));
-        if null_differs(NULL_LEVEL) {
-            ProofState::TooNoisy
-        } else if self.blocks() < MIN_BLOCKS {
-            ProofState::Open
-        } else if self.gain.rejects_at(self.target.share()) && !null_differs(NULL_WARNING) {
-            ProofState::Proven
-        } else if self.no_gain.rejects_at(KEEP_LEVEL) {
-            ProofState::NoGain
-        } else {
-            ProofState::Open
+        match () {
+            () if self.blocks() < MIN_BLOCKS => ProofState::Open,
+            () if self.evidence.is_below(self.target.share()) => ProofState::Proven,
+            () if self.evidence.is_above(KEEP_LEVEL) => ProofState::NoGain,
+            () => ProofState::Open,
         }
     }
 
@@ -154,12 +175,16 @@ impl GainProof {
 
     /// Gain and its 95 % interval, of the blocks of this proof only: baseline over choice, less 1.
     pub fn gain(&self) -> Option<GainInterval> {
-        // Each block is a visit.
-        let visits = vec![1; self.logs.len()];
-        let of = median_interval(&self.logs, &visits)?;
-        let [gain, low, high] = [of.median, of.low, of.high].map(f64::exp_m1);
-        Some(GainInterval { gain, low, high, blocks: self.logs.len() as u32 })
+        gain_interval(&self.logs)
     }
+}
+
+/// The median of logarithms of gains, each of a block, and its 95 % interval.
+pub(crate) fn gain_interval(logs: &[f64]) -> Option<GainInterval> {
+    // Each block is a visit.
+    let of = median_interval(logs, &vec![1; logs.len()])?;
+    let [gain, low, high] = [of.median, of.low, of.high].map(f64::exp_m1);
+    Some(GainInterval { gain, low, high, blocks: logs.len() as u32 })
 }
 
 /// A gain: how much less time, as the old time over the new one, less 1.
@@ -175,50 +200,42 @@ pub struct GainInterval {
     pub blocks: u32,
 }
 
-/// Whether a change harms another case by more than a given share: evidence of blocks of two arms.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// Whether a change makes a case or a figure worse by more than what is allowed.
+#[derive(Debug, Clone, PartialEq)]
 pub struct HarmCheck {
-    allowed: f64,
-    /// In the unit of costs.
-    floor: f64,
+    evidence: CostEvidence,
     level: f64,
-    harm: MixedSignEvidence,
-    harmless: MixedSignEvidence,
+    logs: Vec<f64>,
 }
 
 impl HarmCheck {
-    /// `allowed` is the loss that counts as none: 0.01 is 1 %. `level` is the largest probability with
-    /// which a larger loss may be taken for none.
-    pub fn new(allowed: f64, level: f64) -> Self {
-        let none = MixedSignEvidence::new();
-        Self { allowed: allowed.max(0.0), floor: 0.0, level, harm: none, harmless: none }
+    /// `allowed` is the loss that counts as none, 0.01 for 1 %, or `floor` in the unit of costs if that is
+    /// more. `level` is the largest probability with which a larger loss may be taken for none.
+    pub fn new(allowed: f64, floor: f64, level: f64) -> Self {
+        Self { evidence: CostEvidence::of_loss(allowed, floor), level, logs: Vec::new() }
     }
 
-    /// The same, where a loss of this much in the unit of costs counts as none too.
-    #[must_use]
-    pub fn with_floor(self, floor: f64) -> Self {
-        Self { floor: floor.max(0.0), ..self }
-    }
-
-    /// Takes a block: the cost before and after the change.
-    pub fn add(&mut self, before: f64, after: f64) {
-        let log = (before / after).ln();
-        if log.is_finite() {
-            let margin = -self.allowed.max(self.floor / before).ln_1p();
-            self.harm.add(log < margin);
-            self.harmless.add(log > margin);
+    /// Takes a block; one without usable numbers is left out.
+    pub fn add(&mut self, block: TrialBlock) {
+        if let Some(log) = block.log_gain() {
+            self.evidence.add(&block);
+            self.logs.push(log);
         }
     }
 
     /// Whether it harms; none while that is open.
     pub fn harms(&self) -> Option<bool> {
-        if self.harm.rejects_at(HARM_LEVEL) {
-            Some(true)
-        } else if self.harmless.rejects_at(self.level) {
-            Some(false)
-        } else {
-            None
+        match () {
+            // The size of a harm is part of the answer.
+            () if self.logs.len() < MIN_BLOCKS => None,
+            () if self.evidence.is_above(HARM_LEVEL) => Some(true),
+            () => self.evidence.is_below(self.level).then_some(false),
         }
+    }
+
+    /// How the cost changed: negative if it got worse.
+    pub fn gain(&self) -> Option<GainInterval> {
+        gain_interval(&self.logs)
     }
 }
 
@@ -229,15 +246,14 @@ mod tests {
     const ONE: ProofTarget = ProofTarget { min_gain: 0.01, level: 0.01, candidates: 1 };
 
     fn block(choice: f64) -> TrialBlock {
-        TrialBlock { baseline: 100.0, null: 100.0, choice }
+        TrialBlock { baselines: [100.0, 100.0], choice }
     }
 
     #[test]
-    fn a_steady_gain_is_proven_after_nine_blocks_and_has_its_size() {
+    fn a_steady_gain_is_proven_after_six_blocks_and_has_its_size() {
         let mut proof = GainProof::new(ONE);
-        // Two bets share the stake, so evidence is (1.5^n + 1.9^n) / 2.
-        // n = 8: (25.6 + 169.8) / 2 = 97.7 < 100. n = 9: (38.4 + 322.7) / 2 = 180.6.
-        for _ in 0..8 {
+        // Two stakes share the evidence: (2.8^n + 1.8^n) / 2, 95.5 of five blocks and 258 of six.
+        for _ in 0..5 {
             proof.add(block(80.0));
             assert_eq!(proof.state(), ProofState::Open);
         }
@@ -245,26 +261,26 @@ mod tests {
         assert_eq!(proof.state(), ProofState::Proven);
         let gain = proof.gain().unwrap();
         assert!((gain.gain - 0.25).abs() < 1e-12, "100 / 80 - 1");
-        assert_eq!(gain.blocks, 9);
+        assert_eq!(gain.blocks, 6);
     }
 
     #[test]
     fn a_gain_below_the_least_one_is_none() {
         let mut proof = GainProof::new(ONE);
-        (0..8).for_each(|_| proof.add(block(99.5)));
-        // 100 / 99.5 = 1.005 < 1.01; evidence 97.7 > 1 / 0.05.
+        (0..6).for_each(|_| proof.add(block(99.5)));
+        // 100 / 99.5 = 1.005 < 1.01; evidence 258 > 1 / 0.05.
         assert_eq!(proof.state(), ProofState::NoGain);
+        // Exactly the least gain is neither more nor less.
+        let mut proof = GainProof::new(ProofTarget { min_gain: 0.25, ..ONE });
+        (0..60).for_each(|_| proof.add(block(80.0)));
+        assert_eq!(proof.state(), ProofState::Open);
     }
 
     #[test]
-    fn equal_arms_that_differ_end_the_proof() {
+    fn a_choice_that_beats_one_baseline_only_is_no_evidence() {
         let mut proof = GainProof::new(ONE);
-        (0..9).for_each(|_| proof.add(TrialBlock { baseline: 100.0, null: 110.0, choice: 80.0 }));
-        // 9 signs of one kind: 180.6 of the 200 that NULL_LEVEL / 2 asks for, and above the 20 of
-        // NULL_WARNING / 2, which withholds the gain; the tenth decides.
+        (0..64).for_each(|_| proof.add(TrialBlock { baselines: [100.0, 79.0], choice: 80.0 }));
         assert_eq!(proof.state(), ProofState::Open);
-        proof.add(TrialBlock { baseline: 100.0, null: 110.0, choice: 80.0 });
-        assert_eq!(proof.state(), ProofState::TooNoisy);
     }
 
     #[test]
@@ -279,12 +295,14 @@ mod tests {
 
     #[test]
     fn harm_and_harmlessness_are_both_shown() {
-        let mut check = HarmCheck::new(0.01, 0.05);
-        assert_eq!(check.harms(), None);
-        (0..8).for_each(|_| check.add(100.0, 105.0));
-        assert_eq!(check.harms(), Some(true));
-        let mut check = HarmCheck::new(0.01, 0.05);
-        (0..8).for_each(|_| check.add(100.0, 100.2));
-        assert_eq!(check.harms(), Some(false), "0.2 % are allowed");
+        let after = |choice: f64| {
+            let mut check = HarmCheck::new(0.01, 0.0, 0.05);
+            assert_eq!(check.harms(), None);
+            (0..6).for_each(|_| check.add(block(choice)));
+            check
+        };
+        assert_eq!(after(105.0).harms(), Some(true));
+        assert_eq!(after(100.2).harms(), Some(false), "0.2 % are allowed");
+        assert!((after(125.0).gain().unwrap().gain + 0.2).abs() < 1e-12, "100 / 125 - 1");
     }
 }

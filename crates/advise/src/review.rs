@@ -3,7 +3,7 @@
 use crate::advice::{Advice, AdviceVerdict, share_text};
 use crate::arm::{AdviceChoice, AdviceScope, ArmEnv, TrialArm};
 use crate::guard_figure::{GuardCheck, GuardOutcome, add_block, harm_text};
-use crate::proof::{GainInterval, GainProof, HarmCheck, MAX_BLOCKS, ProofTarget, TrialBlock};
+use crate::proof::{GainInterval, HarmCheck, MAX_BLOCKS, ProofTarget, TrialBlock};
 use crate::search::{AdviceLimits, AdviceSession, AdviceStep, TrialRunner};
 
 /// Beginnings of the names of variables that GPU runtimes, MPI, NCCL, RCCL and UCX read.
@@ -175,9 +175,8 @@ impl AdviceSession<'_> {
         until: f64,
     ) -> RemovalEffect<'s> {
         let without = scope.baseline.with_env("without", removal.clone());
-        let mut proof = GainProof::new(target);
-        let level = target.level / target.candidates.max(1) as f64;
-        let mut check = HarmCheck::new(target.min_gain, level);
+        let level = target.share();
+        let mut check = HarmCheck::new(target.min_gain, 0.0, level);
         let mut guards = GuardCheck::of_all(&self.runner.guard_figures(), level);
         let mut error = None;
         for blocks in 0..MAX_BLOCKS {
@@ -187,19 +186,14 @@ impl AdviceSession<'_> {
             let name = removal.keys().next().map_or("", String::as_str);
             let subject = scope.subject.as_str();
             (self.show)(AdviceStep { doing: "reviewing", subject, choice: name, blocks });
-            let costs = self.block(&[&scope.baseline, &scope.baseline, &without]);
-            if self.runner.interrupted().is_some() {
-                break;
-            }
-            match costs.as_slice() {
-                [Ok(baseline), Ok(null), Ok(choice)] => {
-                    add_block(&mut guards, [baseline, null, choice]);
-                    let (baseline, null, choice) = (baseline.cost, null.cost, choice.cost);
-                    check.add((baseline * null).sqrt(), choice);
-                    proof.add(TrialBlock { baseline, null, choice });
+            let Some(costs) = self.block(&scope.baseline, &[&without]) else { break };
+            match costs.only() {
+                (Ok([a, b]), Ok(choice)) => {
+                    add_block(&mut guards, [&a, &b, &choice]);
+                    check.add(TrialBlock { baselines: [a.cost, b.cost], choice: choice.cost });
                 }
-                costs => {
-                    error = costs.iter().find_map(|cost| cost.as_ref().err()).cloned();
+                (baselines, choice) => {
+                    error = baselines.err().or(choice.err());
                     break;
                 }
             }
@@ -207,7 +201,7 @@ impl AdviceSession<'_> {
         let harms = harms_any(&check, &guards);
         let outcomes: Vec<GuardOutcome> = guards.iter().map(GuardCheck::outcome).collect();
         let harmed = harm_text(&outcomes).filter(|_| check.harms() != Some(true));
-        RemovalEffect { scope, harms, harmed, gain: proof.gain(), error }
+        RemovalEffect { scope, harms, harmed, gain: check.gain(), error }
     }
 }
 

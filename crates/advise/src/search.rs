@@ -1,6 +1,5 @@
 //! From questions to answers: short trials select, fresh trials prove.
 
-use pathline_stats::{ascending, interpolated};
 use pathline_tuner::TunerRow;
 
 use crate::advice::{Advice, AdviceVerdict, ScreenedChoice, percent, share_text};
@@ -109,6 +108,21 @@ pub(crate) struct AdviceSession<'a> {
     pub(crate) show: &'a mut dyn FnMut(AdviceStep<'_>),
 }
 
+/// What a block gave.
+pub(crate) struct BlockCosts {
+    pub(crate) baselines: Result<[TrialCost; 2], String>,
+    /// In the order of the choices.
+    pub(crate) choices: Vec<Result<TrialCost, String>>,
+}
+
+impl BlockCosts {
+    /// The baselines with the one choice.
+    pub(crate) fn only(self) -> (Result<[TrialCost; 2], String>, Result<TrialCost, String>) {
+        let none = || Err("it was not measured".to_owned());
+        (self.baselines, self.choices.into_iter().next().unwrap_or_else(none))
+    }
+}
+
 /// A question with the choices that are worth a proof.
 struct SelectedScope<'s> {
     scope: &'s AdviceScope,
@@ -213,19 +227,30 @@ impl AdviceSession<'_> {
         })
     }
 
-    /// One block in a drawn order.
-    pub(crate) fn block(&mut self, arms: &[&TrialArm]) -> Vec<Result<TrialCost, String>> {
+    /// One block in a drawn order: the baseline twice and each of `choices` once. None if the session was
+    /// interrupted: whoever ends it ends the trial in flight, which says nothing of its arm.
+    pub(crate) fn block(
+        &mut self,
+        baseline: &TrialArm,
+        choices: &[&TrialArm],
+    ) -> Option<BlockCosts> {
+        let arms = [&[baseline, baseline], choices].concat();
         let mut order: Vec<usize> = (0..arms.len()).collect();
         self.random.shuffle(&mut order);
         let drawn: Vec<&TrialArm> = order.iter().filter_map(|&i| arms.get(i).copied()).collect();
-        let mut costs: Vec<Option<Result<TrialCost, String>>> = vec![None; arms.len()];
+        let none = || Err("it was not measured".to_owned());
+        let mut costs: Vec<Result<TrialCost, String>> = vec![none(); arms.len()];
         for (cost, &at) in self.runner.block(&drawn).into_iter().zip(&order) {
             if let Some(slot) = costs.get_mut(at) {
-                *slot = Some(cost);
+                *slot = cost;
             }
         }
-        let none = || Err("it was not measured".to_owned());
-        costs.into_iter().map(|cost| cost.unwrap_or_else(none)).collect()
+        let mut costs = costs.into_iter();
+        let mut next = || costs.next().unwrap_or_else(none);
+        let (a, b) = (next(), next());
+        let baselines = a.and_then(|a| Ok([a, b?]));
+        let choices = choices.iter().map(|_| next()).collect();
+        self.runner.interrupted().is_none().then_some(BlockCosts { baselines, choices })
     }
 
     /// Compares all choices of a question in a few blocks, and keeps the choices that may gain enough.
@@ -241,8 +266,8 @@ impl AdviceSession<'_> {
                     error: Some(why.clone()),
                 });
             } else {
-                let (logs, error, is_ignored) = (Vec::new(), None, false);
-                tried.push(TriedChoice { choice, logs, error, is_ignored });
+                let bound = GainBound::new(self.limits.min_gain);
+                tried.push(TriedChoice { choice, bound, error: None, is_ignored: false });
             }
         }
         let all_ignored = tried.is_empty().then(|| scope.choices.first()).flatten();
@@ -275,31 +300,30 @@ impl AdviceSession<'_> {
             let active: Vec<usize> = (0..tried.len())
                 .filter(|&i| tried.get(i).is_some_and(TriedChoice::is_promising))
                 .collect();
-            let mut arms = vec![&scope.baseline];
-            arms.extend(active.iter().filter_map(|&i| Some(&tried.get(i)?.choice.arm)));
-            let mut costs = self.block(&arms).into_iter();
-            let base = match costs.next() {
-                Some(Ok(base)) => base.cost,
-                // Whoever ends the session ends the trial in flight, which says nothing of its arm.
-                Some(Err(_)) if self.runner.interrupted().is_some() => break,
-                Some(Err(why)) => {
+            let arms: Vec<&TrialArm> =
+                active.iter().filter_map(|&i| Some(&tried.get(i)?.choice.arm)).collect();
+            let Some(costs) = self.block(&scope.baseline, &arms) else { break };
+            let [a, b] = match costs.baselines {
+                Ok(baselines) => baselines.map(|of| of.cost),
+                Err(why) => {
                     let why = format!("the default cannot be measured: {why}");
                     return selected.answered(AdviceVerdict::Unclear, why);
                 }
-                None => break,
             };
-            if self.runner.interrupted().is_some() {
-                break;
-            }
-            for (at, cost) in active.into_iter().zip(costs) {
+            for (at, cost) in active.into_iter().zip(costs.choices) {
                 let Some(tried) = tried.get_mut(at) else { continue };
                 match cost {
-                    Ok(cost) => tried.logs.push((base / cost.cost).ln()),
+                    Ok(TrialCost { cost: choice, .. }) => {
+                        let block = TrialBlock { baselines: [a, b], choice };
+                        if !tried.bound.add(&block) {
+                            tried.error = Some("a figure is no positive number".to_owned());
+                        }
+                    }
                     Err(why) => tried.error = Some(why),
                 }
             }
         }
-        if tried.iter().all(|t| t.logs.is_empty() && t.error.is_none()) {
+        if tried.iter().all(|t| t.bound.blocks() == 0 && t.error.is_none()) {
             let why = self.is_over(1.0).unwrap_or_else(|| "no trial ended".to_owned());
             return selected.answered(AdviceVerdict::Unclear, why);
         }
@@ -322,13 +346,10 @@ impl AdviceSession<'_> {
         mut selected: SelectedScope<'s>,
         mut tried: Vec<TriedChoice<'s>>,
     ) -> SelectedScope<'s> {
-        for tried in tried.iter().filter(|tried| tried.is_promising()) {
-            let mut bound = GainBound::new(self.limits.min_gain);
-            tried.logs.iter().for_each(|log| bound.add(*log));
-            selected.bounds.push((tried.choice, bound));
-        }
+        let promising = tried.iter().filter(|tried| tried.is_promising());
+        selected.bounds = promising.map(|t| (t.choice, t.bound.clone())).collect();
         tried.sort_by(|a, b| b.score().total_cmp(&a.score()));
-        let margin = self.limits.min_gain.max(0.0).ln_1p();
+        let margin = self.limits.min_gain.max(0.0);
         let worthy: Vec<&TriedChoice<'s>> = tried
             .iter()
             .filter(|t| t.is_promising() && t.score() > margin)
@@ -358,7 +379,7 @@ impl AdviceSession<'_> {
             Some((score, label)) => {
                 let why = format!(
                     "no choice gains {asked} % in short trials; the best, {label}: {} %",
-                    percent(score.exp_m1())
+                    percent(score)
                 );
                 selected.keep = Some(why);
                 selected
@@ -480,19 +501,14 @@ impl AdviceSession<'_> {
         }
         let subject = &scope.scope.subject;
         (self.show)(AdviceStep { doing: "bounding", subject, choice: "", blocks });
-        let mut arms = vec![&scope.scope.baseline];
-        arms.extend(open.iter().filter_map(|&at| Some(&scope.bounds.get(at)?.0.arm)));
-        let mut costs = self.block(&arms).into_iter();
-        if self.runner.interrupted().is_some() {
-            return;
-        }
-        let base = costs.next();
-        for (at, cost) in open.into_iter().zip(costs) {
-            match (&base, cost, scope.bounds.get_mut(at)) {
-                (Some(Ok(base)), Ok(cost), Some((_, bound)))
-                    if base.cost > 0.0 && cost.cost > 0.0 =>
-                {
-                    bound.add((base.cost / cost.cost).ln());
+        let arms: Vec<&TrialArm> =
+            open.iter().filter_map(|&at| Some(&scope.bounds.get(at)?.0.arm)).collect();
+        let Some(costs) = self.block(&scope.scope.baseline, &arms) else { return };
+        for (at, cost) in open.into_iter().zip(costs.choices) {
+            match (&costs.baselines, cost, scope.bounds.get_mut(at)) {
+                (Ok([a, b]), Ok(choice), Some((_, bound))) => {
+                    let baselines = [a.cost, b.cost];
+                    bound.add(&TrialBlock { baselines, choice: choice.cost });
                 }
                 _ => {
                     let failed = "a trial failed while its gain was bounded";
@@ -525,33 +541,33 @@ impl AdviceSession<'_> {
             choice: &choice.arm.label,
             blocks: proof.blocks(),
         });
-        let baseline = &scope.scope.baseline;
         let begun = self.runner.elapsed();
-        let costs = self.block(&[baseline, baseline, &choice.arm]);
+        let costs = self.block(&scope.scope.baseline, &[&choice.arm]);
         scope.seconds = (self.runner.elapsed() - begun).max(0.0);
-        // Whoever ends the session ends the trial in flight, which says nothing of its arm.
-        if let Some(why) = self.runner.interrupted() {
+        let Some(costs) = costs else {
+            let why = self.runner.interrupted().unwrap_or_default();
             scope.answer = Some((AdviceVerdict::Unclear, ended_early(&why, proof)));
             return;
-        }
-        let [Ok(baseline), Ok(null), Ok(cost)] = costs.as_slice() else {
-            let (verdict, why) = failed_block(&costs, choice, proof);
-            if scope.worthy.is_empty() {
-                scope.answer = Some((verdict, why));
-            } else {
-                let failed = scope.screened.iter_mut().find(|s| s.label == choice.arm.label);
-                failed.into_iter().for_each(|screened| screened.error = Some(why.clone()));
-                scope.proof = None;
-            }
-            return;
         };
-        add_block(&mut scope.guards, [baseline, null, cost]);
-        let (baseline, null, cost) = (baseline.cost, null.cost, cost.cost);
-        proof.add(TrialBlock { baseline, null, choice: cost });
+        let (a, b, cost) = match costs.only() {
+            (Ok([a, b]), Ok(cost)) => (a, b, cost),
+            (baselines, cost) => {
+                let (verdict, why) = failed_block(baselines.err(), cost.err(), choice, proof);
+                if scope.worthy.is_empty() {
+                    scope.answer = Some((verdict, why));
+                } else {
+                    let failed = scope.screened.iter_mut().find(|s| s.label == choice.arm.label);
+                    failed.into_iter().for_each(|screened| screened.error = Some(why.clone()));
+                    scope.proof = None;
+                }
+                return;
+            }
+        };
+        add_block(&mut scope.guards, [&a, &b, &cost]);
+        let block = TrialBlock { baselines: [a.cost, b.cost], choice: cost.cost };
+        proof.add(block);
         let bound = scope.bounds.iter_mut().find(|(of, _)| std::ptr::eq(*of, choice));
-        if let Some((_, bound)) = bound {
-            bound.add((baseline / cost).ln());
-        }
+        bound.into_iter().for_each(|(_, bound)| _ = bound.add(&block));
         let shown = self.runner.honoured(&scope.scope.baseline, &choice.arm);
         if let Some(Err(why)) = shown {
             scope.answer = Some((AdviceVerdict::Ignored, not_acting(choice, &why)));
@@ -583,7 +599,6 @@ impl AdviceSession<'_> {
                 Some((AdviceVerdict::Unclear, why))
             }
             ProofState::Open => None,
-            ProofState::TooNoisy => Some((AdviceVerdict::Unclear, TOO_NOISY.to_owned())),
             ProofState::NoGain if scope.worthy.is_empty() => {
                 let gain = proof.gain().map(|gain| gain.to_string()).unwrap_or_default();
                 let why = format!(
@@ -677,7 +692,7 @@ impl AdviceSession<'_> {
 
     /// Whether a change harms another case; none if blocks or time end first.
     fn check_harm(&mut self, before: &TrialArm, after: &TrialArm) -> Result<Option<bool>, String> {
-        let mut check = HarmCheck::new(ALLOWED_LOSS, HARMLESS_LEVEL);
+        let mut check = HarmCheck::new(ALLOWED_LOSS, 0.0, HARMLESS_LEVEL);
         for blocks in 0..MAX_BLOCKS {
             if self.is_over(1.0).is_some() {
                 break;
@@ -685,13 +700,10 @@ impl AdviceSession<'_> {
             let subject = before.to_string();
             let choice = &after.label;
             (self.show)(AdviceStep { doing: "checking", subject: &subject, choice, blocks });
-            let mut costs = self.block(&[before, after]).into_iter();
-            if self.runner.interrupted().is_some() {
-                break;
-            }
-            if let (Some(before), Some(after)) = (costs.next(), costs.next()) {
-                check.add(before?.cost, after?.cost);
-            }
+            let Some(costs) = self.block(before, &[after]) else { break };
+            let (baselines, choice) = costs.only();
+            let baselines = baselines?.map(|of| of.cost);
+            check.add(TrialBlock { baselines, choice: choice?.cost });
             if check.harms().is_some() {
                 break;
             }
@@ -711,10 +723,6 @@ fn not_acting(choice: &AdviceChoice, why: &str) -> String {
 
 /// What helps where time was short.
 const TAKE_LONGER: &str = "; a longer --budget may decide";
-
-/// Why a proof ends whose null arm differs.
-const TOO_NOISY: &str = "two equal arms differ by more than the least gain, so nothing can be shown \
-                           here: look for other programs, a changing clock or two states of a process";
 
 /// The same, where a gain may be shown and a guarded figure is open.
 fn ended_early_guarded(
@@ -740,16 +748,16 @@ fn ended_early(why: &str, proof: &GainProof) -> String {
 
 /// The verdict on a choice of whose block an arm failed.
 fn failed_block(
-    costs: &[Result<TrialCost, String>],
+    default: Option<String>,
+    of_choice: Option<String>,
     choice: &AdviceChoice,
     proof: &GainProof,
 ) -> (AdviceVerdict, String) {
     let label = &choice.arm.label;
-    let error = |at: usize| costs.get(at).and_then(|cost| cost.as_ref().err());
-    if let Some(why) = error(0).or(error(1)) {
+    if let Some(why) = default {
         return (AdviceVerdict::Unclear, format!("the default fails: {why}"));
     }
-    let why = error(2).map_or("it was not measured", String::as_str);
+    let why = of_choice.unwrap_or_default();
     match proof.blocks() {
         // A case that this machine cannot run harms nobody.
         0 if !choice.is_of_process() => {
@@ -763,8 +771,7 @@ fn failed_block(
 /// A choice in short trials.
 struct TriedChoice<'s> {
     choice: &'s AdviceChoice,
-    /// `ln(baseline / choice)` of each block.
-    logs: Vec<f64>,
+    bound: GainBound,
     error: Option<String>,
     /// Whether its error is that the setting does not act.
     is_ignored: bool,
@@ -772,19 +779,17 @@ struct TriedChoice<'s> {
 
 impl TriedChoice<'_> {
     fn is_promising(&self) -> bool {
-        let hopeless = -HOPELESS.ln();
-        self.error.is_none() && self.logs.iter().all(|log| log.is_finite() && *log > hopeless)
+        self.error.is_none() && !self.bound.was_slower_by(HOPELESS)
     }
 
-    /// The median of its blocks; below every other without one.
+    /// The median gain of its blocks; below every other without one.
     fn score(&self) -> f64 {
-        let of = self.error.is_none().then(|| ascending(self.logs.iter().copied()));
-        of.and_then(|logs| interpolated(&logs, 0.5)).unwrap_or(f64::NEG_INFINITY)
+        let of = self.error.is_none().then(|| self.bound.median());
+        of.flatten().unwrap_or(f64::NEG_INFINITY)
     }
 
     fn into_screened(self) -> ScreenedChoice {
-        let score = self.score();
-        let gain = score.is_finite().then(|| score.exp_m1());
+        let gain = Some(self.score()).filter(|score| score.is_finite());
         ScreenedChoice { label: self.choice.arm.label.clone(), gain, error: self.error }
     }
 }

@@ -8,7 +8,7 @@ use pathline_schema::{Case, CaseOutcome, Collective, FlowSeries, Journal, Ns};
 use pathline_stats::{ascending, interpolated};
 
 use crate::cut::{NodeCut, find_cut};
-use crate::default_check::DefaultCheck;
+use crate::paired_choice::PairedChoice;
 
 /// Prefixes of variables by which a library of collectives is set.
 const SETTINGS: [&str; 2] = ["NCCL_", "RCCL_"];
@@ -24,8 +24,8 @@ pub struct LedgerRow {
     pub exchange: ExchangeSpec,
     /// Measured without settings of a run's own; the median of several runs.
     pub measured: Option<Ns>,
-    /// The settings that runs or trials tried, in pairs with the default.
-    pub choices: DefaultCheck,
+    /// The settings that runs have, in pairs with the default.
+    pub choices: Vec<PairedChoice>,
     /// What the model says of the library's algorithm, and which one it takes; `None` where the machine does
     /// not describe the library, as twins do not.
     pub model: Option<(Ns, String)>,
@@ -133,12 +133,11 @@ pub fn audit_rows(
             runs.filter_map(|run| run.time(exchange)).map(|time| time.0).collect()
         };
         let plain = times("");
-        let mut choices = DefaultCheck::default();
-        for setting in arms.keys().filter(|setting| !setting.is_empty()) {
-            for (default, time) in plain.iter().zip(times(setting)) {
-                choices.choice(setting).add(*default, time);
-            }
-        }
+        let of = |setting: &String| {
+            PairedChoice::new(setting, plain.iter().copied().zip(times(setting)))
+        };
+        let settings = arms.keys().filter(|setting| !setting.is_empty());
+        let choices = settings.map(of).filter(|choice| choice.pairs() > 0).collect();
         let measured = interpolated(&ascending(plain), 0.5).map(Ns);
         let cut = match &exchange.what {
             ExchangeOp::Collective { op, over } => {
@@ -337,8 +336,8 @@ pub(crate) mod tests {
             audit_rows(&desc, std::slice::from_ref(&exchange), runs).unwrap()
         };
         let gain = |row: &LedgerRow, at: usize| {
-            let choice = &row.choices.choices[at];
-            (choice.setting.clone(), choice.pairs(), row.choices.gain(choice).unwrap().gain)
+            let choice = &row.choices[at];
+            (choice.setting.clone(), choice.pairs(), choice.gain().unwrap())
         };
         // The second run of the default began after the first: 8e5 of it and 4e5 with the setting are a pair.
         let runs = [

@@ -5,14 +5,12 @@
 
 mod cause;
 mod cut;
-mod default_check;
 mod ledger;
+mod paired_choice;
 
 pub use cause::{CauseScore, CollectiveCause, judge_causes, likely_causes};
 pub use cut::{NodeCut, find_cut};
-pub use default_check::{
-    DefaultCheck, DefaultVerdict, KEEP_LEVEL, LEAST_GAIN, PairedChoice, PairedGain,
-};
 pub use ledger::{
     CollectiveRun, LedgerRow, audit_rows, common_settings, describes, measured_exchanges,
 };
+pub use paired_choice::PairedChoice;

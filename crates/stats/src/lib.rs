@@ -25,6 +25,6 @@ pub use multiple::FalseDiscovery;
 pub use order::{ascending, interpolated, nearest_rank};
 pub use robust::{MedianPolish, hodges_lehmann, median_polish};
 pub use shape::{Drift, Mode, Modes, drift, modes};
-pub use sign_evidence::{MixedSignEvidence, SignEvidence};
+pub use sign_evidence::{BestOfThree, SignEvidence};
 pub use stop::{MIN_VISITS, SampleProgress, StopRule, VISIT_PACE, VISIT_SAMPLES, settled};
 pub use summary::SeriesSummary;

@@ -61,34 +61,31 @@ impl SignEvidence {
     }
 }
 
-/// Stakes of [`MixedSignEvidence`]: 0.9 is quick where nearly all signs agree, 0.5 still gains where
-/// three of four do.
-const MIXED_BETS: [f64; 2] = [0.9, 0.5];
+/// Stakes of [`BestOfThree`]: 0.9 is quick where nearly every block agrees, 0.4 still gains where half of
+/// them do.
+const STAKES: [f64; 2] = [0.9, 0.4];
 
-/// The mean of two e-processes with different stakes, which is one again: [`SignEvidence`] for claims of
-/// which it is not known how many signs agree.
+/// Evidence that one of three measurements is the least, or the greatest, more often than chance makes it:
+/// the mean of two e-processes with different stakes, which is one again.
 ///
-/// With a stake of 0.9 evidence shrinks if fewer than 78 % of the signs agree (`0.642 p = 2.303 (1 - p)`),
-/// with 0.5 if fewer than 63 % do (`0.405 p = 0.693 (1 - p)`). A process in a slow state gives a sign at
-/// random, so signs of a true gain disagree now and then.
+/// Of three exchangeable values a given one is the strict extreme with probability 1/3 at most, whatever
+/// their distribution: measurements of equal things in a drawn order are exchangeable although the first is
+/// cold, the clock drifts or the tail is heavy. A stake `s` at fair odds multiplies the evidence by
+/// `1 + 2 s` or by `1 - s`, so under chance it is a supermartingale, and the probability that it ever
+/// reaches `1 / level` is `level` at most (J. Ville, 1939), however often one looks.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct MixedSignEvidence {
+pub struct BestOfThree {
     /// Natural logarithm of the evidence by each stake.
     ln: [f64; 2],
     /// That of the greatest mean so far.
     ln_max: f64,
 }
 
-impl MixedSignEvidence {
-    /// Without samples.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Takes a sign: whether it agrees with the claim.
-    pub fn add(&mut self, agrees: bool) {
-        for (ln, bet) in self.ln.iter_mut().zip(MIXED_BETS) {
-            *ln += if agrees { bet.ln_1p() } else { (-bet).ln_1p() };
+impl BestOfThree {
+    /// Takes a block: whether the one in question is the strict extreme.
+    pub fn add(&mut self, is_extreme: bool) {
+        for (ln, stake) in self.ln.iter_mut().zip(STAKES) {
+            *ln += if is_extreme { (2.0 * stake).ln_1p() } else { (-stake).ln_1p() };
         }
         let [a, b] = self.ln;
         let most = a.max(b);
@@ -100,26 +97,6 @@ impl MixedSignEvidence {
     pub fn rejects_at(&self, level: f64) -> bool {
         level > 0.0 && self.ln_max >= -level.ln()
     }
-
-    /// log10 of the greatest evidence so far; 0 and above.
-    pub fn log10_max(&self) -> f64 {
-        self.ln_max / std::f64::consts::LN_10
-    }
-
-    /// How many further signs make the evidence reach `1 / level`, if this share of them agrees; 0 if it has.
-    /// None if so few agree that no number does.
-    pub fn signs_needed(&self, level: f64, share: f64) -> Option<u32> {
-        if self.rejects_at(level) {
-            return Some(0);
-        }
-        // Each stake carries half of the evidence.
-        let goal = -level.ln() + std::f64::consts::LN_2;
-        let needed = self.ln.iter().zip(MIXED_BETS).filter_map(|(ln, bet)| {
-            let growth = share * bet.ln_1p() + (1.0 - share) * (-bet).ln_1p();
-            (growth > 0.0 && goal.is_finite()).then(|| ((goal - ln) / growth).ceil().max(1.0))
-        });
-        needed.min_by(f64::total_cmp).map(|needed| needed as u32)
-    }
 }
 
 #[cfg(test)]
@@ -127,48 +104,50 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mixture_is_slower_by_two_and_bears_more_signs_against_it() {
-        let mut mixed = MixedSignEvidence::new();
-        (0..9).for_each(|_| mixed.add(true));
-        // (1.9^9 + 1.5^9) / 2 = (322.69 + 38.44) / 2.
-        assert!((mixed.log10_max() - 180.56f64.log10()).abs() < 1e-3);
-        // Three of four signs agree: a stake of 0.9 has 1.9^3 * 0.1 = 0.69 a round, one of 0.5 has
-        // 1.5^3 * 0.5 = 1.69, and 14 rounds give 1.69^14 / 2 = 760.
-        let (mut mixed, mut single) = (MixedSignEvidence::new(), SignEvidence::new());
-        for sign in (0..56).map(|i| i % 4 != 3) {
-            mixed.add(sign);
-            single.add(sign);
-        }
-        assert!(mixed.rejects_at(1.0 / 500.0) && !single.rejects_at(1.0 / 10.0));
-        assert!(!mixed.rejects_at(0.0) && !mixed.rejects_at(f64::NAN));
+    fn five_blocks_that_agree_are_a_hundred_to_one() {
+        let mut evidence = BestOfThree::default();
+        (0..4).for_each(|_| evidence.add(true));
+        // (2.8^4 + 1.8^4) / 2 = (61.5 + 10.5) / 2 = 36; of five (172.1 + 18.9) / 2 = 95.5; of six 258.
+        assert!(evidence.rejects_at(1.0 / 35.9) && !evidence.rejects_at(1.0 / 36.1));
+        (0..2).for_each(|_| evidence.add(true));
+        assert!(evidence.rejects_at(0.01), "what was reached stays");
+        evidence.add(false);
+        assert!(evidence.rejects_at(0.01));
+        assert!(!evidence.rejects_at(0.0) && !evidence.rejects_at(f64::NAN));
+        // Two of three agree: a stake of 0.4 has 1.8^2 * 0.6 = 1.94 for three blocks: 1.94^8 / 2 = 101.
+        let mut evidence = BestOfThree::default();
+        (0..24).for_each(|i| evidence.add(i % 3 != 2));
+        assert!(evidence.rejects_at(0.01));
     }
 
+    /// Equal measurements in a drawn order, in any noise: of 4,000 series of 64 blocks at most 1 % alarm.
     #[test]
-    fn signs_that_are_needed_are_counted() {
-        let mut mixed = MixedSignEvidence::new();
-        // All agree: ln(2 / 0.01) / ln(1.9) = 5.298 / 0.642 = 8.25, so 9; of nine that agree, 5 are left after 4.
-        assert_eq!(mixed.signs_needed(0.01, 1.0), Some(9));
-        (0..4).for_each(|_| mixed.add(true));
-        assert_eq!(mixed.signs_needed(0.01, 1.0), Some(5));
-        (0..5).for_each(|_| mixed.add(true));
-        assert_eq!(mixed.signs_needed(0.01, 0.0), Some(0), "it is there");
-        // 70 % agree: only a stake of 0.5 grows, by 0.7 * 0.405 - 0.3 * 0.693 = 0.0759 a sign: 69.8.
-        assert_eq!(MixedSignEvidence::new().signs_needed(0.01, 0.7), Some(70));
-        assert_eq!(MixedSignEvidence::new().signs_needed(0.01, 0.6), None);
-        assert_eq!(MixedSignEvidence::new().signs_needed(0.0, 1.0), None);
-    }
-
-    #[test]
-    fn a_mixture_alarms_as_rarely_as_it_says() {
-        let mut random = fastrand::Rng::with_seed(3);
-        let series = 4000;
-        let mut alarms = 0;
-        for _ in 0..series {
-            let mut evidence = MixedSignEvidence::new();
-            (0..400).for_each(|_| evidence.add(random.bool()));
-            alarms += u32::from(evidence.rejects_at(0.01));
+    fn equal_measurements_alarm_as_rarely_as_it_says() {
+        type Noise = fn(&mut fastrand::Rng, usize) -> f64;
+        let noises: [(&str, Noise); 5] = [
+            ("cold first", |r, place| 0.002 * r.f64() + if place == 0 { 0.03 } else { 0.0 }),
+            ("decay", |r, place| 0.002 * r.f64() + [0.06, 0.015, 0.0][place]),
+            ("exponential", |r, _| -(1.0 - r.f64()).ln()),
+            ("Pareto 0.5", |r, _| (1.0 - r.f64()).powi(-2)),
+            ("a clock of two ticks", |r, _| f64::from(r.u8(..2))),
+        ];
+        for (name, noise) in noises {
+            let mut random = fastrand::Rng::with_seed(3);
+            let series = 4000;
+            let mut alarms = 0;
+            for _ in 0..series {
+                let (mut least, mut most) = (BestOfThree::default(), BestOfThree::default());
+                for _ in 0..64 {
+                    let mut order = [0, 1, 2];
+                    random.shuffle(&mut order);
+                    let [one, a, b] = order.map(|place| noise(&mut random, place));
+                    least.add(one < a.min(b));
+                    most.add(one > a.max(b));
+                }
+                alarms += u32::from(least.rejects_at(0.01)).max(u32::from(most.rejects_at(0.005)));
+            }
+            assert!(alarms <= series / 100 + series / 200, "{name}: {alarms} of {series}");
         }
-        assert!(alarms <= series / 100, "{alarms} of {series}");
     }
 
     #[test]

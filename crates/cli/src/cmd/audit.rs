@@ -6,8 +6,8 @@ use std::path::Path;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Parser as _;
 use pathline_audit::{
-    CollectiveCause, CollectiveRun, LedgerRow, NodeCut, audit_rows, common_settings, describes,
-    judge_causes, likely_causes, measured_exchanges,
+    CollectiveCause, CollectiveRun, LedgerRow, NodeCut, PairedChoice, audit_rows, common_settings,
+    describes, judge_causes, likely_causes, measured_exchanges,
 };
 use pathline_flow::{MachineDesc, Network, RuntimeEnv};
 use pathline_message::{ExchangeOp, ExchangeSpec, MessageLayer, MessageLibrary};
@@ -16,7 +16,7 @@ use pathline_runner::MachineModel;
 use pathline_schema::{Bytes, Case, CaseOutcome, Collective, Ns, Rate, shell_word};
 
 use super::ExitKind;
-use super::audit_choices::{ChoiceTrials, show_verdicts};
+use super::audit_choices::{ChoiceTrials, show_pairs};
 use crate::args::{AuditArgs, RunArgs};
 use crate::files;
 use crate::say::{outln, paragraph, width};
@@ -39,18 +39,18 @@ pub(super) fn run(args: &AuditArgs) -> Result<ExitKind> {
         runs.push(measure_collectives(args, &wanted, &dir.join("collectives"), by)?);
     }
     let exchanges = exchanges(args, desc, by, &runs)?;
-    let mut rows = audit_rows(desc, &exchanges, &runs).map_err(|e| anyhow!("{e}"))?;
+    let rows = audit_rows(desc, &exchanges, &runs).map_err(|e| anyhow!("{e}"))?;
     let trials = match args.set.is_empty() {
-        true => ChoiceTrials::default(),
-        false => ChoiceTrials::new(args, &exchanges)?,
+        true => None,
+        false => Some(ChoiceTrials::new(args, &exchanges)?),
     };
-    if !args.set.is_empty() {
-        trials.fill(&mut rows);
-    }
     outln!("{} by {by}, model {} (simulated)\n", gpus_text(&exchanges), desc.name);
-    table(&rows);
-    trials.show();
-    show_verdicts(&rows, trials.pair_seconds());
+    let gains = trials.as_ref().map(ChoiceTrials::best_gains);
+    table(&rows, gains.as_deref());
+    match &trials {
+        Some(trials) => trials.show(),
+        None => show_pairs(&rows),
+    }
     let common = common_settings(&runs).join(" ");
     if !common.is_empty() {
         paragraph(&format!("All runs have {common}: measured with that."), 0);
@@ -190,7 +190,8 @@ impl LedgerColumn {
     }
 }
 
-fn table(rows: &[LedgerRow]) {
+/// Prints the ledger; `gains` are those of trials, row by row.
+fn table(rows: &[LedgerRow], gains: Option<&[Option<f64>]>) {
     let model = |row: &LedgerRow| row.model.as_ref().map(|(time, _)| *time);
     let bound = |row: &LedgerRow| row.cut.as_ref().map(|cut| cut.time);
     let ratio = |row: &LedgerRow| {
@@ -203,8 +204,13 @@ fn table(rows: &[LedgerRow]) {
         LedgerColumn::new("size", false, rows, |row| Some(row.exchange.bytes.to_string())),
         LedgerColumn::new("measured", false, rows, |row| text(row.measured)),
         LedgerColumn::new("best gain", false, rows, |row| {
-            let (_, gain) = row.choices.best()?;
-            Some(format!("{:+.1} %", gain.gain * 100.0))
+            let of_trials = || {
+                let at = rows.iter().position(|other| std::ptr::eq(other, row))?;
+                *gains?.get(at)?
+            };
+            let of_runs = row.choices.iter().filter_map(PairedChoice::gain);
+            let gain = of_trials().or_else(|| of_runs.reduce(f64::max))?;
+            Some(format!("{:+.1} %", gain * 100.0))
         }),
         LedgerColumn::new("model", false, rows, |row| text(model(row))),
         LedgerColumn::new("bound", false, rows, |row| text(bound(row))),

@@ -48,6 +48,17 @@ impl<'a> CaseTrials<'a> {
         Self { mpi, ..self }
     }
 
+    /// What the process of an arm is started with.
+    fn env(&self, arm: &TrialArm) -> ArmEnv {
+        let planned = match &arm.task {
+            ArmTask::Case(case) => self.plan.get(case).map(|entry| entry.env.clone()),
+            ArmTask::Command => None,
+        };
+        let mut env = planned.unwrap_or_default();
+        env.extend(arm.env.clone());
+        env
+    }
+
     fn measure(&mut self, arm: &TrialArm) -> Result<f64, String> {
         let ArmTask::Case(case) = &arm.task else {
             return Err("a command is no case".to_owned());
@@ -106,10 +117,19 @@ impl TrialRunner for CaseTrials<'_> {
             ArmTask::Case(case) => case.flows().all(|flow| flow.by.is_on_files()),
             ArmTask::Command => false,
         };
-        if !arms.iter().all(on_files) {
-            self.executor.restart();
-        }
-        arms.iter().map(|arm| self.measure(arm).map(TrialCost::from)).collect()
+        let envs: Vec<ArmEnv> = arms.iter().map(|arm| self.env(arm)).collect();
+        // An arm whose neighbour has the same environment would share its process, and others would not: the
+        // cost of an arm must not depend on where it stands, so then each has a process for itself.
+        let is_shared = envs.windows(2).all(|pair| pair[0] == pair[1]);
+        let mut is_due = !arms.iter().all(on_files);
+        let measure = |arm: &&TrialArm| {
+            if is_due || !is_shared {
+                self.executor.restart();
+            }
+            is_due = false;
+            self.measure(arm).map(TrialCost::from)
+        };
+        arms.iter().map(measure).collect()
     }
     fn elapsed(&self) -> f64 {
         (self.executor.now() - self.begun).as_secs()
