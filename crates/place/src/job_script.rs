@@ -18,30 +18,19 @@ const RANK_NUMBERS: [(&str, &str); 5] = [
 /// Nodes in a line of the list of hosts.
 const NODES_A_LINE: usize = 32;
 
-/// Why the script of a job cannot be written.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum JobScriptError {
-    /// The plan of a node lacks the place of this rank.
-    #[error("rank {0} has no place")]
-    NoPlace(usize),
-    /// A text cannot be part of a script.
-    #[error(transparent)]
-    Text(#[from] UnwritableText),
-}
-
 /// The script that gives each rank of a job its GPU, CPUs and adapter, whose option `--hosts` turns the names of the
 /// nodes into the list of hosts by rank, with which the launcher starts the ranks. `at` has the place of each rank:
 /// its node times the places of a node, plus the place there. `plan` has the places of one node; all are alike.
 ///
 /// # Errors
-/// The plan lacks the place of a rank, or an adapter has a name that no variable can name.
+/// An adapter has a name that no variable can name, with `with_nics`.
 pub fn job_script(
     topology: &Topology,
     plan: &PlacementPlan,
     at: &[usize],
     launcher: LauncherKind,
     with_nics: bool,
-) -> Result<String, JobScriptError> {
+) -> Result<String, UnwritableText> {
     let places = plan.ranks.len();
     let node_of = |at: usize| at.checked_div(places).unwrap_or_default();
     let nodes = at.iter().map(|at| node_of(*at) + 1).max().unwrap_or_default();
@@ -57,10 +46,10 @@ pub fn job_script(
     text += "else rank= at=\nfi\ncase \"$rank\" in\n";
     let mut counts = vec![0_usize; nodes];
     for (rank, at) in at.iter().enumerate() {
-        let lost = JobScriptError::NoPlace(rank);
-        let place = plan.ranks.get(at.checked_rem(places).unwrap_or_default());
         let node = node_of(*at);
-        let (Some(place), Some(count)) = (place, counts.get_mut(node)) else { return Err(lost) };
+        let place = plan.ranks.get(at.checked_rem(places).unwrap_or_default());
+        // The script refuses a rank without a place.
+        let (Some(place), Some(count)) = (place, counts.get_mut(node)) else { continue };
         // Launchers number the ranks of a node in their order in the job.
         let more = format!(" node={node} nth={count}");
         *count += 1;

@@ -21,7 +21,7 @@ mod tau_profile;
 mod visible_gpus;
 
 pub use cluster_mapping::{ClusterModel, ClusterPhase, ClusterSearch, map_cluster};
-pub use job_script::{JobScriptError, job_script};
+pub use job_script::job_script;
 pub use launch_text::{LauncherKind, launch_text, rankfile_text};
 pub use mapping_search::{MappingSearch, PlacedPhase, find_mapping};
 pub use matrix_file::read_matrix;

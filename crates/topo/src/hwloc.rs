@@ -1,17 +1,16 @@
 //! Reads XML files of hwloc (`lstopo --of xml`), versions 1 and 2.
 
 use std::collections::BTreeSet;
-use std::str::FromStr;
 
 use pathline_schema::{
-    BlockDevice, Bytes, CacheGroup, CpuSet, Gpu, LinkEnd, LinkKind, Nic, NumaDomain, ParseError,
-    PciAddress, PciDevice, Rate, Topology,
+    BlockDevice, Bytes, CacheGroup, CpuSet, Gpu, LinkEnd, LinkKind, Nic, NumaDomain, PciAddress,
+    PciDevice, Rate, Topology,
 };
 
 use crate::assemble::finish;
 use crate::error::{TopoError, excerpt};
 use crate::links::{LinkClaim, LinkClaims, number_packages};
-use crate::parse::{cpu_mask, int};
+use crate::parse::{cpu_mask, int, pci_address};
 use crate::pci::{AMD, NVIDIA, is_gpu_class};
 use crate::peaks::amd_product;
 use crate::vendors::gpu_product;
@@ -76,7 +75,7 @@ impl HwlocReader<'_> {
     ) -> Result<(), TopoError> {
         let kind = object.get("type").unwrap_or_default();
         around.numa = domain_of(object).or(around.numa);
-        let address = self.checked::<PciAddress>(object, object.get("pci_busid"))?;
+        let address = object.get("pci_busid").and_then(pci_address);
         match kind {
             "Machine" => self.machine(object)?,
             "Package" | "Socket" => self.package(object),
@@ -107,15 +106,6 @@ impl HwlocReader<'_> {
         })
     }
 
-    fn checked<T: FromStr<Err = ParseError>>(
-        &self,
-        object: &XmlElement,
-        text: Option<&str>,
-    ) -> Result<Option<T>, TopoError> {
-        let text = text.filter(|text| !text.is_empty()).map(str::parse).transpose();
-        text.map_err(|e: ParseError| TopoError::at(self.file, object.line, e.text, e.expected))
-    }
-
     fn number(&self, object: &XmlElement, name: &str) -> Result<Option<u64>, TopoError> {
         let Some(text) = object.get(name) else { return Ok(None) };
         int(text).map(Some).ok_or_else(|| {
@@ -125,9 +115,8 @@ impl HwlocReader<'_> {
     }
 
     fn machine(&mut self, object: &XmlElement) -> Result<(), TopoError> {
-        let hostname = self.checked(object, Some(info(object, "HostName")))?;
         let host = &mut self.topology.host;
-        host.hostname = hostname.unwrap_or_default();
+        host.hostname = info(object, "HostName").parse().unwrap_or_default();
         host.arch = info(object, "Architecture").to_owned();
         host.kernel = info(object, "OSRelease").to_owned();
         host.cpu_model = info(object, "CPUModel").trim().to_owned();

@@ -180,3 +180,76 @@ fn network(journal: &Journal, path: &Path) -> Result<Network> {
     }
     machine.network(&journal.topology, &journal.begin.env)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use clap::Parser;
+    use pathline_schema::shell_words;
+
+    use super::*;
+    use crate::args::Args;
+
+    /// The arguments of each line as /bin/sh has them, run in a folder of their own, where nothing may appear.
+    fn of_shell(lines: &[String]) -> Vec<Vec<String>> {
+        let dir = tempfile::tempdir().unwrap();
+        let line = |line: &String| format!("set -- {line}\nprintf '%s\\0' \"$#\" \"$@\"\n");
+        std::fs::write(dir.path().join("script"), lines.iter().map(line).collect::<String>())
+            .unwrap();
+        let shell = Command::new("/bin/sh").arg("script").current_dir(dir.path()).output().unwrap();
+        assert!(shell.status.success() && shell.stderr.is_empty(), "{shell:?}");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+        let printed = String::from_utf8(shell.stdout).unwrap();
+        let mut words = printed.split_terminator('\0').map(str::to_owned);
+        let mut all = Vec::new();
+        for _ in lines {
+            let count = words.next().and_then(|count| count.parse().ok()).unwrap_or(0);
+            all.push(words.by_ref().take(count).collect());
+        }
+        all
+    }
+
+    /// Of each kept run: every command that its page shows behind a `$`, and those of the summary.
+    #[test]
+    fn each_command_of_a_page_is_one_that_the_program_takes() {
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures");
+        let (mut checked, mut refused) = (0, Vec::new());
+        for entry in std::fs::read_dir(fixtures).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_none_or(|end| end != "gz") {
+                continue;
+            }
+            let name = path.display().to_string();
+            let journal = files::read(&path).unwrap();
+            let run = ConcludedRun::new(&journal, &network(&journal, &path).unwrap());
+            let form = SummaryForm { full: true, colour: false };
+            let page = run.render(&journal, form).page;
+            let commands = page.split("<p class=\"command\"><code>").skip(1);
+            let commands = commands.map(|rest| rest.split("</code>").next().unwrap_or_default());
+            let mut lines: Vec<String> = commands
+                .map(|code| quick_xml::escape::unescape(code).unwrap().into_owned())
+                .collect();
+            assert!(lines.len() > 1, "{name}: {lines:?}");
+            let whole = terminal::summary(&run.report, &run.conclusions, 1_000_000, false);
+            let again = whole.lines().filter_map(|line| line.trim().strip_prefix("again: "));
+            lines.extend(again.map(str::to_owned));
+            for (line, words) in lines.iter().zip(of_shell(&lines)) {
+                assert_eq!(shell_words(line), words, "{name}");
+                assert!(line.len() < 4000, "{name}: {} characters", line.len());
+                let at = words.iter().position(|word| word.ends_with("pathline"));
+                let own = at.map(|at| &words[at..]).unwrap_or_default();
+                let taken = Args::try_parse_from(own);
+                refused.extend(taken.err().map(|error| format!("{name}: {line}: {error}")));
+                checked += 1;
+            }
+            // The head of the page repeats the run, with its first cases.
+            let words = shell_words(&lines[0]);
+            let given = &journal.begin.command;
+            assert_eq!(words[..2], given[..2], "{name}");
+            assert!(words.iter().all(|word| given.contains(word)), "{name}: {words:?}");
+            assert!(words.len() == given.len() || lines[0].contains("more --case"), "{name}");
+        }
+        assert!(checked > 200 && refused.is_empty(), "{checked} {refused:#?}");
+    }
+}

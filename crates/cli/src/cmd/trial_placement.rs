@@ -74,16 +74,6 @@ impl TrialPlacement {
         let is_placement = |choice: &AdviceChoice| choice.settings.contains_key(VARIABLE);
         let mut is_proven = false;
         let path = dir.join(WRAPPER).display().to_string();
-        // A shell splits the value of the variable at blanks, and takes quotes in it for letters.
-        if shell_word(&path) != path {
-            let expected =
-                "a folder of letters, digits and '_-./:=,+@%'; name another one for --emit";
-            return Err(Error::other(UnwritableText::new(
-                "a word of $PATHLINE_PLACE",
-                &path,
-                expected,
-            )));
-        }
         let wrapper = format!("/bin/sh {path}");
         for answer in &mut file.answers {
             let Some(choice) = answer.choice.as_mut().filter(|choice| is_placement(choice)) else {
@@ -96,6 +86,11 @@ impl TrialPlacement {
         }
         if !is_proven {
             return Ok(Vec::new());
+        }
+        // A shell splits the value of the variable at blanks, and takes quotes in it for letters.
+        if shell_word(&path) != path {
+            let (what, expected) = ("a word of $PATHLINE_PLACE", "a plain folder for --emit");
+            return Err(Error::other(UnwritableText::new(what, &path, expected)));
         }
         let script = |launcher| {
             launch_text(&self.topology, &self.plan, launcher, false).map_err(Error::other)

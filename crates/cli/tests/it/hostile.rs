@@ -60,7 +60,7 @@ fn text(messages: &[Value]) -> String {
 }
 
 /// Pointers to the texts of a value, including the keys of objects.
-fn leaves(value: &Value, at: &str, all: &mut Vec<String>) {
+pub(crate) fn leaves(value: &Value, at: &str, all: &mut Vec<String>) {
     match value {
         Value::String(_) => all.push(at.to_owned()),
         Value::Array(items) => {
@@ -183,6 +183,43 @@ fn no_text_of_a_journal_steers_a_terminal() {
     check(&pathline(&["run", "--resume", run]), "resume");
     let name = dir.path().join(ATTACK);
     check(&pathline(&["report", name.to_str().unwrap()]), "the name of a file");
+}
+
+/// Every text of every message that may be any: what the page has for a shell stays words, and a machine file that
+/// is fitted to the run stays TOML.
+#[test]
+fn no_text_of_a_journal_becomes_a_command() {
+    let whole = Value::Array(messages());
+    let lines = |value: &Value| text(value.as_array().expect("messages"));
+    let read = |value: &Value| Journal::read(lines(value).as_bytes());
+    let takes = |value: &Value| read(value).is_ok_and(|run| run.broken.is_empty() && !run.torn);
+    let free = crate::written_scripts::free_texts(&whole, &takes);
+    assert!(free.iter().any(|at| at.contains("/command/")), "{free:?}");
+    let dir = TempDir::new().unwrap();
+    let (run, page) = (dir.path().join("run.jsonl"), dir.path().join("page.html"));
+    for hostile in crate::written_scripts::hostile_texts() {
+        fs::write(&run, lines(&crate::written_scripts::poisoned(&whole, &free, &hostile))).unwrap();
+        let (run, file) = (run.to_str().unwrap(), page.to_str().unwrap());
+        let output = pathline(&["report", run, "--html", file]);
+        check(&output, &hostile);
+        let html = fs::read_to_string(&page).unwrap();
+        let codes = html.split("<p class=\"command\"><code>").skip(1);
+        let codes = codes.filter_map(|rest| rest.split("</code>").next());
+        let codes = codes.map(|code| quick_xml::escape::unescape(code).unwrap());
+        let script: String = codes.map(|code| format!("set -- {code}\n")).collect();
+        assert!(script.len() > 20, "{output:?}");
+        let empty = TempDir::new().unwrap();
+        fs::write(dir.path().join("script"), &script).unwrap();
+        let mut shell = Command::new("/bin/sh");
+        let shell = shell.arg(dir.path().join("script")).current_dir(empty.path());
+        let shell = shell.output().unwrap();
+        assert!(shell.status.success() && shell.stderr.is_empty(), "{shell:?}: {script:.2000}");
+        assert_eq!(fs::read_dir(empty.path()).unwrap().count(), 0, "{script:.2000}");
+        let fitted = pathline(&["calibrate", run, "-o", "-"]).stdout;
+        if let Ok(fitted) = String::from_utf8(fitted) {
+            toml::from_str::<Value>(&fitted).unwrap_or_else(|error| panic!("{error}: {fitted}"));
+        }
+    }
 }
 
 /// A line that a text begins is not a line of the report.

@@ -41,3 +41,4 @@ mod topo;
 mod twin;
 mod validate;
 mod worker;
+mod written_scripts;

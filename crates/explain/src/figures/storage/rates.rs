@@ -317,7 +317,7 @@ pub(super) fn pages(run: &RunView, jobs: &[IoEntry<'_, '_>]) -> Option<Figure> {
             fmt::number(best.1.get(2).map_or(0.0, |c| c.half_width)),
             best.2.work()
         ),
-        command: command(run, "by * x 1MiB"),
+        command: command(run, "* > * by * x 1MiB"),
         body: FigureBody::Sheet(SheetBody {
             row_axis: "case".into(),
             columns: vec![
@@ -384,7 +384,7 @@ pub(super) fn at_once(run: &RunView, jobs: &[IoEntry<'_, '_>]) -> Option<Figure>
     crate::figures::bars_figure(
         ("storage-at-once", SUITE, "Several at once, sum".into()),
         format!("The ceiling is the sum of what each gets alone.{share}"),
-        command(run, "* & *"),
+        command(run, ""),
         ("GB/s", BetterWhen::Higher),
         bars,
     )
