@@ -104,6 +104,7 @@ impl AgreementSet {
             how: self.bounds(),
             targets: Vec::new(),
             data: false,
+            held_out: false,
         }
     }
 

@@ -61,8 +61,6 @@ pub struct StackProfile {
     pub about: String,
     /// What times it.
     pub timer: StackTimer,
-    /// Whether it carries measured latencies of copies between GPUs as data.
-    pub carries_latencies: bool,
     /// Published values that it holds for: all texts of one entry occur in a row's system, tool and source.
     holds: Vec<Vec<String>>,
 }
@@ -156,7 +154,6 @@ fn profile(file: &Table, name: &str, stack: &Value, gpus: usize) -> Result<Stack
         name: name.to_owned(),
         about: about.about,
         timer: about.timer,
-        carries_latencies: !raw.time.copy_us_matrix.is_empty(),
         holds: about.holds.into_iter().map(lower).collect(),
     };
     let model = NodeModel {

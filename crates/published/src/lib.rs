@@ -17,7 +17,6 @@ mod row;
 pub mod score;
 mod sensitivity;
 mod shipped;
-mod source_row;
 mod start_fit;
 mod table;
 mod value;
@@ -33,10 +32,9 @@ pub use report::{LatencyPoint, LeftOutRow, RowContradiction, ValidationPlan, Val
 pub use row::UnmappedRow;
 pub use sensitivity::{
     ClassIntervals, ConstantSensitivity, PlanAnswers, SensitivityReport, StackAnswers,
-    find_sensitivity,
+    find_carried, find_sensitivity,
 };
 pub use shipped::{SHIPPED, ShippedTable};
-pub use source_row::SourceCells;
 pub use start_fit::{FittedClass, StartFit};
 pub use table::{PublishedRow, TableError, read};
 pub use value::{RowUnit, RowValue, UNITS, UnitKind};

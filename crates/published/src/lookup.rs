@@ -99,7 +99,8 @@ impl PublishedTable {
     pub(crate) fn new(rows: &[PublishedRow], naming: UnitNaming) -> Self {
         let mut table = Self { naming, ..Self::default() };
         for row in rows.iter().filter(|row| row.left_out.is_empty()) {
-            let is_for_scores = RowUsage::parse(&row.usage) == Some(RowUsage::Score);
+            let usage = RowUsage::parse(&row.usage);
+            let is_for_scores = matches!(usage, Some(RowUsage::Score | RowUsage::HeldOut));
             // Of a range there is nothing to show.
             let (false, Ok(value)) = (is_for_scores, row.value.parse()) else { continue };
             if let Ok(parsed) = ParsedRow::parse(row) {

@@ -13,7 +13,6 @@ use crate::class::RowClass;
 use crate::metric::PublishedMetric;
 use crate::number::{MachineQuery, RowNumber};
 use crate::row::{ParsedRow, RowBase, RowStatistic, RowSubject, UnmappedRow, unmapped, unreadable};
-use crate::source_row::SourceNode;
 use crate::table::PublishedRow;
 use crate::value::{RowValue, UnitKind, sizes_between};
 
@@ -31,8 +30,8 @@ pub struct WantedRow {
     /// The operation of the hardware, for any tool: rows of the same operation can contradict each
     /// other. None where the number is no plain rate or time of one path.
     pub hardware: Option<HardwareOp>,
-    /// Whether the description carries the figure as data.
-    pub data: bool,
+    /// Whether the description states the figure: with the published value it is carried.
+    pub stated: bool,
     /// Stack of the machine that it was measured with; empty where the machine describes none.
     pub stack: String,
 }
@@ -59,8 +58,6 @@ pub struct RowMapper<'a> {
     systems: Vec<String>,
     /// The stack of every row, whatever the row says.
     forced: Option<String>,
-    /// Stacks that carry latencies.
-    latency_data: Vec<String>,
 }
 
 impl<'a> RowMapper<'a> {
@@ -80,14 +77,8 @@ impl<'a> RowMapper<'a> {
                 }
             }
         }
-        let mut latency_data = Vec::new();
-        if network.carries_latencies() {
-            latency_data.push(desc.stack().unwrap_or_default().to_owned());
-        }
-        let carrying = desc.stacks().filter(|stack| stack.carries_latencies);
-        latency_data.extend(carrying.map(|stack| stack.name.clone()));
         let systems = systems.to_vec();
-        Ok(Self { desc, topology, routes, systems, forced: None, latency_data })
+        Ok(Self { desc, topology, routes, systems, forced: None })
     }
 
     /// The same, with every row measured with this stack.
@@ -105,25 +96,6 @@ impl<'a> RowMapper<'a> {
         let fits = self.desc.stacks().filter_map(|stack| Some((stack.fit(&text)?, stack)));
         let closest = fits.max_by_key(|(length, _)| *length).map(|(_, stack)| stack.name.as_str());
         closest.or(self.desc.stack()).unwrap_or_default().to_owned()
-    }
-
-    /// The row with its case, if the table has it in its source's terms; and its mapping.
-    pub(crate) fn translate(
-        &self,
-        row: PublishedRow,
-    ) -> (PublishedRow, Result<WantedRow, UnmappedRow>) {
-        let node = SourceNode { topology: &self.topology, numberings: self.desc.numberings() };
-        let (row, wanted) = match node.translate(&row) {
-            Ok(row) => {
-                let wanted = self.map(&row);
-                (row, wanted)
-            }
-            Err(reason) => {
-                let wanted = self.check_system(&row).and_then(|()| unmapped(reason));
-                (row, wanted)
-            }
-        };
-        (row, wanted)
     }
 
     fn check_system(&self, row: &PublishedRow) -> Result<(), UnmappedRow> {
@@ -173,7 +145,7 @@ impl<'a> RowMapper<'a> {
             },
             class,
             hardware: hardware_op(&parsed),
-            data: class == RowClass::LatencyMatrix && self.latency_data.contains(&stack),
+            stated: parsed.metric.is_stated(),
             stack,
         })
     }

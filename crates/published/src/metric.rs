@@ -117,6 +117,12 @@ impl PublishedMetric {
         )
     }
 
+    /// Whether it is read off the description, with no routing or timing in between.
+    pub(crate) fn is_stated(self) -> bool {
+        use PublishedMetric as M;
+        self.is_fact() && !matches!(self, M::Hops | M::MemoryLatency | M::CutBound | M::RouteBound)
+    }
+
     /// The unit in which reports show it; none if they do not.
     pub(crate) fn report_unit(self) -> Option<&'static str> {
         Some(match self {

@@ -22,6 +22,10 @@ const ALIKE: f64 = 0.01;
 pub struct ValidationPlan {
     rows: Vec<(PublishedRow, Result<WantedRow, UnmappedRow>)>,
     series: BTreeSet<usize>,
+    systems: Vec<String>,
+    stack: Option<String>,
+    /// Rows whose figures the description carries, by their place.
+    pub(crate) carried: BTreeSet<usize>,
 }
 
 /// A row without a score.
@@ -109,10 +113,29 @@ impl ValidationPlan {
         let rows: Vec<_> = rows
             .into_iter()
             .filter(|row| RowUsage::parse(&row.usage) != Some(RowUsage::Report))
-            .map(|row| mapper.translate(row))
+            .map(|row| {
+                let wanted = mapper.map(&row);
+                (row, wanted)
+            })
             .collect();
         let series = series(&rows);
-        Ok(Self { rows, series })
+        let (systems, stack) = (systems.to_vec(), stack.map(str::to_owned));
+        Ok(Self { rows, series, systems, stack, carried: BTreeSet::new() })
+    }
+
+    /// Some of the rows on another description.
+    ///
+    /// # Errors
+    /// A description that makes no network.
+    pub(crate) fn again(&self, desc: &MachineDesc, wanted: &[usize]) -> Result<Self, DescError> {
+        let rows = wanted.iter().filter_map(|&at| self.rows.get(at)).map(|(row, _)| row.clone());
+        Self::of_stack(rows.collect(), desc, &self.systems, self.stack.as_deref())
+    }
+
+    /// The same, with rows whose figures the description carries, by their place in the table; see
+    /// [`crate::find_carried`].
+    pub fn with_carried(self, carried: BTreeSet<usize>) -> Self {
+        Self { carried, ..self }
     }
 
     /// The queries of all rows, each once.
@@ -156,6 +179,12 @@ impl ValidationPlan {
     /// The rows that have a prediction.
     pub(crate) fn wanted(&self) -> impl Iterator<Item = (&PublishedRow, &WantedRow)> {
         self.rows.iter().filter_map(|(row, wanted)| Some((row, wanted.as_ref().ok()?)))
+    }
+
+    /// The rows that have a prediction which the description does not carry.
+    pub(crate) fn predicted(&self) -> impl Iterator<Item = (&PublishedRow, &WantedRow)> {
+        let predicted = self.rows.iter().enumerate().filter(|(at, _)| !self.carried.contains(at));
+        predicted.filter_map(|(_, (row, wanted))| Some((row, wanted.as_ref().ok()?)))
     }
 
     /// Scores all rows with the answers that `of` gives, whatever their stack.
@@ -236,7 +265,9 @@ impl ValidationPlan {
                 stack => format!("{} with stack {stack}", wanted.number),
             },
             targets,
-            data: wanted.data,
+            data: self.carried.contains(&at)
+                || (wanted.stated && wanted.published.error(predicted) == 0.0),
+            held_out: RowUsage::parse(&row.usage) == Some(RowUsage::HeldOut),
         }
     }
 }

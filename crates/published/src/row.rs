@@ -75,6 +75,8 @@ pub(crate) enum RowUsage {
     Both,
     /// In scores.
     Score,
+    /// In scores, of a source that set no constant of the description.
+    HeldOut,
     /// In reports.
     Report,
 }
@@ -84,6 +86,7 @@ impl RowUsage {
         Some(match word {
             "" => Self::Both,
             "score" => Self::Score,
+            "held-out" => Self::HeldOut,
             "report" => Self::Report,
             _ => return None,
         })
@@ -107,7 +110,7 @@ impl ParsedRow {
     /// Reads the cells of a row.
     pub(crate) fn parse(row: &PublishedRow) -> Result<Self, UnmappedRow> {
         if RowUsage::parse(&row.usage).is_none() {
-            return unreadable(format!("use '{}' is not score or report", row.usage));
+            return unreadable(format!("use '{}' is not score, held-out or report", row.usage));
         }
         let Some(of) = unit(&row.unit) else {
             return unreadable(format!("unit '{}' is not known", row.unit));

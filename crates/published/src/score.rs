@@ -27,6 +27,8 @@ pub struct ComparedRow {
     pub targets: Vec<&'static str>,
     /// Whether the model carries the figure as data, so that it agrees by construction.
     pub data: bool,
+    /// Whether its source set no constant of the model.
+    pub held_out: bool,
 }
 
 impl ComparedRow {
@@ -103,6 +105,8 @@ pub struct JudgedTarget {
     pub target: ErrorTarget,
     /// The errors; none if no row counts for it.
     pub got: Option<ClassErrors>,
+    /// The errors of rows at hand when constants were set, and of sources that set none, where there are both.
+    pub parts: Option<[ClassErrors; 2]>,
 }
 
 impl JudgedTarget {
@@ -118,8 +122,13 @@ impl JudgedTarget {
 pub fn judge(compared: &[ComparedRow], targets: &[ErrorTarget]) -> Vec<JudgedTarget> {
     let judged = |target: &ErrorTarget| {
         let counts = |c: &&ComparedRow| !c.data && c.targets.contains(&target.name);
+        let of = |held_out: bool| {
+            let part = compared.iter().filter(counts).filter(|c| c.held_out == held_out);
+            summary(target.name, part)
+        };
         let got = summary(target.name, compared.iter().filter(counts));
-        JudgedTarget { target: *target, got }
+        let parts = of(false).zip(of(true)).map(|(seen, held_out)| [seen, held_out]);
+        JudgedTarget { target: *target, got, parts }
     };
     targets.iter().map(judged).collect()
 }
@@ -139,6 +148,7 @@ mod tests {
             how: String::new(),
             targets: vec!["all"],
             data: false,
+            held_out: false,
         }
     }
 
@@ -172,6 +182,11 @@ mod tests {
         all[1].data = true;
         let judged = &judge(&all, &[target])[0];
         assert!(judged.met() && judged.got.as_ref().unwrap().n == 2);
+        // Of two rows one is of a source that set no constant: both parts are summarised.
+        assert_eq!(judged.parts, None);
+        all[2].held_out = true;
+        let parts = judge(&all, &[target])[0].parts.clone().unwrap();
+        assert_eq!(parts.map(|part| (part.n, part.median)), [(1, 0.0), (1, 0.5)]);
         let other = ErrorTarget { name: "other", ..target };
         assert_eq!(judge(&all, &[other])[0].got, None);
     }

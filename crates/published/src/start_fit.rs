@@ -106,7 +106,7 @@ impl ValidationPlan {
         of: &dyn Fn(&str, &MachineQuery) -> Result<MachineAnswer, String>,
     ) -> StartFit {
         let mut classes = ClassRows::new();
-        for (row, wanted) in self.wanted() {
+        for (row, wanted) in self.predicted() {
             let Some(kind) = path_kind(wanted) else { continue };
             let Some((bytes, predicted, published)) = times(wanted, of) else { continue };
             let timed =
@@ -220,8 +220,7 @@ fn times(
     // A rate is inverse to its time, whatever it counts.
     let published = if is_rate { predicted * value / published } else { published };
     let usable = |time: f64| time.is_finite() && time > 0.0;
-    (usable(predicted) && usable(published) && !wanted.data)
-        .then_some((bytes, predicted, published))
+    (usable(predicted) && usable(published)).then_some((bytes, predicted, published))
 }
 
 /// The kind of path of a row's operations; none where they differ, or where no bytes move.

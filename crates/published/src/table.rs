@@ -2,12 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::source_row::SourceCells;
-
 /// Columns that a table must have.
 const REQUIRED: [&str; 5] = ["system", "case", "metric", "value", "unit"];
-/// Columns of a table in its sources' own terms, which has these in place of `case`.
-const IN_SOURCE_TERMS: [&str; 5] = ["interface", "src", "dst", "size_bytes", "direction"];
 /// Columns that it may have.
 const OPTIONAL: [&str; 12] = [
     "statistic",
@@ -75,7 +71,7 @@ pub struct PublishedRow {
     pub clock: String,
     /// Engine that moved the bytes, as a record names it; empty for any.
     pub engine: String,
-    /// `score`, `report`, or empty for both.
+    /// `score`, `held-out`, `report`, or empty for scores and reports.
     pub usage: String,
     /// Why the row has no case; empty if it has one.
     pub left_out: String,
@@ -91,8 +87,6 @@ pub struct PublishedRow {
     pub figure: String,
     /// Remarks.
     pub note: String,
-    /// The row in its source's terms, where a table has these columns in place of a case.
-    pub cells: Option<SourceCells>,
 }
 
 impl PublishedRow {
@@ -131,15 +125,12 @@ pub fn read(text: &str) -> Result<Vec<PublishedRow>, TableError> {
     let mut at: BTreeMap<&str, usize> = BTreeMap::new();
     for (n, name) in head.iter().enumerate() {
         let name = name.trim();
-        let known = [&REQUIRED[..], &OPTIONAL, &IN_SOURCE_TERMS];
+        let known = [&REQUIRED[..], &OPTIONAL];
         if known.iter().any(|names| names.contains(&name)) && at.insert(name, n).is_some() {
             return Err(TableError::Twice(name.to_owned()));
         }
     }
-    let in_source_terms =
-        !at.contains_key("case") && IN_SOURCE_TERMS.iter().all(|name| at.contains_key(name));
-    let needed = |name: &&&str| !(in_source_terms && **name == "case");
-    let missing = REQUIRED.iter().filter(needed).find(|name| !at.contains_key(*name));
+    let missing = REQUIRED.iter().find(|name| !at.contains_key(*name));
     if let Some(missing) = missing {
         return Err(TableError::NoColumn((*missing).to_owned()));
     }
@@ -152,18 +143,6 @@ pub fn read(text: &str) -> Result<Vec<PublishedRow>, TableError> {
         let cell = |name: &str| {
             let cell = at.get(name).and_then(|&n| record.get(n));
             cell.unwrap_or_default().trim().to_owned()
-        };
-        let cells = in_source_terms.then(|| SourceCells {
-            program: cell("tool"),
-            interface: cell("interface"),
-            src: cell("src"),
-            dst: cell("dst"),
-            size: cell("size_bytes"),
-            direction: cell("direction"),
-        });
-        let (tool, what) = match &cells {
-            Some(cells) => (cells.tool(), cells.what()),
-            None => (cell("tool"), cell("what")),
         };
         rows.push(PublishedRow {
             line: record.position().map_or(0, csv::Position::line),
@@ -178,13 +157,12 @@ pub fn read(text: &str) -> Result<Vec<PublishedRow>, TableError> {
             engine: cell("engine"),
             usage: cell("use"),
             left_out: cell("left_out"),
-            tool,
-            what,
+            tool: cell("tool"),
+            what: cell("what"),
             kind: cell("kind"),
             source: cell("source"),
             figure: cell("figure"),
             note: cell("note"),
-            cells,
         });
     }
     Ok(rows)

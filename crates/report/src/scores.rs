@@ -54,7 +54,14 @@ pub(crate) fn targets_lines(judged: &[JudgedTarget]) -> Vec<(Option<bool>, Strin
             j.target.p95.map_or(String::new(), |p| format!(", p95 {}{}", share(got.p95), most(p)));
         let rows = fmt::count(got.n, "row");
         let median = format!("{}{}", share(got.median), most(j.target.median));
-        (Some(j.met()), format!("{}: median {median}{p95}, {rows}", j.target.name))
+        let parts = j.parts.as_ref().map_or(String::new(), |[seen, held_out]| {
+            let errors = |of: &ClassErrors| {
+                format!("{} (median {}, p95 {})", of.n, share(of.median), share(of.p95))
+            };
+            let (seen, held_out) = (errors(seen), errors(held_out));
+            format!(": {seen} at hand when constants were set, {held_out} of other sources")
+        });
+        (Some(j.met()), format!("{}: median {median}{p95}, {rows}{parts}", j.target.name))
     };
     judged.iter().map(line).collect()
 }

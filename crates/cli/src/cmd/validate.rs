@@ -11,7 +11,7 @@ use pathline_flow::{MachineDesc, RuntimeEnv};
 use pathline_published::score::ErrorTarget;
 use pathline_published::{
     AnswerMap, MachineAnswer, MachineQuery, SHIPPED, ShippedTable, TARGETS, ValidationPlan,
-    ValidationReport,
+    ValidationReport, find_carried,
 };
 use pathline_report::{csv, html, terminal};
 use pathline_runner::{MachineModel, read_text};
@@ -34,10 +34,12 @@ pub(super) fn run(args: &ValidateArgs) -> Result<ExitKind> {
     let like = shipped.map(|table| table.system.to_owned());
     let systems: Vec<String> = args.system.iter().cloned().chain(like).collect();
     let plan = ValidationPlan::of_stack(rows, desc, &systems, args.stack.as_deref())?;
-    if args.sensitivity {
-        return sensitivity::run(args, &model, &plan, &systems, &name);
-    }
     let answers = answers(desc, &plan)?;
+    let carried = find_carried(desc, model.text(), &plan, &answers, &answer_plan)?;
+    let plan = plan.with_carried(carried);
+    if args.sensitivity {
+        return sensitivity::run(args, &model, &plan, &name);
+    }
     let of = |stack: &str, query: &MachineQuery| {
         let answer = answers.get(stack).and_then(|answers| answers.get(query));
         answer.cloned().unwrap_or_else(|| Err(format!("{query} was not asked")))
@@ -142,6 +144,14 @@ fn answers(desc: &MachineDesc, plan: &ValidationPlan) -> Result<BTreeMap<String,
         _ => stack_answers(&desc.with_stack(stack)?, plan, stack),
     };
     plan.stacks().into_iter().map(|stack| Ok((stack.to_owned(), of(stack)?))).collect()
+}
+
+/// The same, with the reason of a failure as text.
+fn answer_plan(
+    desc: &MachineDesc,
+    plan: &ValidationPlan,
+) -> Result<BTreeMap<String, AnswerMap>, String> {
+    answers(desc, plan).map_err(|e| format!("{e:#}"))
 }
 
 fn stack_answers(desc: &MachineDesc, plan: &ValidationPlan, stack: &str) -> Result<AnswerMap> {

@@ -157,7 +157,6 @@ fn a_class_follows_from_the_case() {
     ] {
         let wanted = mapped(cells);
         assert_eq!(wanted.class, class, "{cells}");
-        assert_eq!(wanted.data, class == C::LatencyMatrix, "{cells}");
     }
 }
 
@@ -234,7 +233,7 @@ fn tools_do_not_matter_for_hardware_metrics() {
 }
 
 /// Of the preset's stacks, entries of `holds` occur in the tool, system or source of a row; the longest
-/// counts, and a row that none fits is of the default stack. Only its latencies are carried as data.
+/// counts, and a row that none fits is of the default stack.
 #[test]
 fn a_row_is_of_the_stack_that_its_tool_names() {
     let desc = mi250x();
@@ -246,23 +245,23 @@ fn a_row_is_of_the_stack_that_its_tool_names() {
         let text = format!("{head}\n{system},{copy},{tool},{source}\n");
         let row = read(&text).expect("a table").remove(0);
         let wanted = mapper.map(&row).expect("a case");
-        (wanted.stack, wanted.data)
+        wanted.stack
     };
-    for (system, tool, source, of, data) in [
-        ("mi250x", "p2pBandwidthLatencyTest", "KTH-ScaLab", "lumi-hip", true),
-        ("mi250x", "some tool", "somewhere", "lumi-hip", true),
-        ("Frontier node", "Comm|Scope 0.12", "", "frontier-hip", false),
-        ("mi250x", "Comm|Scope", "KTH paper", "lumi-hip", true),
-        ("mi250x", "rocm-bandwidth-test 2.6.0", "", "hsa", false),
-        ("mi250x", "OSU_bw (UCX)", "", "hsa", false),
-        ("mi250x", "TransferBench 1.50", "", "in-kernel", false),
-        ("LUMI-G node (2026)", "OSU 7.5 MPI cray-mpich", "", "lumi-mpi-2026", false),
-        ("LUMI-G node (2026)", "OSU 7.5 xccl RCCL", "", "lumi-hip", true),
+    for (system, tool, source, of) in [
+        ("mi250x", "p2pBandwidthLatencyTest", "KTH-ScaLab", "lumi-hip"),
+        ("mi250x", "some tool", "somewhere", "lumi-hip"),
+        ("Frontier node", "Comm|Scope 0.12", "", "frontier-hip"),
+        ("mi250x", "Comm|Scope", "KTH paper", "lumi-hip"),
+        ("mi250x", "rocm-bandwidth-test 2.6.0", "", "hsa"),
+        ("mi250x", "OSU_bw (UCX)", "", "hsa"),
+        ("mi250x", "TransferBench 1.50", "", "in-kernel"),
+        ("LUMI-G node (2026)", "OSU 7.5 MPI cray-mpich", "", "lumi-mpi-2026"),
+        ("LUMI-G node (2026)", "OSU 7.5 xccl RCCL", "", "lumi-hip"),
     ] {
-        assert_eq!(stack(&mapper, system, tool, source), (of.to_owned(), data), "{tool}");
+        assert_eq!(stack(&mapper, system, tool, source), of, "{tool}");
     }
     let forced = RowMapper::new(&desc, &[]).expect("a network").with_stack(Some("hsa"));
-    assert_eq!(stack(&forced, "mi250x", "TransferBench", ""), ("hsa".to_owned(), false));
+    assert_eq!(stack(&forced, "mi250x", "TransferBench", ""), "hsa");
 }
 
 /// 200 Gb/s are 25 GB/s.

@@ -24,6 +24,7 @@ fn compared(
         how: "rate(r0.gpu0.vram > r0.gpu1.vram by dma@gpu0 x 1GiB)".to_owned(),
         targets: vec!["bandwidth"],
         data: false,
+        held_out: false,
     }
 }
 

@@ -8,7 +8,7 @@ use pathline_report::{csv, terminal};
 use pathline_runner::MachineModel;
 
 use super::super::{ExitKind, colour};
-use super::answers;
+use super::answer_plan;
 use crate::args::ValidateArgs;
 use crate::files;
 use crate::say;
@@ -18,12 +18,10 @@ pub(super) fn run(
     args: &ValidateArgs,
     model: &MachineModel,
     plan: &ValidationPlan,
-    systems: &[String],
     against: &str,
 ) -> Result<ExitKind> {
     let desc = model.desc();
-    let of_plan = |desc: &_, plan: &ValidationPlan| answers(desc, plan).map_err(|e| e.to_string());
-    let report = find_sensitivity(desc, model.text(), plan, systems, &args.constant, &of_plan)?;
+    let report = find_sensitivity(desc, model.text(), plan, &args.constant, &answer_plan)?;
     if report.constants.is_empty() {
         bail!(
             "{} has no constant whose key begins with {}; `pathline machines {} --constants` lists them",

@@ -1,54 +1,183 @@
-//! Rows in their source's own terms: tool, interface, ends, size and direction in columns, and no case.
+//! Converts a table in its sources' own terms (tool, interface, ends, size and direction in columns) into one with
+//! cases, which `pathline validate --against` reads.
 //!
-//! A row becomes the case that its tool runs. What the columns leave open is not guessed: an interface that
-//! does not say what moves the bytes is a reason to leave the row out.
+//!     cargo run -p pathline-published --example rows -- mi250x theirs.csv > rows.csv
+//!
+//! A row becomes the case that its tool runs. What the columns leave open is not guessed: the reason goes into
+//! the column `left_out`.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use pathline_flow::GpuNumbering;
+use std::error::Error;
+use std::io::Write;
+
+use pathline_flow::{GpuNumbering, MachineDesc};
 use pathline_schema::{LinkEnd, Topology};
 
-use crate::table::PublishedRow;
+/// Columns that are read: the first ten are needed.
+const COLUMNS: [&str; 14] = [
+    "system",
+    "tool",
+    "interface",
+    "src",
+    "dst",
+    "size_bytes",
+    "direction",
+    "metric",
+    "value",
+    "unit",
+    "kind",
+    "source",
+    "figure",
+    "note",
+];
+/// Columns that are written.
+const CASE_COLUMNS: [&str; 13] = [
+    "system",
+    "case",
+    "metric",
+    "value",
+    "unit",
+    "statistic",
+    "left_out",
+    "tool",
+    "what",
+    "kind",
+    "source",
+    "figure",
+    "note",
+];
 
-/// The cells of such a row.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct SourceCells {
-    /// The program: `Comm|Scope 0.12`.
-    pub program: String,
-    /// What moves the bytes, in the source's terms: `SDMA hipMemcpyAsync`.
-    pub interface: String,
-    /// Where they come from: `GCD0`, `NUMA0`, `host`, `8 ranks`.
-    pub src: String,
-    /// Where they go.
-    pub dst: String,
-    /// Bytes of an operation; empty or `max` for what the tool has by default.
-    pub size: String,
-    /// `uni`, `bi_sum`, `local`, `local_2N`, `coll`.
-    pub direction: String,
+fn main() -> Result<(), Box<dyn Error>> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let [machine, file] = args.as_slice() else {
+        return Err("rows MACHINE FILE: a preset or a machine file, and the table".into());
+    };
+    let preset = MachineDesc::presets().iter().find(|(name, _)| name == machine);
+    let own = |_| std::fs::read_to_string(machine);
+    let text = preset.map_or_else(|| own(()), |(_, text)| Ok((*text).to_owned()))?;
+    let desc = MachineDesc::parse(machine, &text)?;
+    let table = convert(&desc, &std::fs::read_to_string(file)?)?;
+    Ok(std::io::stdout().write_all(table.as_bytes())?)
 }
 
-impl SourceCells {
-    /// Program and interface.
-    pub(crate) fn tool(&self) -> String {
-        format!("{} {}", self.program, self.interface).trim().to_owned()
+/// The table with cases.
+fn convert(desc: &MachineDesc, text: &str) -> Result<String, Box<dyn Error>> {
+    let topology = desc.topology();
+    let node = SourceNode { topology: &topology, numberings: desc.numberings() };
+    let mut out = csv::Writer::from_writer(Vec::new());
+    out.write_record(CASE_COLUMNS)?;
+    for row in read(text)? {
+        let what = row.what();
+        let mapped = node.translate(&row);
+        let (case, metric, statistic) = mapped.clone().unwrap_or_default();
+        let left_out = mapped.err().unwrap_or_default();
+        let metric = if metric.is_empty() { row.metric.clone() } else { metric };
+        let SourceRow { system, tool, value, unit, kind, source, figure, note, .. } = row;
+        out.write_record([
+            system, case, metric, value, unit, statistic, left_out, tool, what, kind, source,
+            figure, note,
+        ])?;
     }
+    Ok(String::from_utf8(out.into_inner()?)?)
+}
 
+/// A row of such a table.
+#[derive(Debug, Clone, Default)]
+struct SourceRow {
+    system: String,
+    /// Program and interface.
+    tool: String,
+    /// The program: `Comm|Scope 0.12`.
+    program: String,
+    /// What moves the bytes, in the source's terms: `SDMA hipMemcpyAsync`.
+    interface: String,
+    /// Where they come from: `GCD0`, `NUMA0`, `host`, `8 ranks`.
+    src: String,
+    dst: String,
+    /// Bytes of an operation; empty or `max` for what the tool has by default.
+    size: String,
+    /// `uni`, `bi_sum`, `local`, `local_2N`, `coll`.
+    direction: String,
+    metric: String,
+    value: String,
+    unit: String,
+    kind: String,
+    source: String,
+    figure: String,
+    note: String,
+}
+
+impl SourceRow {
     /// Ends, size and direction, as a label.
-    pub(crate) fn what(&self) -> String {
+    fn what(&self) -> String {
         let bytes = if self.size.is_empty() { String::new() } else { format!(" {} B", self.size) };
         let direction = if self.direction == "uni" { "" } else { self.direction.as_str() };
         format!("{} > {}{bytes} {direction}", self.src, self.dst).trim().to_owned()
     }
 }
 
+fn read(text: &str) -> Result<Vec<SourceRow>, Box<dyn Error>> {
+    let mut reader = csv::ReaderBuilder::new()
+        .flexible(true)
+        .comment(Some(b'#'))
+        .from_reader(text.trim_start_matches('\u{feff}').as_bytes());
+    let head = reader.headers()?.clone();
+    let at = COLUMNS.map(|name| head.iter().position(|column| column.trim() == name));
+    if let Some((name, _)) = COLUMNS.iter().zip(at).take(10).find(|(_, at)| at.is_none()) {
+        return Err(format!("no column '{name}'; expected {}", COLUMNS.join(",")).into());
+    }
+    let row = |record: csv::Result<csv::StringRecord>| -> Result<SourceRow, Box<dyn Error>> {
+        let record = record?;
+        let [
+            system,
+            program,
+            interface,
+            src,
+            dst,
+            size,
+            direction,
+            metric,
+            value,
+            unit,
+            kind,
+            source,
+            figure,
+            note,
+        ] = at.map(|at| at.and_then(|at| record.get(at)).unwrap_or_default().trim().to_owned());
+        let tool = format!("{program} {interface}").trim().to_owned();
+        Ok(SourceRow {
+            system,
+            tool,
+            program,
+            interface,
+            src,
+            dst,
+            size,
+            direction,
+            metric,
+            value,
+            unit,
+            kind,
+            source,
+            figure,
+            note,
+        })
+    };
+    reader.records().map(row).collect()
+}
+
+/// Case, metric and statistic of a row.
+type MappedRow = (String, String, String);
+
 /// The node whose parts such rows name.
-pub(crate) struct SourceNode<'a> {
-    pub topology: &'a Topology,
-    pub numberings: &'a [GpuNumbering],
+struct SourceNode<'a> {
+    topology: &'a Topology,
+    numberings: &'a [GpuNumbering],
 }
 
 /// A row with what decides its case, program and interface in lower case.
 struct SourceTerms<'a> {
-    row: &'a PublishedRow,
-    cells: &'a SourceCells,
+    row: &'a SourceRow,
     program: String,
     interface: String,
     metric: &'a str,
@@ -71,13 +200,12 @@ impl SourceNode<'_> {
     ///
     /// # Errors
     /// Why the row has no case.
-    pub(crate) fn translate(&self, row: &PublishedRow) -> Result<PublishedRow, String> {
-        let Some(cells) = &row.cells else { return Ok(row.clone()) };
-        let program = cells.program.to_lowercase();
-        let interface = cells.interface.to_lowercase();
+    fn translate(&self, row: &SourceRow) -> Result<MappedRow, String> {
+        let program = row.program.to_lowercase();
+        let interface = row.interface.to_lowercase();
         let is_message = program.contains("osu")
             || interface.starts_with("mpi")
-            || is_collective(cells)
+            || is_collective(row)
             || ["rccl", "nccl"].iter().any(|ccl| interface.contains(ccl) || program.contains(ccl));
         if let fact @ ("links" | "hops") = row.metric.as_str() {
             let part = |cell: &str| match self.end(row, cell)? {
@@ -85,24 +213,24 @@ impl SourceNode<'_> {
                 TransferEnd::Host(Some(n)) => Ok(format!("numa{n}")),
                 TransferEnd::Host(None) => Err(format!("'{cell}' has no number")),
             };
-            let case = format!("{} > {}", part(&cells.src)?, part(&cells.dst)?);
-            return Ok(PublishedRow { case, metric: fact.to_owned(), ..row.clone() });
+            let case = format!("{} > {}", part(&row.src)?, part(&row.dst)?);
+            return Ok((case, fact.to_owned(), String::new()));
         }
         let metric = metric_word(&row.metric)?;
-        let terms = SourceTerms { row, cells, program, interface, metric };
+        let terms = SourceTerms { row, program, interface, metric };
         let (case, metric) =
             if is_message { self.message(&terms)? } else { self.transfer(&terms)? };
-        let statistic = match cells.size.split_once("..") {
+        let statistic = match row.size.split_once("..") {
             Some((least, _)) => format!("best from {}B", bytes(least)?),
-            None if cells.size.starts_with("up to ") => "best from 256B".to_owned(),
+            None if row.size.starts_with("up to ") => "best from 256B".to_owned(),
             None => String::new(),
         };
-        Ok(PublishedRow { case, metric: metric.to_owned(), statistic, ..row.clone() })
+        Ok((case, metric.to_owned(), statistic))
     }
 
     /// The case of a transfer within the node.
     fn transfer<'m>(&self, terms: &SourceTerms<'m>) -> Result<(String, &'m str), String> {
-        let SourceTerms { row, cells, ref program, ref interface, metric } = *terms;
+        let SourceTerms { row, ref program, ref interface, metric } = *terms;
         let transfer_bench = program.contains("transferbench");
         // In TransferBench's p2p preset the source executes, so that CPU threads push what comes from the host.
         let pushed = transfer_bench && (row.figure.contains("p2p") || program.contains("p2p"));
@@ -110,7 +238,7 @@ impl SourceNode<'_> {
             let named = transfer_bench && interface.contains("cpu");
             named || (pushed && matches!(from, TransferEnd::Host(_)))
         };
-        let size = match (cells.size.as_str(), program.as_str()) {
+        let size = match (row.size.as_str(), program.as_str()) {
             ("" | "-" | "max", p) if p.contains("comm|scope") => "1GiB".to_owned(),
             ("" | "-" | "max", p) if p.contains("nvbandwidth") => "512MiB".to_owned(),
             ("" | "-" | "max", p) if p.contains("p2pbandwidth") => "160000000B".to_owned(),
@@ -124,9 +252,9 @@ impl SourceNode<'_> {
                 format!("{}B", bytes(largest.strip_prefix("up to ").unwrap_or(largest))?)
             }
         };
-        let (from, to) = (self.ends(row, &cells.src)?, self.ends(row, &cells.dst)?);
+        let (from, to) = (self.ends(row, &row.src)?, self.ends(row, &row.dst)?);
         if from.len() != to.len() {
-            return Err(format!("'{}' and '{}' are no pairs", cells.src, cells.dst));
+            return Err(format!("'{}' and '{}' are no pairs", row.src, row.dst));
         }
         let mut flows = Vec::new();
         for (&from, &to) in from.iter().zip(&to) {
@@ -138,11 +266,11 @@ impl SourceNode<'_> {
                 self.flow(program, interface, (from, to), &size)
             };
             flows.push(one_way(pair.0, pair.1)?);
-            if is_two_way(cells)? {
+            if is_two_way(row)? {
                 flows.push(one_way(pair.1, pair.0)?);
             }
         }
-        let metric = if cells.direction == "local_2N" { "traffic" } else { metric };
+        let metric = if row.direction == "local_2N" { "traffic" } else { metric };
         let back_to_back = program.contains("p2pbandwidth") && metric != "latency"
             || program.contains("nvbandwidth");
         let cadence = if back_to_back { "" } else { " isolated" };
@@ -251,28 +379,27 @@ impl SourceNode<'_> {
 
     /// The exchange of a message or collective.
     fn message<'m>(&self, terms: &SourceTerms<'m>) -> Result<(String, &'m str), String> {
-        let SourceTerms { row, cells, ref program, ref interface, metric } = *terms;
+        let SourceTerms { row, ref program, ref interface, metric } = *terms;
         let text = format!("{program} {interface} {} {}", row.figure, row.note).to_lowercase();
         let library = ["rccl", "nccl", "ucx", "cray-mpich"]
             .into_iter()
             .find(|library| program.contains(library) || interface.contains(library));
-        if is_collective(cells) {
+        if is_collective(row) {
             return self.collective(terms, &text, library);
         }
-        let far = ["node", "remote"].iter().any(|part| cells.dst.contains(part));
+        let far = ["node", "remote"].iter().any(|part| row.dst.contains(part));
         let (a, b) = match far {
             true => ("gpu0".to_owned(), "n1.gpu0".to_owned()),
-            false => match (
-                self.ends(row, &cells.src)?.as_slice(),
-                self.ends(row, &cells.dst)?.as_slice(),
-            ) {
-                ([TransferEnd::Gpu(a)], [TransferEnd::Gpu(b)]) => {
-                    (format!("gpu{a}"), format!("gpu{b}"))
+            false => {
+                match (self.ends(row, &row.src)?.as_slice(), self.ends(row, &row.dst)?.as_slice()) {
+                    ([TransferEnd::Gpu(a)], [TransferEnd::Gpu(b)]) => {
+                        (format!("gpu{a}"), format!("gpu{b}"))
+                    }
+                    _ => return Err(format!("'{}' and '{}' are not two GPUs", row.src, row.dst)),
                 }
-                _ => return Err(format!("'{}' and '{}' are not two GPUs", cells.src, cells.dst)),
-            },
+            }
         };
-        let size = match cells.size.as_str() {
+        let size = match row.size.as_str() {
             "" | "-" | "max" => 16 << 20,
             size => bytes(size)?,
         };
@@ -289,14 +416,14 @@ impl SourceNode<'_> {
             () => {
                 return Err(format!(
                     "'{}' does not say whether an engine or a kernel copies",
-                    cells.interface
+                    row.interface
                 ));
             }
         };
         if metric == "latency" {
             return Ok((format!("ping over {a}>{b} by {by} x {size}B"), metric));
         }
-        let pairs = match is_two_way(cells)? {
+        let pairs = match is_two_way(row)? {
             true => format!("{a}>{b},{b}>{a}"),
             false => format!("{a}>{b}"),
         };
@@ -309,7 +436,7 @@ impl SourceNode<'_> {
         text: &str,
         library: Option<&str>,
     ) -> Result<(String, &'m str), String> {
-        let SourceTerms { row, cells, metric, .. } = *terms;
+        let SourceTerms { row, metric, .. } = *terms;
         const KNOWN: [(&str, &str); 10] = [
             ("allreduce", "all_reduce"),
             ("all_reduce", "all_reduce"),
@@ -326,22 +453,22 @@ impl SourceNode<'_> {
             return Err("the collective is not named".to_owned());
         };
         let Some(library) = library else {
-            return Err(format!("'{}' does not say which library", cells.interface));
+            return Err(format!("'{}' does not say which library", row.interface));
         };
         let first = |text: &str| {
             let digits: String = text.chars().take_while(char::is_ascii_digit).collect();
             digits.parse::<u32>().ok().filter(|n| *n > 0)
         };
         // Without a number of nodes it is one.
-        let on = match cells.dst.trim() {
+        let on = match row.dst.trim() {
             "" | "-" => Some(1),
             nodes => first(nodes),
         };
-        let (Some(ranks), Some(nodes)) = (first(&cells.src), on) else {
-            return Err(format!("'{}' on '{}' is no number of ranks", cells.src, cells.dst));
+        let (Some(ranks), Some(nodes)) = (first(&row.src), on) else {
+            return Err(format!("'{}' on '{}' is no number of ranks", row.src, row.dst));
         };
         // `16 GCD` on `2 nodes`: both are totals.
-        let nodes = if cells.dst.contains("node") { nodes } else { 1 };
+        let nodes = if row.dst.contains("node") { nodes } else { 1 };
         let each = ranks / nodes;
         if each == 0 || each as usize > self.topology.gpus.len() || nodes > 64 {
             return Err(format!("{ranks} ranks on {nodes} nodes are not one a GPU"));
@@ -352,7 +479,7 @@ impl SourceNode<'_> {
                 node => format!("n{node}.gpu0-gpu{}", each - 1),
             })
             .collect();
-        let size = match cells.size.as_str() {
+        let size = match row.size.as_str() {
             "small" => 8,
             size => bytes(size)?,
         };
@@ -378,18 +505,18 @@ impl SourceNode<'_> {
     }
 
     /// Ends in a cell, `GCD0` or `GCD0,GCD2`, in the numbers of this node.
-    fn ends(&self, row: &PublishedRow, cell: &str) -> Result<Vec<TransferEnd>, String> {
+    fn ends(&self, row: &SourceRow, cell: &str) -> Result<Vec<TransferEnd>, String> {
         cell.split(',').map(|text| self.end(row, text)).collect()
     }
 
     /// One end. `quad`, `dual` and `single` are the first GPU that four, two or one links join with GPU 0. A
     /// GPU without a number is GPU 0; if both ends are such GPUs, the source is GPU 1.
-    fn end(&self, row: &PublishedRow, cell: &str) -> Result<TransferEnd, String> {
+    fn end(&self, row: &SourceRow, cell: &str) -> Result<TransferEnd, String> {
         let text = cell.trim().to_lowercase();
         let name = text.trim_end_matches(|c: char| c.is_ascii_digit());
         let number = text.get(name.len()..).and_then(|digits| digits.parse::<u32>().ok());
-        let both = row.cells.as_ref().is_some_and(|cells| cells.src == cells.dst);
-        let is_source = row.cells.as_ref().is_some_and(|cells| std::ptr::eq(&*cells.src, cell));
+        let both = row.src == row.dst;
+        let is_source = std::ptr::eq(&*row.src, cell);
         match (name.trim(), number) {
             ("gcd" | "gpu" | "apu" | "device" | "dev", Some(n)) => {
                 self.ours(row, n).map(TransferEnd::Gpu)
@@ -419,7 +546,7 @@ impl SourceNode<'_> {
     }
 
     /// Our number of a source's GPU.
-    fn ours(&self, row: &PublishedRow, theirs: u32) -> Result<u32, String> {
+    fn ours(&self, row: &SourceRow, theirs: u32) -> Result<u32, String> {
         let named = self.numberings.iter().find(|n| row.system.contains(&n.name));
         let ours = named.map_or(Some(theirs), |numbering| numbering.ours(theirs));
         let there = ours.filter(|n| self.topology.gpus.iter().any(|gpu| gpu.index == *n));
@@ -430,7 +557,7 @@ impl SourceNode<'_> {
     /// two sockets each has half of the GPUs, and memory of the other is not next to one.
     fn near(
         &self,
-        row: &PublishedRow,
+        row: &SourceRow,
         from: TransferEnd,
         to: TransferEnd,
     ) -> Result<(TransferEnd, TransferEnd), String> {
@@ -491,7 +618,6 @@ fn metric_word(text: &str) -> Result<&'static str, String> {
     }
 }
 
-/// Whether a row is of a collective of a message library.
 /// A kernel of 256 threads a block on a GPU.
 fn kernel_text(op: &str, at: u32, grid: String, size: &str) -> String {
     format!("kernel@gpu{at}[{op}-w16-u4-b256-g{grid}] x {size}")
@@ -512,19 +638,20 @@ fn compute_units(interface: &str) -> Option<u32> {
     number.parse().ok().filter(|units| (1..=1024).contains(units))
 }
 
-fn is_collective(cells: &SourceCells) -> bool {
-    matches!(cells.direction.to_lowercase().as_str(), "coll" | "collective")
+/// Whether a row is of a collective of a message library.
+fn is_collective(row: &SourceRow) -> bool {
+    matches!(row.direction.to_lowercase().as_str(), "coll" | "collective")
 }
 
 /// Whether data goes both ways at once, and the value is the sum.
-fn is_two_way(cells: &SourceCells) -> Result<bool, String> {
-    match cells.direction.to_lowercase().as_str() {
+fn is_two_way(row: &SourceRow) -> Result<bool, String> {
+    match row.direction.to_lowercase().as_str() {
         "uni" | "unidir" | "unidirectional" | "one-way" | "local" | "local_2n" | "h2d" | "d2h"
         | "d2d" | "" => Ok(false),
         "bi_sum" => Ok(true),
         "bi" | "bidir" | "bidirectional" => Err(format!(
             "direction '{}' does not say whether the value is the sum of both; 'bi_sum' says so",
-            cells.direction
+            row.direction
         )),
         other => Err(format!("direction '{other}' has no case")),
     }
@@ -559,10 +686,7 @@ fn bytes(text: &str) -> Result<u64, String> {
 
 #[cfg(test)]
 mod tests {
-    use pathline_flow::MachineDesc;
-
     use super::*;
-    use crate::table::read;
 
     /// The case of a row in its source's terms, with its metric; or why there is none.
     fn case(system: &str, cells: &str) -> Result<String, String> {
@@ -571,14 +695,14 @@ mod tests {
         let desc = MachineDesc::preset("mi250x").expect("the preset");
         let topology = desc.topology();
         let node = SourceNode { topology: &topology, numberings: desc.numberings() };
-        let row = node.translate(&read(&text).expect("a table").remove(0))?;
-        let known = row.case.split("; ").all(|case| match case.contains(" over ") {
+        let (case, metric, statistic) = node.translate(&read(&text).unwrap().remove(0))?;
+        let known = case.split("; ").all(|case| match case.contains(" over ") {
             _ if !case.contains(" by ") => true,
             true => case.parse::<pathline_message::ExchangeSpec>().is_ok(),
             false => case.parse::<pathline_schema::Case>().is_ok(),
         });
-        assert!(known, "{}", row.case);
-        Ok(format!("{} {} {}", row.metric, row.case, row.statistic).trim().to_owned())
+        assert!(known, "{case}");
+        Ok(format!("{metric} {case} {statistic}").trim().to_owned())
     }
 
     #[test]
@@ -761,5 +885,21 @@ mod tests {
             let why = case(node, cells).expect_err(cells);
             assert!(why.contains(reason), "{cells}: {why}");
         }
+    }
+
+    /// What is written is read as a table with cases; a row without a case has its reason.
+    #[test]
+    fn the_written_table_is_one_with_cases() {
+        let head = "system,tool,interface,src,dst,size_bytes,direction,metric,value,unit";
+        let rows = "mi250x,Comm|Scope,SDMA hipMemcpy,GCD0,GCD1,4096,uni,bandwidth,1,GB/s\n\
+                    mi250x,Comm|Scope,a copy,GCD0,GCD1,4096,uni,bandwidth,1,GB/s\n";
+        let desc = MachineDesc::preset("mi250x").unwrap();
+        let table = convert(&desc, &format!("{head}\n{rows}")).unwrap();
+        let rows = pathline_published::read(&table).unwrap();
+        assert_eq!(rows[0].case, "gpu0.vram > gpu1.vram by dma@gpu0 x 4096B isolated");
+        assert_eq!(rows[0].label(), "Comm|Scope SDMA hipMemcpy GCD0 > GCD1 4096 B");
+        assert!(rows[1].left_out.contains("does not say what moves"), "{:?}", rows[1]);
+        let why = convert(&desc, "system,tool\n").unwrap_err().to_string();
+        assert!(why.starts_with("no column 'interface'"), "{why}");
     }
 }
