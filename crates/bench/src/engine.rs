@@ -2,6 +2,9 @@
 
 mod calibration;
 mod comparison;
+#[cfg(test)]
+mod doubles;
+mod visits;
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -9,13 +12,11 @@ use std::io;
 
 use pathline_hal::{CallError, CallResult, Machine, TeamId, ThreadTeam, pattern};
 use pathline_schema::{
-    Bytes, Case, CaseTimes, CleanSamples, ComparedBlocks, Conditions, CpuSet, FaultedCase, Flow,
-    FlowSeries, GpuReadings, JournalRecord, MeasuredCase, Mover, Ns, Place, Rank, RunSettings,
-    SampledCase, Severity, SkippedCase, StopInfo, StopReason, TimerKind, Unit,
+    Bytes, Case, CaseTimes, ComparedBlocks, Conditions, CpuSet, FaultedCase, Flow, FlowSeries,
+    GpuReadings, JournalRecord, MeasuredCase, Mover, Ns, Place, Rank, RunSettings, SampledCase,
+    Severity, SkippedCase, StopInfo, StopReason, TimerKind, Unit,
 };
-use pathline_stats::{
-    MIN_VISITS, SampleProgress, StopRule, VISIT_PACE, VISIT_SAMPLES, median_interval,
-};
+use pathline_stats::median_interval;
 
 use crate::bind::bind;
 use crate::known_reps::KnownReps;
@@ -34,12 +35,6 @@ pub fn default_settings(memory: Bytes) -> RunSettings {
     RunSettings { memory, ..RunSettings::default() }
 }
 
-/// Minimum samples of a case whose budget is spent.
-const MIN_FOR_INTERVAL: usize = 3;
-/// A visit ends at its first sample once it lasts this share of its pace: more visits cover more states.
-const LONG_VISIT: f64 = 0.25;
-/// Maximum untimed passes between two visits.
-const MAX_PASSES: usize = 1000;
 /// Minimum new samples for a record of unfinished cases after the first visit.
 const MIN_NEW_SAMPLES: usize = 4;
 /// An operation this long is timed alone: an empty pair of events, 3 us, is 0.3 % of it.
@@ -111,8 +106,10 @@ struct RunningCase<'m> {
     /// Time spent on warming up units that were used for the first time.
     load: Ns,
     spent: Ns,
-    /// Start of the last visit.
-    visited: Option<Ns>,
+    /// When the next visit may begin.
+    due: Ns,
+    /// Its visits begin at a random moment of one such stretch of time each.
+    stretch: Ns,
     before: Conditions,
     gpus: BTreeMap<Unit, GpuReadings>,
     /// Seed of the compared blocks, if not every byte is compared.
@@ -194,19 +191,28 @@ impl<'a> CaseEngine<'a> {
         batch.iter().for_each(|entry| add_ranks(&mut ranks, entry));
         let (machine, memory) = (self.machine, self.settings.memory);
         self.pool.begin(&needed, |buffers| fits(machine, memory, buffers, &ranks));
-        let (mut running, mut short) = (Vec::new(), Vec::new());
-        for entry in batch {
+        let (mut open, mut short) = (Vec::new(), Vec::new());
+        let mut unbound = VecDeque::from(batch);
+        loop {
+            // The visits that are due come first; starts of cases fill the time until others are.
+            if unbound.is_empty() || self.is_due(&open) {
+                if !self.visit_next(&mut open, interrupt, sink)? {
+                    break;
+                }
+                continue;
+            }
+            let Some(entry) = unbound.pop_front() else { break };
             now(&entry, TaskStep::Bind, sink)?;
             if interrupt().is_some() {
-                break;
+                unbound.clear();
+                continue;
             }
             match self.bind(&entry) {
-                Ok(case) => running.extend(self.take_turn(case, interrupt, sink)?),
+                Ok(case) => open.push(case),
                 Err(error) if error.severity == Severity::Exhausted => short.push(entry),
                 Err(error) => failed(entry, &error, sink)?,
             }
         }
-        self.take_turns(running, interrupt, sink)?;
         Ok(short)
     }
 
@@ -224,27 +230,12 @@ impl<'a> CaseEngine<'a> {
         self.pool.free_all();
         match self.bind(&entry) {
             Ok(case) => {
-                let open = self.take_turn(case, interrupt, sink)?;
-                self.take_turns(open.into_iter().collect(), interrupt, sink)
+                let mut open = vec![case];
+                while self.visit_next(&mut open, interrupt, sink)? {}
+                Ok(())
             }
             Err(error) => failed(entry, &error, sink),
         }
-    }
-
-    fn take_turns(
-        &mut self,
-        mut running: Vec<RunningCase<'a>>,
-        interrupt: InterruptCheck<'_>,
-        sink: EventSink<'_>,
-    ) -> io::Result<()> {
-        while !running.is_empty() {
-            let mut open = Vec::new();
-            for case in running {
-                open.extend(self.take_turn(case, interrupt, sink)?);
-            }
-            running = open;
-        }
-        Ok(())
     }
 
     /// Visits a case, unless the run is to end; returns the case if it needs another visit.
@@ -295,7 +286,8 @@ impl<'a> CaseEngine<'a> {
             warmup: 0,
             load: Ns::ZERO,
             spent: Ns::ZERO,
-            visited: None,
+            due: Ns::ZERO,
+            stretch: Ns::ZERO,
             before,
             gpus: self.watch.before(&entry.case),
             sampled: None,
@@ -325,6 +317,7 @@ impl<'a> CaseEngine<'a> {
         if let Some(earlier) = self.carried.get(&entry.case) {
             case.carry(earlier);
         }
+        self.spread_visits(&mut case);
         Ok(case)
     }
 
@@ -417,94 +410,6 @@ impl<'a> CaseEngine<'a> {
         let why = format!("twice the operations took no longer, {DIFFERENCE_TRIES} times");
         Err(CallError::new(Severity::Transient, "time", what, why)
             .or_try("something else may use this GPU; run the case again"))
-    }
-
-    /// A few samples, no earlier than the pace allows.
-    fn visit(&self, case: &mut RunningCase<'_>) -> CallResult<()> {
-        let begun = self.machine.clock.now();
-        let (budget, spent) = (self.budget(case), case.spent);
-        let pace = budget * VISIT_PACE;
-        self.pass_time(case, pace)?;
-        let visited = self.machine.clock.now();
-        case.visited = Some(visited);
-        let short = case.series.iter().all(|s| s.samples_ns.last() < Some(&NOTICES_CACHES.0));
-        if short && self.caches_spoilt.get() {
-            self.sample(case)?;
-            case.warmup += 1;
-        }
-        case.series.iter_mut().for_each(|series| series.visits.push(0));
-        let mut sampled = 0.0;
-        for _ in 0..VISIT_SAMPLES {
-            let (laps, starts) = match case.differs {
-                true => self.difference(case)?,
-                false => (self.sample(case)?, Vec::new()),
-            };
-            let longest = laps.iter().map(|lap| lap.elapsed.0).fold(0.0, f64::max);
-            for (nth, (series, lap)) in case.series.iter_mut().zip(laps).enumerate() {
-                series.extend_off_cpu(lap.off_cpu.map(|off| off.0.max(0.0) as u64));
-                series.samples_ns.push(lap.elapsed.0);
-                series.start_ns.extend(starts.get(nth).map(|start| start.0));
-                series.visits.last_mut().into_iter().for_each(|samples| *samples += 1);
-                series.steps = lap.steps;
-                for (rank, took) in lap.by_rank {
-                    series.by_rank.entry(rank).or_default().push(took.0);
-                }
-                series.io.extend(lap.io);
-            }
-            sampled += longest;
-            case.spent = spent + self.since(begun, sampled);
-            let over = case.spent > budget && case.samples() >= MIN_FOR_INTERVAL;
-            if over || self.since(visited, sampled) >= pace * LONG_VISIT {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    /// Runs the operation untimed until the next visit may begin. After turns of other cases that
-    /// is at once; a lone case would otherwise take all samples in one state of the machine.
-    fn pass_time(&self, case: &mut RunningCase<'_>, pace: Ns) -> CallResult<()> {
-        let Some(visited) = case.visited else { return Ok(()) };
-        // Cases with fewer than six visits have no interval that could be wrong.
-        if (self.settings.max_samples as usize) < MIN_VISITS {
-            return Ok(());
-        }
-        let timed = case.lanes.iter().take(case.timed);
-        let repeats = timed.clone().all(|lane| lane.repeats());
-        let most = timed.map(|lane| if repeats { lane.most() } else { 1 }).min().unwrap_or(1);
-        let last = case.series.iter().filter_map(|s| s.samples_ns.last().copied());
-        let each = (last.fold(0.0, f64::max) / case.reps.max(1) as f64).max(1.0);
-        for _ in 0..MAX_PASSES {
-            let left = pace.0 - self.since(visited, 0.0).0;
-            // A further whole repetition would delay the other cases of the group.
-            if left < each {
-                break;
-            }
-            let reps = ((left / each) as u64).clamp(1, most.max(1));
-            once(self.machine, case, reps, &mut || ())?;
-        }
-        Ok(())
-    }
-
-    /// Why sampling should end now, if so. The criterion is the figure that reports show, with the
-    /// interval that they print.
-    fn stop(&self, case: &RunningCase<'_>) -> Option<StopReason> {
-        let rule = StopRule {
-            precision: self.settings.precision,
-            min_samples: self.settings.min_samples as usize,
-            max_samples: self.settings.max_samples as usize,
-            min_visits: MIN_VISITS,
-        };
-        let clean = CleanSamples::of(&case.series);
-        let times = CaseTimes::slowest_flow(&case.series);
-        let progress = rule.check(&times.ns, &times.visits);
-        // With too few clean samples all count, and more samples may give enough clean ones.
-        if clean.enough && progress == SampleProgress::Precise {
-            return Some(StopReason::Precise);
-        }
-        let spent = case.spent >= self.budget(case) && case.samples() >= MIN_FOR_INTERVAL;
-        let full = case.samples() >= rule.max_samples;
-        (spent || full).then_some(StopReason::Budget)
     }
 
     /// Verifies the case and writes its record.
@@ -709,6 +614,16 @@ impl RunningCase<'_> {
 
     fn samples(&self) -> usize {
         self.series.first().map_or(0, |s| s.samples_ns.len())
+    }
+
+    fn visits(&self) -> usize {
+        self.series.first().map_or(0, |s| s.visits.len())
+    }
+
+    /// Duration of its last sample; zero before the first.
+    fn last_sample(&self) -> Ns {
+        let last = self.series.iter().filter_map(|s| s.samples_ns.last());
+        Ns(last.copied().fold(0.0, f64::max))
     }
 
     /// Relative half width of the interval of the shown figure; 1 without an interval.

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use pathline_schema::{
-    Bytes, Cadence, CaseTimes, CleanSamples, CpuOp, Flow, FlowSeries, GpuFacts, GpuReadings,
-    GpuState, MeasuredCase, MigrateHow, Mover, Ns, PcieLink, Rate, RunNote, Unit, VerifyResult,
+    Bytes, Cadence, CleanSamples, CpuOp, Flow, FlowSeries, GpuFacts, GpuReadings, GpuState,
+    MeasuredCase, MigrateHow, Mover, Ns, PcieLink, Rate, RunNote, Unit, VerifyResult,
 };
+
+use pathline_stats::Unsteady;
 
 use crate::{memory_type_check, overhead};
 
@@ -17,10 +19,6 @@ const BEFORE_COMPARED: usize = 4;
 const OVERHEAD_FACTOR: f64 = 50.0;
 /// From this share of disturbed samples on, the clean ones may be a biased selection.
 const PREEMPTED: f64 = 1.0 / 3.0;
-/// Minimum trend that is worth a warning.
-const DRIFT: f64 = 0.05;
-/// Minimum range of a slow change that is worth a warning.
-const WANDERING: f64 = 0.01;
 
 /// Maximum bytes of a page fault, the largest page of a GPU, ...
 const FAULTED: Bytes = Bytes::mib(2);
@@ -44,14 +42,7 @@ pub(crate) fn about(
     notes.extend(preempted(&clean).map(|text| note("preempted", text)));
     let verified = measured.verdict == VerifyResult::Verified;
     for series in &measured.series {
-        let samples = clean.samples_ns(series);
-        if let Some(text) = two_modes(series, &samples) {
-            notes.push(note("bimodal", text));
-        } else if let Some(text) = drift(&samples) {
-            notes.push(note("drift", text));
-        } else if let Some(text) = wandering(series) {
-            notes.push(note("wandering", text));
-        }
+        notes.extend(unsteady(series, &clean).map(|text| note("unsteady", text)));
         if let Some(text) = slower_when_compared(series).filter(|_| verified) {
             notes.push(note("slower-when-compared", text));
         }
@@ -167,24 +158,21 @@ fn preempted(clean: &CleanSamples) -> Option<String> {
     }
 }
 
-fn two_modes(series: &FlowSeries, samples_ns: &[f64]) -> Option<String> {
-    let modes = pathline_stats::modes(samples_ns)?;
+/// A median that hides two states, or a change while the case was sampled.
+fn unsteady(series: &FlowSeries, clean: &CleanSamples) -> Option<String> {
     let rate = |ns: f64| series.moved_bytes.as_f64() / ns;
-    Some(format!(
-        "two states: {:.3} GB/s in {:.0} % of samples and {:.3} GB/s in the rest; the median hides one of them",
-        rate(modes.low.median),
-        modes.low.share * 100.0,
-        rate(modes.high.median),
-    ))
-}
-
-fn drift(samples_ns: &[f64]) -> Option<String> {
-    let change = pathline_stats::drift(samples_ns)?.change;
-    (change.abs() >= DRIFT).then(|| {
-        format!(
-            "samples changed by {:+.0} % from the first to the last; the machine was not steady",
+    Some(match pathline_stats::unsteady(&clean.samples_ns(series), &clean.visits)? {
+        Unsteady::TwoStates(modes) => format!(
+            "two states: {:.3} GB/s in {:.0} % of samples and {:.3} GB/s in the rest; the median hides one of them",
+            rate(modes.low.median),
+            modes.low.share * 100.0,
+            rate(modes.high.median),
+        ),
+        Unsteady::Halves(change) => format!(
+            "samples of the second half of the visits took {:+.1} % of the time of the first half; the machine \
+             was not steady",
             change * 100.0
-        )
+        ),
     })
 }
 
@@ -197,18 +185,6 @@ fn small_pages(series: &FlowSeries) -> Option<String> {
          /sys/kernel/mm/transparent_hugepage/enabled, no PR_SET_THP_DISABLE), or reserve some \
          (vm.nr_hugepages)",
         (share * 100.0).floor(),
-    ))
-}
-
-/// A rate that changes more slowly than it was observed: its interval does not cover that.
-fn wandering(series: &FlowSeries) -> Option<String> {
-    let times = CaseTimes::slowest_flow(std::slice::from_ref(series));
-    let found = pathline_stats::wandering(&times.ns, &times.visits, WANDERING)?;
-    Some(format!(
-        "samples wander over {:.1} %: each visit resembles the one before (correlation {:.2}), so the \
-         interval may be too narrow; measure again for longer (--case-budget)",
-        found.range * 100.0,
-        found.correlation
     ))
 }
 

@@ -6,7 +6,7 @@ use pathline_schema::{
     Cadence, Case, CaseOutcome, Flow, Journal, MeasuredCase, RunNote, StopReason, VerifyResult,
     shell_word,
 };
-use pathline_stats::MIN_SAMPLES;
+use pathline_stats::MIN_VISITS;
 
 use crate::figure::{
     Figure, FigureCell, Headline, HeadlineTone, PublishedValue, SourceKind, Suspicion,
@@ -271,7 +271,7 @@ fn unsettled(run: &RunView) -> Option<String> {
 
 /// Whether a case has too few samples for an interval.
 fn is_short(measured: &MeasuredCase) -> bool {
-    measured.series.iter().any(|s| s.samples_ns.len() < MIN_SAMPLES)
+    measured.series.iter().any(|s| s.samples_ns.len() < MIN_VISITS)
 }
 
 /// Warnings by kind.

@@ -1,14 +1,14 @@
 //! A value with its interval, as in reports.
 
 use pathline_schema::CaseTimes;
-use pathline_stats::{MedianInterval, SeriesSummary, median_interval};
+use pathline_stats::{MedianInterval, SeriesSummary, median_interval, visit_medians};
 
 /// A value as in reports.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ShownValue {
-    /// The median; positive and finite.
+    /// The median of the visits' medians; positive and finite.
     pub value: f64,
-    /// 95 % interval; needs at least 6 samples.
+    /// 95 % interval; needs at least 6 visits.
     pub interval: Option<MedianInterval>,
     /// Number of samples.
     pub samples: usize,
@@ -18,10 +18,7 @@ impl ShownValue {
     /// The median of a case's times or other values. `None` without samples.
     pub fn new(times: &CaseTimes) -> Option<Self> {
         let interval = median_interval(&times.ns, &times.visits);
-        let value = match interval {
-            Some(interval) => interval.median,
-            None => SeriesSummary::of(&times.ns)?.median,
-        };
+        let value = SeriesSummary::of(&visit_medians(&times.ns, &times.visits))?.median;
         Some(Self { value, interval, samples: times.ns.len() })
     }
     /// The rate for `amount` bytes in a case's times, GB/s. `None` without samples or bytes.
@@ -40,7 +37,7 @@ impl ShownValue {
     pub fn half_width(&self) -> f64 {
         self.interval.map_or(self.value.abs(), |i| i.half_width())
     }
-    /// The number of samples, if too few for an interval.
+    /// The number of samples, if of too few visits for an interval.
     pub fn few_samples(&self) -> Option<usize> {
         self.interval.is_none().then_some(self.samples)
     }

@@ -19,7 +19,9 @@ const WIDEST: f64 = 0.1;
 
 /// Warnings whose results no finding rests on: the median is not that of one state, or not of what the
 /// case names.
-const SUSPECT_CODES: [&str; 6] = [
+const SUSPECT_CODES: [&str; 7] = [
+    "unsteady",
+    // Of older journals.
     "bimodal",
     "wandering",
     "not-migrated",

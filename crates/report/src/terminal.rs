@@ -342,6 +342,7 @@ fn absences(page: &mut TermPage, report: &RunReport) {
 /// The consequence of a kind of warning for the affected figures.
 fn consequence(code: &str) -> &'static str {
     match code {
+        "unsteady" => "two states or a change meanwhile; the median describes neither",
         "bimodal" => "two states; the median shows one of them",
         "drift" => "the machine changed meanwhile; the median lies between",
         "wandering" => "slow changes; the interval may be too narrow",

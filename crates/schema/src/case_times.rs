@@ -3,8 +3,8 @@
 use crate::clean_samples::CleanSamples;
 use crate::record::FlowSeries;
 
-/// Samples of a visit in journals that do not record them.
-const OLD_VISIT: u32 = 4;
+/// In journals that record no visits, each sample counts as one.
+const OLD_VISIT: u32 = 1;
 
 /// Times of a case in the order of its samples, with the visits that they were taken in: what its
 /// shown figure, the interval of it, and the decision to stop sampling rest on.

@@ -4,22 +4,19 @@ use crate::FlowSeries;
 
 /// From this share of a sample on, time without a CPU disturbs it: the precision that a run wants.
 const DISTURBED_SHARE: f64 = 0.01;
-/// This many clean samples of [`ENOUGH_VISITS`] visits are enough. Order statistics give a 95 % interval
-/// of the median from 6 samples on.
-const ENOUGH_SAMPLES: usize = 6;
-/// Samples of one visit resemble each other.
-const ENOUGH_VISITS: usize = 5;
+/// This many visits with clean samples are enough: order statistics give a 95 % interval from 6 on.
+const ENOUGH_VISITS: usize = 6;
 /// So is this share of all samples, if it is at least [`FEWEST`].
 const ENOUGH_SHARE: f64 = 1.0 / 3.0;
 /// Fewest samples that have a median and a range.
 const FEWEST: usize = 3;
-/// Samples of a visit in journals that do not record them.
-const OLD_VISIT: usize = 4;
+/// In journals that record no visits, each sample counts as one.
+const OLD_VISIT: usize = 1;
 
 /// The samples that figures of a case rest on.
 ///
 /// A sample is disturbed if one of its threads was without a CPU for 1 % of it or more: preempted,
-/// stolen by the hypervisor, or late at the start. Only clean samples count if there are 6 of 5 visits,
+/// stolen by the hypervisor, or late at the start. Only clean samples count if they are of 6 visits,
 /// or if a third of all are and at least 3; else all of them count.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CleanSamples {
@@ -47,7 +44,7 @@ impl CleanSamples {
         let visit_of = visit_numbers(series.first().map_or(&[][..], |s| &s.visits), all);
         let disturbed = all - clean.len();
         let visits = count_visits(&clean, &visit_of);
-        let many = clean.len() >= ENOUGH_SAMPLES && visits.len() >= ENOUGH_VISITS;
+        let many = visits.len() >= ENOUGH_VISITS;
         let third = clean.len() >= FEWEST && clean.len() as f64 >= ENOUGH_SHARE * all as f64;
         let lost_share = median_lost(series, all);
         if many || third {

@@ -170,7 +170,7 @@ impl Default for RunSettings {
     fn default() -> Self {
         Self {
             precision: 0.01,
-            min_samples: 7,
+            min_samples: 6,
             max_samples: 100,
             case_budget: Ns::ms(250.0),
             min_sample: Ns::us(500.0),
@@ -316,8 +316,8 @@ impl FlowSeries {
 pub enum StopReason {
     /// The interval of the median is within the wanted precision.
     Precise,
-    /// The case's time or number of samples is spent; the interval is wider than wanted, or of fewer
-    /// samples.
+    /// The visits are made, or the case's time or number of samples is spent; the interval is wider than
+    /// wanted, or there is none.
     Budget,
 }
 words!(StopReason, "stop reason", {

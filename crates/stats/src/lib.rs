@@ -18,13 +18,11 @@ mod summary;
 
 pub use compare::{RunComparison, RunEstimate, RunNoise, between_runs, largest_deviation};
 pub use fit::{LineFit, fit_line};
-pub use interval::{
-    MIN_SAMPLES, MedianInterval, Wandering, median_interval, visit_medians, wandering,
-};
+pub use interval::{MIN_VISITS, MedianInterval, median_interval, visit_medians};
 pub use multiple::FalseDiscovery;
 pub use order::{ascending, interpolated, nearest_rank};
 pub use robust::{MedianPolish, hodges_lehmann, median_polish};
-pub use shape::{Drift, Mode, Modes, drift, modes};
+pub use shape::{Mode, Modes, Unsteady, modes, unsteady};
 pub use sign_evidence::{BestOfThree, SignEvidence};
-pub use stop::{MIN_VISITS, SampleProgress, StopRule, VISIT_PACE, VISIT_SAMPLES, settled};
+pub use stop::{VISIT_SAMPLES, settled, visit_samples};
 pub use summary::SeriesSummary;

@@ -71,7 +71,8 @@ mod tests {
 
     #[test]
     fn without_a_small_one_nothing_is_found() {
-        for p in [&[][..], &[f64::NAN], &[0.4, 0.06, 0.9]] {
+        // The smallest of two has to reach 1 / 2 * 0.05 = 0.025, and both 0.05.
+        for p in [&[][..], &[f64::NAN], &[0.4, 0.06, 0.9], &[0.04, 0.9], &[0.026, 0.051]] {
             let found = FalseDiscovery::control(p, 0.05);
             assert_eq!((found.found, found.expected_false()), (0, 0.0));
             assert!(!found.holds(0.0));

@@ -1,8 +1,9 @@
-//! Series that are not one steady number: two modes, drift.
+//! Series that are not one steady number.
 
 use serde::{Deserialize, Serialize};
 
-use crate::order::{median, median_of, quantile, sorted};
+use crate::interval::{MIN_VISITS, visit_medians};
+use crate::order::{ascending, median, quantile, sorted};
 
 /// One of two states that a series is in by turns.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -87,48 +88,46 @@ fn best_split(sorted: &[f64], least: usize) -> Option<usize> {
         .map(|(k, _)| k)
 }
 
-/// A series that rises or falls with time.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Drift {
-    /// Kendall's rank correlation with time, -1 to 1.
-    pub tau: f64,
-    /// Change from the first sample to the last along the Theil-Sen line, relative to the median:
-    /// 0.03 is a rise of 3 %.
-    pub change: f64,
+/// A series that is not one steady number. Its median hides what it does.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Unsteady {
+    /// It is in two states by turns.
+    TwoStates(Modes),
+    /// Its first and second half differ by this much of the first: 0.03 is a rise of 3 %.
+    Halves(f64),
 }
 
-/// Most points that are compared pair by pair; longer series are thinned to medians of blocks.
-const POINTS: usize = 256;
+/// Minimum difference of halves relative to the first.
+const HALVES_APART: f64 = 0.01;
+/// Minimum difference of halves relative to the range of the visits within either.
+const HALVES_BEYOND: f64 = 1.5;
 
-/// The drift of a series, if there is one worth telling: a Mann-Kendall test at 0.1 % (M. G.
-/// Kendall, *Rank Correlation Methods*, 1975) and a change of 1 % or more. Needs 10 samples.
-pub fn drift(samples: &[f64]) -> Option<Drift> {
-    let sorted = sorted(samples)?;
-    if samples.len() < 10 {
+/// How a series is unsteady: in [two states](modes), or all visits of one half lie on one side of all of
+/// the other half, by 1 % and by more than its visits range over within a half. `visits` is read as
+/// [`median_interval`](crate::median_interval) does; halves need 6 of them.
+pub fn unsteady(samples: &[f64], visits: &[u32]) -> Option<Unsteady> {
+    if let Some(modes) = modes(samples) {
+        return Some(Unsteady::TwoStates(modes));
+    }
+    sorted(samples)?;
+    let medians = visit_medians(samples, visits);
+    if medians.len() < MIN_VISITS {
         return None;
     }
-    let block = samples.len().div_ceil(POINTS);
-    let points: Vec<f64> = samples
-        .chunks(block)
-        .filter(|chunk| chunk.len() == block)
-        .map(|chunk| median_of(chunk.iter().copied()))
-        .collect();
-    let n = points.len() as f64;
-    let mut s = 0.0;
-    let mut slopes = Vec::with_capacity(points.len() * points.len() / 2);
-    for (i, a) in points.iter().enumerate() {
-        for (j, b) in points.iter().enumerate().skip(i + 1) {
-            s += f64::from(i8::from(b > a) - i8::from(b < a));
-            slopes.push((b - a) / (j - i) as f64);
-        }
-    }
-    // Without ties S has the variance n (n - 1) (2 n + 5) / 18; ties only make it smaller.
-    let z = (s.abs() - 1.0) / (n * (n - 1.0) * (2.0 * n + 5.0) / 18.0).sqrt();
-    let centre = median(&sorted);
-    let change = median_of(slopes.into_iter()) * (n - 1.0) / centre.abs();
-    // 3.2905: two-sided 0.1 % of the standard normal distribution.
-    (z > 3.2905 && change.is_finite() && change.abs() >= 0.01)
-        .then(|| Drift { tau: s / (n * (n - 1.0) / 2.0), change })
+    let (first, second) = medians.split_at(medians.len() / 2);
+    let (first, second) = (ascending(first.iter().copied()), ascending(second.iter().copied()));
+    let range = |half: &[f64]| Some(half.last()? - half.first()?);
+    let change = median(&second) - median(&first);
+    let apart = if change > 0.0 {
+        second.first()? > first.last()?
+    } else {
+        second.last()? < first.first()?
+    };
+    let within = range(&first)?.max(range(&second)?);
+    let relative = change / median(&first).abs();
+    (apart && change.abs() > HALVES_BEYOND * within && relative.abs() >= HALVES_APART)
+        .then_some(Unsteady::Halves(relative))
+        .filter(|_| relative.is_finite())
 }
 
 #[cfg(test)]
@@ -163,15 +162,20 @@ mod tests {
     }
 
     #[test]
-    fn a_rise_is_seen_and_a_flat_series_is_not_one() {
-        // 100 to 109.5 in steps of 0.5 with a ripple of 0.2: 19 steps, 9.5 of a median of 104.75.
-        let rise: Vec<f64> =
-            (0..20).map(|i| 100.0 + 0.5 * f64::from(i) + 0.2 * f64::from(i % 2)).collect();
-        let found = drift(&rise).unwrap();
-        assert!(found.tau > 0.95 && (found.change - 0.0905).abs() < 0.003, "{found:?}");
-        assert_eq!(drift(&[100.0; 20]), None);
-        // Sure, but of no account: 0.1 % over the whole series.
-        let slight: Vec<f64> = (0..20).map(|i| 100.0 + 0.005 * f64::from(i)).collect();
-        assert_eq!(drift(&slight), None);
+    fn halves_that_differ_are_unsteady_and_noise_is_not() {
+        // Six visits of 2: 100 to 101 in the first half, 105 to 106 in the second, 5 / 100.5 apart.
+        let steps = [100.0, 100.5, 101.0, 105.0, 105.5, 106.0];
+        let series: Vec<f64> = steps.iter().flat_map(|x| [*x, *x]).collect();
+        let Some(Unsteady::Halves(change)) = unsteady(&series, &[2; 6]) else {
+            panic!("{series:?}")
+        };
+        assert!((change - 5.0 / 100.5).abs() < 1e-12, "{change}");
+        // The same visits in another order, halves 0.9 % apart, and five visits.
+        let mixed: Vec<f64> = [0, 3, 1, 4, 2, 5].iter().flat_map(|&i| [steps[i]; 2]).collect();
+        assert_eq!(unsteady(&mixed, &[2; 6]), None);
+        let near = [100.0, 100.0, 100.0, 100.9, 100.9, 100.9];
+        assert_eq!(unsteady(&near, &[1; 6]), None);
+        assert_eq!(unsteady(&series[..10], &[2; 5]), None);
+        assert_eq!(unsteady(&[f64::NAN; 6], &[1; 6]), None);
     }
 }

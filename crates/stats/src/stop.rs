@@ -1,58 +1,26 @@
-//! When to stop: warm-up that has settled, samples that suffice.
+//! How many samples a visit takes, and when a warm-up has settled.
 
-use crate::interval::median_interval;
-use crate::order::{MAD_TO_SD, mad, sorted};
+use crate::order::{MAD_TO_SD, mad, median, median_of, sorted};
 
-/// Fewest visits of a series that is called precise. A state that holds two fifths of the time is
-/// missed by 6 independent visits in 0.6^6 = 5 % of cases, by 2 in 36 %.
-pub const MIN_VISITS: usize = 6;
-/// Samples of one visit. More of them tell little: they resemble each other.
+/// Minimum samples of a visit. More tell little of a quiet case: they resemble each other.
 pub const VISIT_SAMPLES: u32 = 2;
-/// Least time from the start of one visit to the start of the next, as a share of the case's time
-/// budget (10 ms of 250 ms): what lasts some milliseconds then differs between visits.
-pub const VISIT_PACE: f64 = 0.04;
 
-/// When a series has enough samples.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct StopRule {
-    /// Wanted relative half width of the 95 % interval of the median: 0.01 is 1 %.
-    pub precision: f64,
-    /// Fewest samples.
-    pub min_samples: usize,
-    /// Most samples.
-    pub max_samples: usize,
-    /// Fewest visits, usually [`MIN_VISITS`].
-    pub min_visits: usize,
-}
-
-/// Whether to go on sampling.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SampleProgress {
-    /// The interval is still too wide.
-    More,
-    /// The interval is as narrow as wanted.
-    Precise,
-    /// It is not, but the number of samples is spent.
-    Spent,
-}
-
-impl StopRule {
-    /// Judges the samples so far, `visits` of which are in order; see [`median_interval`].
-    pub fn check(&self, samples: &[f64], visits: &[u32]) -> SampleProgress {
-        let n = samples.len();
-        let judged = n >= self.min_samples && visits.len() >= self.min_visits;
-        let precise = || {
-            let interval = median_interval(samples, visits);
-            interval.is_some_and(|i| i.half_width_rel() <= self.precision)
-        };
-        if judged && precise() {
-            SampleProgress::Precise
-        } else if n >= self.max_samples {
-            SampleProgress::Spent
-        } else {
-            SampleProgress::More
-        }
-    }
+/// The number of samples for the next visit of a series: at least [`VISIT_SAMPLES`] and at most `most`,
+/// and as many as the noise of the samples so far needs for an interval of the relative half width
+/// `precision` over [`MIN_VISITS`](crate::MIN_VISITS) visits.
+///
+/// The extremes of six medians of `k` normal samples reach `1.267 * 1.253 / sqrt(k)` deviations, and the
+/// median difference of neighbours is 0.954 of them. Samples of a visit do not decide on it, so its median
+/// stays unbiased.
+pub fn visit_samples(samples: &[f64], precision: f64, most: u32) -> u32 {
+    let Some(sorted) = sorted(samples).filter(|sorted| sorted.len() > 1) else {
+        return VISIT_SAMPLES.min(most);
+    };
+    let noise = median_of(samples.windows(2).map(|pair| (pair[1] - pair[0]).abs()));
+    let relative = noise / (0.954 * median(&sorted).abs());
+    let wanted = (1.267 * 1.253 * relative / precision).powi(2);
+    // NaN, of a series of zeros, becomes 0.
+    (wanted.ceil() as u32).max(VISIT_SAMPLES).min(most)
 }
 
 /// Whether a warm-up series has stopped changing: the median of its newest third agrees with that
@@ -82,23 +50,14 @@ pub fn settled(samples: &[f64]) -> bool {
 mod tests {
     use super::*;
 
-    const RULE: StopRule =
-        StopRule { precision: 0.01, min_samples: 7, max_samples: 20, min_visits: 6 };
-
+    /// Neighbours 1 of 100.5 apart: 1.588 * 1.043 / 0.5 = 3.31, squared 10.97. Quiet series take two.
     #[test]
-    fn a_constant_series_is_precise_after_six_visits() {
-        assert_eq!(RULE.check(&[5.0; 10], &[2; 5]), SampleProgress::More);
-        assert_eq!(RULE.check(&[5.0; 12], &[2; 6]), SampleProgress::Precise);
-        // Six visits of one sample are six samples: too few.
-        assert_eq!(RULE.check(&[5.0; 6], &[1; 6]), SampleProgress::More);
-        assert_eq!(RULE.check(&[5.0; 7], &[1; 7]), SampleProgress::Precise);
-    }
-
-    #[test]
-    fn a_wide_series_goes_on_until_its_samples_are_spent() {
-        let wide: Vec<f64> = (0..20).map(|i| 100.0 + f64::from(i * 7 % 20)).collect();
-        assert_eq!(RULE.check(&wide[..18], &[2; 9]), SampleProgress::More);
-        assert_eq!(RULE.check(&wide, &[2; 10]), SampleProgress::Spent);
+    fn noise_asks_for_more_samples_of_a_visit() {
+        let noisy: Vec<f64> = (0..8).map(|i| 100.0 + f64::from(i % 2)).collect();
+        assert_eq!(visit_samples(&noisy, 0.005, 16), 11);
+        assert_eq!((visit_samples(&noisy, 0.001, 16), visit_samples(&noisy, 0.1, 16)), (16, 2));
+        assert_eq!(visit_samples(&[], 0.01, 16), VISIT_SAMPLES);
+        assert_eq!((visit_samples(&[0.0; 4], 0.01, 16), visit_samples(&noisy, 0.005, 1)), (2, 1));
     }
 
     #[test]

