@@ -103,8 +103,6 @@ export! {
         (out: *mut StubHandle, gpu: i32) => |node: &mut StubNode, out, gpu| put(out, calls::open(node, gpu)?);
     cuDevicePrimaryCtxRelease_v2 = "cuDevicePrimaryCtxRelease" @ 11000 Init (gpu: i32) => release;
     cuCtxSetCurrent = "cuCtxSetCurrent" @ 4000 Init (context: StubHandle) => set_current;
-    cuCtxGetCurrent = "cuCtxGetCurrent" @ 4000 Init (out: *mut StubHandle) =>
-        |_: &mut StubNode, out| put(out, entry::current());
     cuCtxPushCurrent_v2 = "cuCtxPushCurrent" @ 4000 Init (context: StubHandle) =>
         |node: &mut StubNode, context| {
             opened(node, context)?;
@@ -244,9 +242,6 @@ export! {
     cuModuleGetFunction = "cuModuleGetFunction" @ 2000 Context
         (out: *mut StubHandle, module: StubHandle, name: *const c_char) => calls::module_function;
     cuFuncLoad = "cuFuncLoad" @ 12040 Context (function: StubHandle) => known_function;
-    cuFuncGetAttribute = "cuFuncGetAttribute" @ 2020 Context
-        (out: *mut i32, which: i32, function: StubHandle) =>
-        |node: &mut StubNode, out, _, function| known_function(node, function).and(put(out, 0));
     cuFuncSetAttribute = "cuFuncSetAttribute" @ 9000 Context
         (function: StubHandle, which: i32, value: i32) =>
         set_attribute;

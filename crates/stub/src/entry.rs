@@ -66,9 +66,6 @@ pub(crate) fn pop_current() -> Option<StubHandle> {
 pub(crate) fn set_device(gpu: u32) {
     DEVICE.set(gpu);
 }
-pub(crate) fn current() -> StubHandle {
-    CURRENT.get()
-}
 
 /// Runs the body of a call; returns its status.
 pub(crate) fn enter(

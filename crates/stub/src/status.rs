@@ -33,105 +33,60 @@ pub(crate) const UNKNOWN: i32 = 999;
 /// Number, name in CUDA, name in HIP, text.
 type StatusRow = (i32, &'static CStr, &'static CStr, &'static CStr);
 
-const ROWS: &[StatusRow] = &[
-    (0, c"CUDA_SUCCESS", c"hipSuccess", c"no error"),
-    (1, c"CUDA_ERROR_INVALID_VALUE", c"hipErrorInvalidValue", c"stub: invalid argument"),
-    (2, c"CUDA_ERROR_OUT_OF_MEMORY", c"hipErrorOutOfMemory", c"stub: out of memory"),
-    (3, c"CUDA_ERROR_NOT_INITIALIZED", c"hipErrorNotInitialized", c"stub: not initialized"),
-    (4, c"CUDA_ERROR_DEINITIALIZED", c"hipErrorDeinitialized", c"stub: shutting down"),
-    (21, c"CUDA_ERROR_UNKNOWN", c"hipErrorInvalidMemcpyDirection", c"stub: invalid copy direction"),
-    (34, c"CUDA_ERROR_STUB_LIBRARY", c"hipErrorUnknown", c"stub: a toolkit's stub library"),
-    (
-        46,
-        c"CUDA_ERROR_DEVICE_UNAVAILABLE",
-        c"hipErrorUnknown",
-        c"stub: device is busy or unavailable",
-    ),
-    (100, c"CUDA_ERROR_NO_DEVICE", c"hipErrorNoDevice", c"stub: no capable device is detected"),
-    (101, c"CUDA_ERROR_INVALID_DEVICE", c"hipErrorInvalidDevice", c"stub: invalid device ordinal"),
-    (200, c"CUDA_ERROR_INVALID_IMAGE", c"hipErrorInvalidImage", c"stub: kernel image is invalid"),
-    (
-        201,
-        c"CUDA_ERROR_INVALID_CONTEXT",
-        c"hipErrorInvalidContext",
-        c"stub: invalid device context",
-    ),
-    (
-        209,
-        c"CUDA_ERROR_NO_BINARY_FOR_GPU",
-        c"hipErrorNoBinaryForGpu",
-        c"stub: no code for this device",
-    ),
-    (
-        214,
-        c"CUDA_ERROR_ECC_UNCORRECTABLE",
-        c"hipErrorECCNotCorrectable",
-        c"stub: uncorrectable ECC error",
-    ),
-    (
-        217,
-        c"CUDA_ERROR_PEER_ACCESS_UNSUPPORTED",
-        c"hipErrorPeerAccessUnsupported",
-        c"stub: peer access is not supported",
-    ),
-    (304, c"CUDA_ERROR_OPERATING_SYSTEM", c"hipErrorOperatingSystem", c"stub: OS call failed"),
-    (400, c"CUDA_ERROR_INVALID_HANDLE", c"hipErrorInvalidHandle", c"stub: invalid resource handle"),
-    (500, c"CUDA_ERROR_NOT_FOUND", c"hipErrorNotFound", c"stub: named symbol not found"),
-    (600, c"CUDA_ERROR_NOT_READY", c"hipErrorNotReady", c"stub: device not ready"),
-    (
-        700,
-        c"CUDA_ERROR_ILLEGAL_ADDRESS",
-        c"hipErrorIllegalAddress",
-        c"stub: an illegal memory access was encountered",
-    ),
-    (
-        701,
-        c"CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES",
-        c"hipErrorLaunchOutOfResources",
-        c"stub: too many resources requested for launch",
-    ),
-    (702, c"CUDA_ERROR_LAUNCH_TIMEOUT", c"hipErrorLaunchTimeOut", c"stub: the launch timed out"),
-    (
-        704,
-        c"CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED",
-        c"hipErrorPeerAccessAlreadyEnabled",
-        c"stub: peer access is already enabled",
-    ),
-    (
-        705,
-        c"CUDA_ERROR_PEER_ACCESS_NOT_ENABLED",
-        c"hipErrorPeerAccessNotEnabled",
-        c"stub: peer access is not enabled",
-    ),
-    (
-        709,
-        c"CUDA_ERROR_CONTEXT_IS_DESTROYED",
-        c"hipErrorContextIsDestroyed",
-        c"stub: context is destroyed",
-    ),
-    (
-        712,
-        c"CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED",
-        c"hipErrorHostMemoryAlreadyRegistered",
-        c"stub: memory is already page-locked",
-    ),
-    (
-        713,
-        c"CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED",
-        c"hipErrorHostMemoryNotRegistered",
-        c"stub: memory is not page-locked",
-    ),
-    (719, c"CUDA_ERROR_LAUNCH_FAILED", c"hipErrorLaunchFailure", c"stub: launch failure"),
-    (801, c"CUDA_ERROR_NOT_SUPPORTED", c"hipErrorNotSupported", c"stub: operation not supported"),
-    (802, c"CUDA_ERROR_SYSTEM_NOT_READY", c"hipErrorUnknown", c"stub: system not yet initialized"),
-    (
-        900,
-        c"CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
-        c"hipErrorStreamCaptureUnsupported",
-        c"stub: a stream that is recorded takes functions of the host only",
-    ),
-    (999, c"CUDA_ERROR_UNKNOWN", c"hipErrorUnknown", c"stub: unknown error"),
-];
+const fn c_text(text: &'static str) -> &'static CStr {
+    match CStr::from_bytes_with_nul(text.as_bytes()) {
+        Ok(text) => text,
+        Err(_) => panic!("one zero, at its end"),
+    }
+}
+
+macro_rules! rows {
+    ($($code:literal $cuda:literal $hip:literal $text:literal;)*) => {
+        &[
+            (0, c"CUDA_SUCCESS", c"hipSuccess", c"no error"),
+            $((
+                $code,
+                c_text(concat!("CUDA_ERROR_", $cuda, "\0")),
+                c_text(concat!("hipError", $hip, "\0")),
+                c_text(concat!("stub: ", $text, "\0")),
+            )),*
+        ]
+    };
+}
+
+const ROWS: &[StatusRow] = rows! {
+    1 "INVALID_VALUE" "InvalidValue" "invalid argument";
+    2 "OUT_OF_MEMORY" "OutOfMemory" "out of memory";
+    3 "NOT_INITIALIZED" "NotInitialized" "not initialized";
+    4 "DEINITIALIZED" "Deinitialized" "shutting down";
+    21 "UNKNOWN" "InvalidMemcpyDirection" "invalid copy direction";
+    34 "STUB_LIBRARY" "Unknown" "a toolkit's stub library";
+    46 "DEVICE_UNAVAILABLE" "Unknown" "device is busy or unavailable";
+    100 "NO_DEVICE" "NoDevice" "no capable device is detected";
+    101 "INVALID_DEVICE" "InvalidDevice" "invalid device ordinal";
+    200 "INVALID_IMAGE" "InvalidImage" "kernel image is invalid";
+    201 "INVALID_CONTEXT" "InvalidContext" "invalid device context";
+    209 "NO_BINARY_FOR_GPU" "NoBinaryForGpu" "no code for this device";
+    214 "ECC_UNCORRECTABLE" "ECCNotCorrectable" "uncorrectable ECC error";
+    217 "PEER_ACCESS_UNSUPPORTED" "PeerAccessUnsupported" "peer access is not supported";
+    304 "OPERATING_SYSTEM" "OperatingSystem" "OS call failed";
+    400 "INVALID_HANDLE" "InvalidHandle" "invalid resource handle";
+    500 "NOT_FOUND" "NotFound" "named symbol not found";
+    600 "NOT_READY" "NotReady" "device not ready";
+    700 "ILLEGAL_ADDRESS" "IllegalAddress" "an illegal memory access was encountered";
+    701 "LAUNCH_OUT_OF_RESOURCES" "LaunchOutOfResources" "too many resources requested for launch";
+    702 "LAUNCH_TIMEOUT" "LaunchTimeOut" "the launch timed out";
+    704 "PEER_ACCESS_ALREADY_ENABLED" "PeerAccessAlreadyEnabled" "peer access is already enabled";
+    705 "PEER_ACCESS_NOT_ENABLED" "PeerAccessNotEnabled" "peer access is not enabled";
+    709 "CONTEXT_IS_DESTROYED" "ContextIsDestroyed" "context is destroyed";
+    712 "HOST_MEMORY_ALREADY_REGISTERED" "HostMemoryAlreadyRegistered" "memory is already page-locked";
+    713 "HOST_MEMORY_NOT_REGISTERED" "HostMemoryNotRegistered" "memory is not page-locked";
+    719 "LAUNCH_FAILED" "LaunchFailure" "launch failure";
+    801 "NOT_SUPPORTED" "NotSupported" "operation not supported";
+    802 "SYSTEM_NOT_READY" "Unknown" "system not yet initialized";
+    900 "STREAM_CAPTURE_UNSUPPORTED" "StreamCaptureUnsupported" "a recorded stream takes host functions only";
+    999 "UNKNOWN" "Unknown" "unknown error";
+};
 
 /// The names of a status in CUDA and HIP, and its text.
 pub(crate) fn status_texts(code: i32) -> Option<(&'static CStr, &'static CStr, &'static CStr)> {
