@@ -22,7 +22,7 @@ use pathline_runner::{
     DeviceMemory, HostMachine, LibraryChoice, LibraryProbe, MachineChoice, MachineModel, RankJob,
     RunRequest, StorePlaces, WorkerFault,
 };
-use pathline_schema::{Bytes, CasePattern, Ns, RunSettings, SuiteId};
+use pathline_schema::{Bytes, CasePattern, Ns, ParseError, RunSettings, SuiteId};
 
 use crate::known_name::KnownName;
 
@@ -276,7 +276,7 @@ pub(crate) struct StoreArgs {
     /// Size of each file of --store; by default 1 GiB.
     ///
     /// By default also at most a quarter of what is free.
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) span: Option<Bytes>,
     /// Destroy what is in the files and devices of --store: write to them.
     #[arg(long, requires = "store")]
@@ -719,6 +719,12 @@ fn noise(text: &str) -> Result<f64, String> {
         Ok(number) if (0.0..=20.0).contains(&number) => Ok(number),
         _ => Err("a number from 0 to 20".to_owned()),
     }
+}
+
+/// A size of at least a byte: no bytes take no time, and have no rate.
+fn size(text: &str) -> Result<Bytes, String> {
+    let bytes: Bytes = text.parse().map_err(|error: ParseError| error.to_string())?;
+    if bytes.0 > 0 { Ok(bytes) } else { Err("a size of 1B or more".to_owned()) }
 }
 
 fn positive(text: &str) -> Result<f64, String> {

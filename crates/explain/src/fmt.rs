@@ -1,16 +1,16 @@
 //! Numbers, counts and lists as text.
 
-use pathline_schema::Case;
+use pathline_schema::{Case, decimal_text};
 
 use crate::figure::FigureCell;
 
 /// Three significant digits without a unit: `50.3`, `174`, `8.72`, `1256`.
 pub fn number(value: f64) -> String {
     match value.abs() {
-        v if v >= 1e6 => format!("{value:.0e}"),
-        v if v >= 99.95 => format!("{value:.0}"),
-        v if v >= 9.995 => format!("{value:.1}"),
-        _ => format!("{value:.2}"),
+        v if (1e6..f64::INFINITY).contains(&v) => format!("{value:.0e}"),
+        v if v >= 99.95 => decimal_text(value, 0),
+        v if v >= 9.995 => decimal_text(value, 1),
+        _ => decimal_text(value, 2),
     }
 }
 
@@ -56,9 +56,9 @@ pub fn percent(share: f64) -> String {
     if percent.abs() >= 9999.5 {
         ">9999%".to_owned()
     } else if percent.abs() < 9.95 && percent.fract().abs() > 0.05 {
-        format!("{percent:.1} %")
+        format!("{} %", decimal_text(percent, 1))
     } else {
-        format!("{percent:.0} %")
+        format!("{} %", decimal_text(percent, 0))
     }
 }
 

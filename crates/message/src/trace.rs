@@ -208,7 +208,7 @@ pub(crate) fn trace_time(
     Ok(TraceTime {
         time: Ns(time),
         each: each.into_iter().map(Ns).collect(),
-        bytes: trace.messages.iter().map(|message| message.bytes as f64).sum(),
+        bytes: trace.messages.iter().map(|message| u128::from(message.bytes)).sum::<u128>() as f64,
         links: scene.link_loads(&loads, time),
     })
 }

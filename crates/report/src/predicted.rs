@@ -254,11 +254,15 @@ pub fn exchange_json(
 pub fn trace(name: &str, trace: &GoalTrace, by: MessageLibrary, found: &TraceTime) -> String {
     let (ranks, operations, messages) = (trace.ranks(), trace.operations(), trace.messages());
     let gb = fmt::number(found.bytes / 1e9);
-    let rate = fmt::number(found.bytes / found.time.0);
+    // Messages of a rank to itself take no time.
+    let rate = match found.bytes > 0.0 && found.time.0 > 0.0 {
+        true => format!(", {} of payload", fmt::gbs(found.bytes / found.time.0)),
+        false => String::new(),
+    };
     let first = found.each.iter().map(|end| end.0).fold(f64::INFINITY, f64::min);
     format!(
         "{name}: {ranks} ranks, {operations} operations, {messages} messages of {gb} GB in all, by {by}\n\
-         done after {}, {rate} GB/s of payload; the first rank is done after {}\n{}\
+         done after {}{rate}; the first rank is done after {}\n{}\
          No uncertainty is known for this prediction.\n",
         found.time,
         Ns(first),

@@ -85,7 +85,7 @@ pub use topology::{
     BlockDevice, CacheGroup, CpuSet, Gpu, GpuCache, GpuRoute, HostInfo, Link, LinkEnd, LinkKind,
     Nic, NumaDomain, PciDevice, PcieLink, Topology, TopologyWarning,
 };
-pub use units::{Bytes, Ns, Rate};
+pub use units::{Bytes, Ns, Rate, decimal_text};
 pub use url_mask::mask_urls;
 pub use variant::{
     AccessWidth, CHASE_STEPS, CacheHint, FMA_PER_BYTE, GridSize, KernelEffect, KernelOp,

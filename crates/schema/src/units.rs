@@ -9,6 +9,27 @@ use serde::{Deserialize, Serialize};
 
 use crate::ParseError;
 
+/// A number with so many decimals: `?` for one that is infinite or none, and a zero without a sign.
+pub fn decimal_text(value: f64, decimals: usize) -> String {
+    if !value.is_finite() {
+        return "?".to_owned();
+    }
+    let text = format!("{value:.decimals$}");
+    match text.strip_prefix('-') {
+        Some(zero) if zero.bytes().all(|b| matches!(b, b'0' | b'.')) => zero.to_owned(),
+        _ => text,
+    }
+}
+
+/// Decimals for three figures.
+fn figure_decimals(value: f64) -> usize {
+    match value.abs() {
+        v if v >= 100.0 => 0,
+        v if v >= 10.0 => 1,
+        _ => 2,
+    }
+}
+
 /// A number of bytes. Its text is binary and exact: `4KiB`, `256MiB`, `1000B`.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
@@ -142,12 +163,7 @@ impl fmt::Display for Ns {
             v if v >= 1e3 => (self.0 / 1e3, "us"),
             _ => (self.0, "ns"),
         };
-        let decimals = match value.abs() {
-            v if v >= 100.0 => 0,
-            v if v >= 10.0 => 1,
-            _ => 2,
-        };
-        f.pad(&format!("{value:.decimals$} {unit}"))
+        f.pad(&format!("{} {unit}", decimal_text(value, figure_decimals(value))))
     }
 }
 
@@ -200,11 +216,25 @@ impl Sum for Rate {
 impl fmt::Display for Rate {
     /// Three figures: `28.3 GB/s`. For people.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let decimals = match self.0.abs() {
-            v if v >= 100.0 => 0,
-            v if v >= 10.0 => 1,
-            _ => 2,
-        };
-        f.pad(&format!("{:.decimals$} GB/s", self.0))
+        f.pad(&format!("{} GB/s", decimal_text(self.0, figure_decimals(self.0))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_number_is_shown_as_infinite_or_as_a_negative_zero() {
+        for value in [f64::INFINITY, f64::NEG_INFINITY, f64::NAN] {
+            assert_eq!(decimal_text(value, 2), "?");
+            assert_eq!(Rate(value).to_string(), "? GB/s");
+            assert!(Ns(value).to_string().starts_with("? "));
+        }
+        let shown = [-0.0, -0.004, -0.006, 0.0].map(|value| decimal_text(value, 2));
+        assert_eq!(shown, ["0.00", "0.00", "-0.01", "0.00"]);
+        assert_eq!([Ns(-0.0).to_string(), Rate(-0.0).to_string()], ["0.00 ns", "0.00 GB/s"]);
+        // No bytes in no time.
+        assert_eq!(Rate::of(Bytes(0), Ns(0.0)).to_string(), "? GB/s");
     }
 }

@@ -8,7 +8,7 @@ use pathline_advise::{CommandTask, GuardTask};
 use pathline_schema::{Bytes, Case};
 
 use super::health::{duration, percent};
-use super::{CASES, FILES, LibraryArgs, OUTPUT, PROCESSES, TIME};
+use super::{CASES, FILES, LibraryArgs, OUTPUT, PROCESSES, TIME, size};
 use crate::known_name::KnownName;
 
 /// What to ask, and what counts as an answer.
@@ -28,7 +28,7 @@ pub(crate) struct AdviseArgs {
     #[arg(long, value_name = "DIR", conflicts_with = "machine", help_heading = FILES)]
     pub(crate) store: Vec<PathBuf>,
     /// Size of each file of --store; by default 1 GiB, and at most a quarter of what is free.
-    #[arg(long, value_name = "SIZE", requires = "store", help_heading = FILES)]
+    #[arg(long, value_name = "SIZE", requires = "store", help_heading = FILES, value_parser = size)]
     pub(crate) span: Option<Bytes>,
     /// Say of variables that are set whether they gain anything, instead of looking for others.
     ///

@@ -7,7 +7,7 @@ use clap::Parser;
 use pathline_schema::{Bytes, Collective, CpuSet};
 
 use super::health::duration;
-use super::{LibraryArgs, TimeoutArgs};
+use super::{LibraryArgs, TimeoutArgs, size};
 use crate::known_name::KnownName;
 
 /// Which ranks to place, and for which launcher.
@@ -24,7 +24,8 @@ pub(crate) struct PlaceArgs {
     #[arg(long, value_name = "PATTERN|FILE", num_args = 1..=3)]
     pub(crate) pattern: Vec<String>,
     /// Size of a message of the pattern.
-    #[arg(long, value_name = "SIZE", default_value = "64MiB", requires = "pattern")]
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", requires = "pattern",
+        value_parser = size)]
     pub(crate) bytes: Bytes,
     /// What copies the messages.
     #[arg(long, value_enum, default_value_t = MessageCopier::Dma, requires = "pattern")]
@@ -104,7 +105,7 @@ pub(crate) struct AuditArgs {
     #[arg(long, value_name = "LIST")]
     pub(crate) gpus: Option<CpuSet>,
     /// Sizes of the larger buffer of a rank.
-    #[arg(long, value_name = "SIZE", value_delimiter = ',',
+    #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = size,
         default_values_t = [Bytes::mib(1), Bytes::mib(16), Bytes::mib(256), Bytes::gib(1)])]
     pub(crate) bytes: Vec<Bytes>,
     /// Runs of suite ccl-collectives on that node: journals or folders. Those with NCCL_* or RCCL_* settings

@@ -159,6 +159,36 @@ fn small_limits_cost_cases_not_the_run() {
 }
 
 #[test]
+fn a_small_stack_and_little_memory_end_no_command_by_a_signal() {
+    let dir = TempDir::new().unwrap();
+    let commands = [
+        "topo",
+        "plan -m mi250x",
+        "doctor",
+        "run -m mi250x --suite pairs --case-budget 0.02 -q -o run",
+    ];
+    for command in commands {
+        let (code, err) = ended(&shell(dir.path(), &format!("ulimit -s 256; pathline {command}")));
+        assert_eq!(code, 0, "{command}: {err}");
+        // In MiB, around the size of the program.
+        let mut seen = Vec::new();
+        for memory in (30..140).step_by(5) {
+            let line = format!("rm -rf run; ulimit -v {}; pathline {command}", memory << 10);
+            let (code, err) = ended(&shell(dir.path(), &line));
+            seen.push(code);
+            match code {
+                0 | 3 => break,
+                2 => assert!(err.contains("`ulimit -v` leaves"), "{memory} MiB: {err}"),
+                // The kernel cannot map the program.
+                139 => {}
+                _ => panic!("{command}, {memory} MiB: code {code}, {err}"),
+            }
+        }
+        assert!(matches!(seen.last(), Some(0 | 3)) && seen.contains(&2), "{command}: {seen:?}");
+    }
+}
+
+#[test]
 fn threads_that_cannot_be_started_are_a_reason_not_a_panic() {
     let dir = TempDir::new().unwrap();
     // The limit does not bind the superuser, and counts what else the user runs: with 1 no thread can

@@ -22,6 +22,8 @@ const WRITE: &str =
     "r0.numa0.paged > r0.store0.file by aio@numa0[seq-write,direct,shared,1MiB,q4,n1,t1] x 64KiB";
 const CACHED: &str =
     "r0.store0.file > r0.numa0.paged by sync@numa0[seq-read,cached,shared,1MiB,q1,n1,t1] x 64KiB";
+const OBJECTS: &str =
+    "r0.store0.file > r0.numa0.paged by s3@numa0[rand-read,direct,shared,1MiB,q4,n1,t1] x 64KiB";
 const QUICK: [&str; 2] = ["--case-budget", "5"];
 /// A wide interval wants samples for all of the budget.
 const SLOW: [&str; 4] = ["--case-budget", "4000", "--precision", "0.001"];
@@ -364,4 +366,31 @@ fn files_reach_a_gpu_overlapped_and_blocking() {
         assert_eq!(reading.copy.count(), reading.latency.count(), "{case}");
     }
     site.is_as_it_was();
+}
+
+#[test]
+fn no_secret_of_a_url_is_recorded() {
+    let site = Site::new();
+    for (nth, store, endpoint) in [
+        (0, "s3://b/p", "http://user:HIDDEN@host:9000"),
+        (1, "s3://b/p", "user:HIDDEN@host:9000"),
+        (2, "s3://KEY:HIDDEN@b/p", "http://127.0.0.1:9"),
+        (3, "s3://b/p?X-Amz-Signature=HIDDEN", "http://127.0.0.1:9"),
+        (4, "s3://b/p", "http://127.0.0.1:9/?token=HIDDEN"),
+    ] {
+        let name = format!("url{nth}");
+        let args = ["--s3-endpoint", endpoint];
+        let mut command = site.command_on(Path::new(store), &name, &args, &[OBJECTS]);
+        command.env("AWS_ACCESS_KEY_ID", "KEY").env("AWS_SECRET_ACCESS_KEY", "HIDDEN");
+        command.env("UCX_PROXY", "http://user:HIDDEN@proxy");
+        let output = command.output().unwrap();
+        let folder = site.run(&name);
+        let journal = fs::read_to_string(folder.join("run.jsonl")).unwrap();
+        let page = fs::read_to_string(folder.join("report.html")).unwrap_or_default();
+        let shown = stderr(&output) + &String::from_utf8_lossy(&output.stdout);
+        assert!(journal.contains("***@proxy"), "{journal}");
+        for text in [journal, page, shown] {
+            assert!(!text.contains("HIDDEN"), "{store} {endpoint}: {text}");
+        }
+    }
 }
