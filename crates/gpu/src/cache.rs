@@ -1,9 +1,14 @@
 //! A disk cache of compiled kernels.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
+
+use pathline_dylib::open_plain;
 
 /// First line of a cached file.
 const MAGIC: &str = "pathline kernel 1";
+/// Bytes of a file that are read: kernels have some 100 KiB.
+const MAX_CODE: u64 = 64 << 20;
 
 /// The folder for compiled kernels: below XDG_CACHE_HOME or ~/.cache.
 pub(crate) fn folder() -> Option<PathBuf> {
@@ -26,7 +31,8 @@ fn head(key: &str, length: usize) -> String {
 
 /// The code that a file holds for this key, if the file is complete.
 pub(crate) fn read(file: &Path, key: &str) -> Option<Vec<u8>> {
-    let bytes = std::fs::read(file).ok()?;
+    let mut bytes = Vec::new();
+    open_plain(file, false, 0).ok()?.take(MAX_CODE).read_to_end(&mut bytes).ok()?;
     let lengths = std::str::from_utf8(bytes.splitn(3, |&b| b == b'\n').nth(1)?).ok()?;
     let length = lengths.split_once(' ')?.1.parse().ok()?;
     let code = bytes.strip_prefix(head(key, length).as_bytes())?;

@@ -449,6 +449,34 @@ mod tests {
     }
 
     #[test]
+    fn no_fifo_holds_a_sweep_and_no_link_leads_it_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let (fifo, linked) =
+            (dir.path().join(folder_name("1-0")), dir.path().join(folder_name("1-1")));
+        let victim = tempfile::tempdir().unwrap();
+        for folder in [&fifo, &linked] {
+            std::fs::create_dir(folder).unwrap();
+        }
+        let mode = Mode::RUSR | Mode::WUSR;
+        rustix::fs::mkfifoat(CWD, fifo.join(MARKER), mode).unwrap();
+        rustix::fs::mkfifoat(CWD, linked.join("write-1"), mode).unwrap();
+        std::fs::write(linked.join(MARKER), MARK).unwrap();
+        std::fs::write(victim.path().join("write-0"), "mine").unwrap();
+        for name in ["tree-0", "write-0"] {
+            std::os::unix::fs::symlink(victim.path(), linked.join(name)).unwrap();
+        }
+        let swept = ScratchDir::sweep(dir.path());
+        assert_eq!((swept.removed.len(), swept.left.len()), (0, 2), "{swept:?}");
+        let why =
+            swept.left.iter().find(|(folder, _)| *folder == fifo).map(|(_, why)| why.as_str());
+        assert_eq!(why, Some("no plain file but a FIFO"));
+        assert!(victim.path().join("write-0").exists());
+        // Nor is one read that another rank names.
+        let name = format!("{}/write-1", folder_name("1-1"));
+        assert!(find_foreign(dir.path(), &name).unwrap_err().reason.contains("a FIFO"));
+    }
+
+    #[test]
     fn trees_go_with_their_holder_and_in_a_sweep() {
         let dir = tempfile::tempdir().unwrap();
         let own = ScratchDir::new(dir.path()).unwrap();
