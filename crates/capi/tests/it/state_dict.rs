@@ -195,7 +195,7 @@ fn a_state_dict_arrives() {
     };
     let node = cuda.node(NodeOptions { min_gain: 1e-6, ..options });
     let pinned = |nth: usize, bytes: usize| -> &'static [u8] {
-        if nth % 3 > 0 {
+        if !nth.is_multiple_of(3) {
             return cuda.pinned(bytes, nth as u8);
         }
         let own = vec![nth as u8; bytes].leak();
