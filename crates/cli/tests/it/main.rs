@@ -10,6 +10,7 @@ mod broken_libraries;
 mod clusters;
 mod collectives;
 mod command_line;
+mod documents;
 mod environment;
 mod environments;
 mod explain;
