@@ -153,7 +153,7 @@ fn serve(stream: &TcpStream, state: &ServerState) {
         }
         if state.drips.load(Ordering::Relaxed) {
             for byte in &bytes {
-                std::thread::sleep(std::time::Duration::from_millis(50));
+                pathline_host::clock::pause(std::time::Duration::from_millis(50));
                 if writer.write_all(&[*byte]).is_err() {
                     return;
                 }
