@@ -28,96 +28,23 @@ const IO_DISABLED: i32 = 5034;
 const PINNING_FAILED: i32 = 5036;
 const NO_MEMORY: i32 = 5043;
 
-/// By number behind the base: the name in `cufile.h` of CUDA 13.0, that in `hipfile.h` of hipFile 0.2
-/// (empty if it has none), and words.
-type GdsStatusRow = (i32, &'static str, &'static str, &'static str);
-
-const ROWS: &[GdsStatusRow] = &[
-    (1, "DRIVER_NOT_INITIALIZED", "DriverNotInitialized", "the kernel's driver is not loaded"),
-    (2, "DRIVER_INVALID_PROPS", "DriverInvalidProps", "a property of the driver is wrong"),
-    (3, "DRIVER_UNSUPPORTED_LIMIT", "DriverUnsupportedLimit", "a property is out of its range"),
-    (
-        4,
-        "DRIVER_VERSION_MISMATCH",
-        "DriverVersionMismatch",
-        "the kernel's driver has another version",
-    ),
-    (
-        5,
-        "DRIVER_VERSION_READ_ERROR",
-        "DriverVersionReadError",
-        "the driver's version cannot be read",
-    ),
-    (6, "DRIVER_CLOSING", "DriverClosing", "the driver is being closed"),
-    (7, "PLATFORM_NOT_SUPPORTED", "PlatformNotSupported", "it does not support this platform"),
-    (8, "IO_NOT_SUPPORTED", "IONotSupported", "it does not support this file"),
-    (9, "DEVICE_NOT_SUPPORTED", "DeviceNotSupported", "it does not support this GPU"),
-    (10, "NVFS_DRIVER_ERROR", "DriverError", "the kernel's driver failed"),
-    (11, "CUDA_DRIVER_ERROR", "HipDriverError", "the GPU's runtime failed"),
-    (12, "CUDA_POINTER_INVALID", "HipPointerInvalid", "the address is in no memory of a GPU"),
-    (13, "CUDA_MEMORY_TYPE_INVALID", "HipMemoryTypeInvalid", "it takes no memory of this kind"),
-    (
-        14,
-        "CUDA_POINTER_RANGE_ERROR",
-        "HipPointerRangeError",
-        "the memory is shorter than the stated size",
-    ),
-    (15, "CUDA_CONTEXT_MISMATCH", "HipContextMismatch", "the memory is of another context"),
-    (16, "INVALID_MAPPING_SIZE", "InvalidMappingSize", "more memory than may be pinned"),
-    (17, "INVALID_MAPPING_RANGE", "InvalidMappingRange", "beyond the memory that is registered"),
-    (18, "INVALID_FILE_TYPE", "InvalidFileType", "it takes no file of this type"),
-    (
-        19,
-        "INVALID_FILE_OPEN_FLAG",
-        "InvalidFileOpenFlag",
-        "the file is open with a flag that it refuses",
-    ),
-    (20, "DIO_NOT_SET", "DIONotSet", "the file is open without O_DIRECT"),
-    (22, "INVALID_VALUE", "InvalidValue", "an argument is wrong"),
-    (
-        23,
-        "MEMORY_ALREADY_REGISTERED",
-        "MemoryAlreadyRegistered",
-        "the memory is registered already",
-    ),
-    (24, "MEMORY_NOT_REGISTERED", "MemoryNotRegistered", "the memory is not registered"),
-    (25, "PERMISSION_DENIED", "PermissionDenied", "the driver or the file may not be opened"),
-    (26, "DRIVER_ALREADY_OPEN", "DriverAlreadyOpen", "the driver is open already"),
-    (27, "HANDLE_NOT_REGISTERED", "HandleNotRegistered", "the file is not registered"),
-    (28, "HANDLE_ALREADY_REGISTERED", "HandleAlreadyRegistered", "the file is registered already"),
-    (29, "DEVICE_NOT_FOUND", "DeviceNotFound", "it finds no such GPU"),
-    (30, "INTERNAL_ERROR", "InternalError", "it failed inside"),
-    (31, "GETNEWFD_FAILED", "GetNewFDFailed", "it could not duplicate the descriptor"),
-    (33, "NVFS_SETUP_ERROR", "DriverSetupError", "the kernel's driver could not be set up"),
-    (34, "IO_DISABLED", "IODisabled", "its settings forbid this file"),
-    (35, "BATCH_SUBMIT_FAILED", "BatchSubmitFailed", "a batch was not taken"),
-    (
-        36,
-        "GPU_MEMORY_PINNING_FAILED",
-        "GPUMemoryPinningFailed",
-        "the GPU's memory could not be pinned",
-    ),
-    (37, "BATCH_FULL", "BatchFull", "its queue is full"),
-    (38, "ASYNC_NOT_SUPPORTED", "AsyncNotSupported", "it does nothing in streams"),
-    (43, "NOMEM_ERROR", "", "it is out of memory"),
-    (44, "IO_ERROR", "", "the I/O failed"),
-    (45, "INTERNAL_BUF_REGISTER_ERROR", "", "the memory could not be registered"),
-    (46, "HASH_OPR_ERROR", "", "a table inside failed"),
-    (47, "INVALID_CONTEXT_ERROR", "", "the thread's context is wrong"),
-    (48, "NVFS_INTERNAL_DRIVER_ERROR", "", "the kernel's driver failed inside"),
-    (49, "BATCH_NOCOMPAT_ERROR", "", "compatibility mode is off"),
-];
+/// By number behind the base: the name of each library, and words.
+const ROWS: &str = include_str!("status.csv");
 
 /// `status 5019, CU_FILE_INVALID_FILE_OPEN_FLAG: the file is open with a flag that it refuses`
 fn status_text(kind: GdsLibrary, own: i32) -> String {
-    let row = ROWS.iter().find(|row| row.0 == own - BASE);
-    let name = row.and_then(|row| match kind {
-        GdsLibrary::CuFile => Some(format!("CU_FILE_{}", row.1)),
-        GdsLibrary::HipFile => (!row.2.is_empty()).then(|| format!("hipFile{}", row.2)),
-    });
-    match (name, row) {
-        (Some(name), Some(row)) => format!("status {own}, {name}: {}", row.3),
-        _ => format!("status {own} of {}, which its header does not list", kind.name()),
+    let number = format!("{},", own - BASE);
+    let row = ROWS.lines().find_map(|line| line.strip_prefix(&number)).unwrap_or_default();
+    let mut cells = row.split(',');
+    let mut cell = || cells.next().unwrap_or_default();
+    let (cufile, hipfile, words) = (cell(), cell(), cell());
+    let (prefix, name) = match kind {
+        GdsLibrary::CuFile => ("CU_FILE_", cufile),
+        GdsLibrary::HipFile => ("hipFile", hipfile),
+    };
+    match name {
+        "" => format!("status {own} of {}, which its header does not list", kind.name()),
+        name => format!("status {own}, {prefix}{name}: {words}"),
     }
 }
 
@@ -275,7 +202,11 @@ mod tests {
         {
             assert!(status_text(kind, own).contains("does not list"), "{own}");
         }
-        assert!(ROWS.windows(2).all(|pair| pair[0].0 < pair[1].0));
+        let rows = ROWS.lines().filter(|line| !line.starts_with('#'));
+        let rows: Vec<Vec<&str>> = rows.map(|line| line.split(',').collect()).collect();
+        assert!(rows.len() == 43 && rows.iter().all(|row| row.len() == 4));
+        let numbers: Vec<i32> = rows.iter().map(|row| row[0].parse().unwrap()).collect();
+        assert!(numbers.is_sorted());
     }
 
     #[test]
