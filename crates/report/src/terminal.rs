@@ -408,7 +408,7 @@ fn notes(page: &mut TermPage, report: &RunReport) {
                 true => figure.command.clone(),
                 false => format!("pathline run --case {}", shell_word(&worst.subject)),
             };
-            page.wrapped(" ", 1, &format!("again: {again}"));
+            page.command("again:", &again);
         }
     }
     more(page, groups.len(), MAX_NOTES, "kind");

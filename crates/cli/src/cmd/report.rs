@@ -231,7 +231,9 @@ mod tests {
                 .map(|code| quick_xml::escape::unescape(code).unwrap().into_owned())
                 .collect();
             assert!(lines.len() > 1, "{name}: {lines:?}");
-            let whole = terminal::summary(&run.report, &run.conclusions, 1_000_000, false);
+            // As wide as most terminals: a command that takes several lines continues by a backslash.
+            let whole = terminal::summary(&run.report, &run.conclusions, 80, false);
+            let whole = whole.replace("\\\n", "");
             let again = whole.lines().filter_map(|line| line.trim().strip_prefix("again: "));
             lines.extend(again.map(str::to_owned));
             for (line, words) in lines.iter().zip(of_shell(&lines)) {

@@ -1,6 +1,8 @@
 //! Lines, block characters and shades.
 
-use pathline_schema::plain_line;
+use std::borrow::Cow;
+
+use pathline_schema::{plain_line, shell_word, shell_words};
 
 use pathline_explain::figure::{BetterWhen, FigureCell, MatrixBody};
 use pathline_explain::fmt;
@@ -357,6 +359,22 @@ impl TermPage {
                 line = " ".repeat(indent);
             }
             line += part;
+        }
+        self.line(&line);
+    }
+    /// Appends a command that a shell still reads once it is pasted: lines end between its words, by a
+    /// backslash, and a word that is wider than the page stays whole.
+    pub(super) fn command(&mut self, title: &str, command: &str) {
+        let mut line = format!("  {title}");
+        let words = shell_words(command);
+        let note = command.find(" # ").map(|at| Cow::Borrowed(command[at..].trim_start()));
+        for (nth, word) in words.iter().map(|word| shell_word(word)).chain(note).enumerate() {
+            // With the blank before it, and the blank and the backslash behind it.
+            if nth > 0 && line.chars().count() + word.chars().count() + 3 > self.width {
+                self.line(&format!("{line} \\"));
+                line = " ".repeat(3);
+            }
+            line = format!("{line} {word}");
         }
         self.line(&line);
     }
