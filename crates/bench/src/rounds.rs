@@ -4,7 +4,7 @@
 //! paths, so it must time all of them in the same state of the machine.
 
 use pathline_hal::{CallError, CallResult, Machine, ThreadTeam, pattern};
-use pathline_schema::{Case, Ns};
+use pathline_schema::{Bytes, Case, Ns, VerifyResult};
 
 use crate::bind::bind;
 use crate::lane::{BoundLane, MAX_REPS};
@@ -14,6 +14,9 @@ use crate::start::StartGates;
 /// Minimum time of a probe in a round; an operation that takes longer is timed alone. Device events
 /// have a grid of 0.5 us at worst, 0.25 % of it.
 const PROBE_TIME: Ns = Ns(200_000.0);
+
+/// Payload of an operation whose bytes are compared.
+const COMPARED: Bytes = Bytes(256 << 10);
 
 /// Probes bound to a machine.
 pub struct ProbeRounds<'m> {
@@ -45,12 +48,7 @@ impl<'m> ProbeRounds<'m> {
             let why = "messages between processes are no probe of a health check";
             return Err(CallError::unsupported("bind", flow.to_string(), why));
         }
-        let mut lanes: Vec<Box<dyn BoundLane + 'm>> = Vec::new();
-        for nth in 0..case.flows().count() {
-            let others: Vec<_> =
-                lanes.iter().filter_map(|l| l.team()).map(ThreadTeam::id).collect();
-            lanes.push(bind(&mut self.pool, case, nth, &others)?);
-        }
+        let lanes = self.lanes(case)?;
         let mut probe = BoundProbe { case: case.clone(), lanes, reps: 1 };
         // The first operation pays for pages and code; the second gives the time of one.
         probe.sample(self.machine, 1, &mut || ())?;
@@ -71,7 +69,42 @@ impl<'m> ProbeRounds<'m> {
         self.measure_while(probe, Ns::ZERO, &mut || ())
     }
 
-    /// The same from operations that take at least `time` together, if they can be repeated; `look`
+    /// Times one operation of 256 KiB of a probe into destinations that were overwritten with wrong bytes, and
+    /// compares every byte that it stored.
+    ///
+    /// # Errors
+    /// As [`Self::measure`]; bytes are wrong or cannot be compared.
+    pub fn compare(&mut self, probe: usize) -> CallResult<()> {
+        let Some(BoundProbe { case, .. }) = self.probes.get(probe) else { return Ok(()) };
+        let mut case = case.clone();
+        for flow in case.timed.iter_mut().chain(&mut case.background) {
+            flow.bytes = flow.bytes.min(COMPARED);
+        }
+        let lanes = self.lanes(&case)?;
+        let mut small = BoundProbe { case, lanes, reps: 1 };
+        small.lanes.iter_mut().try_for_each(|lane| lane.spoil())?;
+        small.sample(self.machine, 1, &mut || ())?;
+        for lane in small.lanes.iter().take(small.case.timed.len()) {
+            if let VerifyResult::Unverified(why) = lane.check()? {
+                let why = format!("its bytes were not compared: {why}");
+                return Err(CallError::unsupported("compare", small.case.to_string(), &why));
+            }
+        }
+        Ok(())
+    }
+
+    /// The flows of a case, bound.
+    fn lanes(&mut self, case: &Case) -> CallResult<Vec<Box<dyn BoundLane + 'm>>> {
+        let mut lanes: Vec<Box<dyn BoundLane + 'm>> = Vec::new();
+        for nth in 0..case.flows().count() {
+            let others: Vec<_> =
+                lanes.iter().filter_map(|l| l.team()).map(ThreadTeam::id).collect();
+            lanes.push(bind(&mut self.pool, case, nth, &others)?);
+        }
+        Ok(lanes)
+    }
+
+    /// The same as [`Self::measure`] from operations that take at least `time` together, if they can be repeated; `look`
     /// is called while they run.
     ///
     /// # Errors
@@ -131,6 +164,8 @@ pub fn drawn_order(count: usize, seed: u64) -> Vec<usize> {
 mod tests {
     use super::*;
     use pathline_flow::{MachineDesc, RuntimeEnv};
+    use pathline_schema::Severity;
+    use pathline_sim::{FaultOrder, SimOptions};
 
     fn machine() -> Machine {
         let desc = MachineDesc::preset("hgx-h200").expect("a preset");
@@ -164,6 +199,29 @@ mod tests {
         let long = rounds.measure_while(1, Ns::ms(2.0), &mut || looked += 1).expect("a time");
         assert!(looked == 1 && long.0 < 20e3, "{long:?}");
         assert!(rounds.measure(3).is_err());
+    }
+
+    #[test]
+    fn wrong_bytes_of_a_timed_operation_are_found() {
+        let desc = MachineDesc::preset("hgx-h200").expect("a preset");
+        let cases = [
+            "gpu0.vram > gpu1.vram by dma@gpu0 x 16MiB",
+            "numa0.pinned > gpu0.vram by dma@gpu0 x 16MiB",
+        ];
+        // Two copies bind each case; the fifth is the one whose bytes are compared first.
+        for damaged in [None, Some(5), Some(6)] {
+            let faults = damaged.map(|nth| FaultOrder::corrupts("copy", nth)).into_iter().collect();
+            let options = SimOptions { faults, ..SimOptions::default() };
+            let machine = pathline_sim::machine_with(&desc, RuntimeEnv::default(), &options);
+            let machine = machine.expect("a machine");
+            let mut rounds = ProbeRounds::new(&machine);
+            for case in cases {
+                rounds.bind(&case.parse().expect("a case")).expect("it binds");
+            }
+            let found = [0, 1].map(|probe| rounds.compare(probe).err().map(|error| error.severity));
+            let wrong = |nth| (damaged == Some(nth)).then_some(Severity::Corrupt);
+            assert_eq!(found, [wrong(5), wrong(6)]);
+        }
     }
 
     #[test]
