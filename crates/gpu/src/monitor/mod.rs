@@ -50,6 +50,20 @@ impl ManagementLibrary {
         self.library.as_ref().map_or_else(Vec::new, |library| library.warnings())
     }
 
+    /// Why NVML reads nothing, with the remedy, and whether it is there and refuses to start; none if it has
+    /// started.
+    pub fn absence(&self) -> Option<(String, bool)> {
+        if self.library.is_some() {
+            return None;
+        }
+        let LibraryReport { what, tried, way_out, .. } = &self.nvml;
+        let refused = tried.iter().map(|tried| &tried.why).find(|why| why.contains(nvml::REFUSAL));
+        Some(match refused {
+            Some(why) => (format!("{what} does not start: {why}"), true),
+            None => (format!("{what} is missing; {way_out}"), false),
+        })
+    }
+
     /// Number of GPUs that NVML opens.
     pub fn gpus(&self) -> usize {
         self.devices.len()

@@ -3,7 +3,7 @@
 //! Names, signatures, structures and numbers: `nvml.h`, API version 13. Only starting, counting and
 //! finding GPUs is required; any other missing function leaves its own field empty.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::ffi::{c_char, c_void};
 use std::path::Path;
 use std::ptr::NonNull;
@@ -246,19 +246,33 @@ table! {
     }
 }
 
-/// Functions that wrote past their buffers. They are not called again.
+/// Functions that failed, with the code, or that wrote past their buffers. The latter have no code and are
+/// not called again.
 #[derive(Debug, Clone, Default)]
-pub(super) struct OverrunLog(Arc<Mutex<BTreeSet<&'static str>>>);
+pub(super) struct CallLog(Arc<Mutex<BTreeMap<&'static str, Option<i32>>>>);
 
 /// The functions of this process's library, shared by all bindings: for discovery and for the
 /// monitor.
-static OVERRUNS: LazyLock<OverrunLog> = LazyLock::new(OverrunLog::default);
+static CALLS: LazyLock<CallLog> = LazyLock::new(CallLog::default);
 
-impl OverrunLog {
-    fn lock(&self) -> MutexGuard<'_, BTreeSet<&'static str>> {
+impl CallLog {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<&'static str, Option<i32>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+    fn overran(&self, function: &str) -> bool {
+        self.lock().get(function) == Some(&None)
+    }
+    /// Records a code by which no healthy driver answers a right question.
+    fn note(&self, function: &'static str, code: i32) {
+        if code != 0 && !USUAL_REFUSALS.contains(&code) {
+            self.lock().entry(function).or_insert(Some(code));
+        }
+    }
 }
+
+/// Codes that say what a GPU, a user or a version does not have: invalid argument (a link beyond the last),
+/// not supported, no permission, not found, insufficient size, function not found, no data, other version.
+const USUAL_REFUSALS: [i32; 8] = [2, 3, 4, 6, 7, 13, 21, 25];
 
 /// A started library.
 #[derive(Debug, Clone)]
@@ -266,18 +280,18 @@ pub(super) struct NvmlLibrary {
     pub(super) api: Api,
     /// Version of the driver; empty if it is not reported.
     pub(super) version: String,
-    overruns: OverrunLog,
+    calls: CallLog,
 }
 
 impl NvmlLibrary {
     /// Starts the bound library. NVML counts its starts: a second one costs nothing.
-    pub(super) fn start(api: Api, overruns: OverrunLog) -> Result<Self, String> {
+    pub(super) fn start(api: Api, calls: CallLog) -> Result<Self, String> {
         // SAFETY: takes nothing and may be called at any time.
         let code = unsafe { (api.init.at)() };
         if code != 0 {
-            return Err(format!("nvmlInit returns {code} ({})", status_text(code)));
+            return Err(format!("{REFUSAL} {code} ({})", status_text(code)));
         }
-        let mut nvml = Self { api, version: String::new(), overruns };
+        let mut nvml = Self { api, version: String::new(), calls };
         let version = nvml.stored(api.driver_version, |call, text: *mut VersionText| {
             // SAFETY: the call stores a C string of at most the given number of bytes.
             unsafe { call(text.cast(), VersionText::ROOM) }
@@ -293,11 +307,12 @@ impl NvmlLibrary {
         function: Option<BoundCall<F>>,
         call: impl FnOnce(F, *mut T) -> i32,
     ) -> Option<T> {
-        let function = function.filter(|f| !self.overruns.lock().contains(f.name))?;
+        let function = function.filter(|f| !self.calls.overran(f.name))?;
         let mut value = GuardedValue::new();
         announce(function.name);
         let code = call(function.at, value.as_mut_ptr());
         let value = self.unless_overrun(function.name, value.take())?;
+        self.calls.note(function.name, code);
         (code == 0).then_some(value)
     }
 
@@ -309,7 +324,7 @@ impl NvmlLibrary {
     }
 
     fn field_values(&self, handle: NvmlHandle, asked: &[(u32, u32)]) -> Option<Vec<FieldValue>> {
-        let function = self.api.fields.filter(|f| !self.overruns.lock().contains(f.name))?;
+        let function = self.api.fields.filter(|f| !self.calls.overran(f.name))?;
         let count = i32::try_from(asked.len()).ok().filter(|&count| count > 0)?;
         let request = |&(field, scope): &(u32, u32)| FieldValue::ask(field, scope);
         let mut values = GuardedArray::new(asked.iter().map(request));
@@ -318,28 +333,33 @@ impl NvmlLibrary {
         // library may write to.
         let code = unsafe { (function.at)(handle, count, values.as_mut_ptr()) };
         let values = self.unless_overrun(function.name, values.take())?;
+        self.calls.note(function.name, code);
         (code == 0).then_some(values)
     }
 
     /// Records the function if its guard was overwritten.
     fn unless_overrun<T>(&self, function: &'static str, taken: Option<T>) -> Option<T> {
         if taken.is_none() {
-            self.overruns.lock().insert(function);
+            self.calls.lock().insert(function, None);
         }
         taken
     }
 
-    /// One line for each function that wrote past its buffer.
+    /// One line for each function that failed or wrote past its buffer.
     pub(super) fn warnings(&self) -> Vec<String> {
-        let line = |function: &&str| {
-            format!(
+        let line = |(function, code): (&&str, &Option<i32>)| match code {
+            Some(code) => {
+                let text = status_text(*code);
+                format!("{function} of NVML {} fails with {code} ({text})", self.version)
+            }
+            None => format!(
                 "{function} of NVML {} wrote past its buffer. The guard there took \
                  the write, so nothing else is damaged; the function is not called again, and what it \
                  reads is missing. Another version of the NVIDIA driver may be free of this",
                 self.version
-            )
+            ),
         };
-        self.overruns.lock().iter().map(line).collect()
+        self.calls.lock().iter().map(line).collect()
     }
 
     /// Number of links to query: the limit of all drivers' headers, or the larger number that the
@@ -367,13 +387,17 @@ impl NvmlLibrary {
     }
 }
 
-/// The text of an error code of `nvmlInit`.
+/// How the reason of a library begins that is there and does not start.
+pub(super) const REFUSAL: &str = "nvmlInit returns";
+
+/// The text of an error code.
 fn status_text(code: i32) -> &'static str {
     match code {
         4 => "no permission",
         9 => "the driver is not loaded",
         12 => "a library of the driver is missing",
         15 => "a GPU is lost",
+        16 => "a GPU must be reset",
         17 => "the system blocks the control device",
         18 => "driver and library are of different versions",
         _ => "see nvmlReturn_t",
@@ -401,7 +425,7 @@ fn search_at(asked: Option<&Path>) -> (Option<NvmlLibrary>, LibraryReport) {
         // SAFETY: a library of this name has NVML's symbols, whose signatures nvml.h fixes.
         let api = unsafe { Api::bind(&|name| library.symbol(name)) }?;
         announce_in(&library.path, api.init.name);
-        let nvml = NvmlLibrary::start(api, OVERRUNS.clone())?;
+        let nvml = NvmlLibrary::start(api, CALLS.clone())?;
         let version = format!("driver {}", nvml.version);
         Ok(BoundLibrary { value: nvml, version, number: None })
     })
