@@ -10,6 +10,8 @@ use crate::report::Culprit;
 
 /// The most probable edits that are tried in pairs, if none explains everything alone.
 const PAIRED: usize = 24;
+/// The same of each probe that is to be explained.
+const PAIRED_BY_PROBE: usize = 4;
 /// Logarithm of the odds of two damaged parts to one.
 const PAIR_PRIOR: f64 = -7.0;
 /// Bonus for the damage that a part most often has: one link of several, half the lanes.
@@ -33,6 +35,12 @@ struct FittedEdit {
     edits: Vec<usize>,
     left: Vec<f64>,
     ln_probability: f64,
+}
+
+impl FittedEdit {
+    fn best_first(a: &Self, b: &Self) -> std::cmp::Ordering {
+        b.ln_probability.total_cmp(&a.ln_probability)
+    }
 }
 
 impl<'m> ProbeLosses<'m> {
@@ -159,16 +167,21 @@ impl<'m> ProbeLosses<'m> {
     /// Whether a set of damages accounts for every one of these probes: to five scales or a third of
     /// what it loses.
     fn explains(&self, fitted: &FittedEdit, probes: &[usize]) -> bool {
+        self.is_within(fitted, probes, 1.0 / 3.0)
+    }
+
+    /// Whether it predicts what each of these probes loses to five scales or this share of it.
+    fn is_within(&self, fitted: &FittedEdit, probes: &[usize], share: f64) -> bool {
         let predicted = self.relative(&self.slowdowns(&fitted.edits, &fitted.left));
         probes.iter().all(|probe| {
             let measured = self.measured.get(*probe).copied().flatten().unwrap_or(0.0);
             let scale = self.scale.get(*probe).copied().unwrap_or(0.0);
             let expected = predicted.get(probe).copied().unwrap_or(0.0);
-            (measured - expected).abs() <= (5.0 * scale).max(measured.abs() / 3.0)
+            (measured - expected).abs() <= (5.0 * scale).max(measured.abs() * share)
         })
     }
 
-    /// Edits that explain the suspects. If none does alone, all edits, and pairs of the best. Best first.
+    /// Edits that explain the suspects. If none does alone, all edits and pairs of the best. Best first.
     ///
     /// The damage that fits best to a part that has nothing to do with the suspects is one that slows no
     /// probe: it has the likelihood of no damage, and a greater prior than a path that is slow alone.
@@ -176,38 +189,76 @@ impl<'m> ProbeLosses<'m> {
         let edits = self.edits().iter().enumerate();
         let mut ranked: Vec<FittedEdit> =
             edits.filter_map(|(nth, edit)| self.fitted(nth, edit)).collect();
-        let order = |a: &FittedEdit, b: &FittedEdit| b.ln_probability.total_cmp(&a.ln_probability);
-        ranked.sort_by(order);
         let explains = |fitted: &FittedEdit| self.explains(fitted, &self.suspects);
-        if ranked.iter().any(explains) {
-            ranked.retain(explains);
+        if !ranked.iter().any(explains) {
+            // Where no part alone touches all suspects, a second one is no longer improbable.
+            let touches = |fitted: &FittedEdit| self.is_within(fitted, &self.suspects, 0.99);
+            let prior = if ranked.iter().any(touches) { PAIR_PRIOR } else { 0.0 };
+            ranked.extend(self.pairs(&mut ranked.clone(), &self.suspects, prior));
         } else {
-            let best: Vec<FittedEdit> = ranked.iter().take(PAIRED).cloned().collect();
-            let priors = |edits: &[usize]| -> f64 {
-                edits.iter().filter_map(|&edit| self.edits().get(edit)).map(|e| e.ln_prior).sum()
-            };
-            for (nth, a) in best.iter().enumerate() {
-                for b in best.iter().skip(nth + 1) {
-                    let edits = [a.edits.clone(), b.edits.clone()].concat();
-                    let left = [a.left.clone(), b.left.clone()].concat();
-                    let gain = self.gain(&self.slowdowns(&edits, &left));
-                    let ln_probability = gain + priors(&edits) + PAIR_PRIOR;
-                    ranked.push(FittedEdit { edits, left, ln_probability });
-                }
-            }
-            ranked.sort_by(order);
+            ranked.retain(explains);
         }
+        ranked.sort_by(FittedEdit::best_first);
         ranked
     }
 
-    /// Whether one damaged part explains all that is off in a class, given by index of its probes. Other
-    /// suspects, such as paths in a state of their process, need not follow from it.
-    pub(crate) fn one_part_explains(&self, probes: &[usize]) -> bool {
-        let mut edits = self.edits().iter().enumerate();
-        edits.any(|(nth, edit)| {
-            let fitted = self.fitted(nth, edit);
-            fitted.is_some_and(|f| f.ln_probability > 0.0 && self.explains(&f, probes))
-        })
+    /// Pairs of the edits that fit best: over all, and to each of these probes.
+    fn pairs(&self, ranked: &mut [FittedEdit], probes: &[usize], ln_prior: f64) -> Vec<FittedEdit> {
+        ranked.sort_by(FittedEdit::best_first);
+        let mut best: Vec<&FittedEdit> = ranked.iter().take(PAIRED).collect();
+        for &probe in probes.iter().take(PAIRED) {
+            let slows = |fitted: &&FittedEdit| self.exposes(fitted, probe);
+            best.extend(ranked.iter().filter(slows).take(PAIRED_BY_PROBE));
+        }
+        best.sort_by_key(|fitted| fitted.edits.clone());
+        best.dedup_by_key(|fitted| fitted.edits.clone());
+        let prior = |edit: &usize| self.edits().get(*edit).map_or(0.0, |edit| edit.ln_prior);
+        let mut pairs = Vec::new();
+        for (nth, a) in best.iter().enumerate() {
+            for b in best.iter().skip(nth + 1) {
+                let edits = [a.edits.as_slice(), &b.edits].concat();
+                let left = [a.left.as_slice(), &b.left].concat();
+                let gain = self.gain(&self.slowdowns(&edits, &left));
+                let ln_probability = gain + edits.iter().map(prior).sum::<f64>() + ln_prior;
+                pairs.push(FittedEdit { edits, left, ln_probability });
+            }
+        }
+        pairs
+    }
+
+    fn exposes(&self, fitted: &FittedEdit, probe: usize) -> bool {
+        let edits = fitted.edits.iter().filter_map(|&edit| self.edits().get(edit));
+        edits.flat_map(|edit| &edit.exposures).any(|exposure| exposure.probe == probe)
+    }
+
+    /// Whether damage accounts for all that is off in a class, given by index of its probes: that of one
+    /// part, or of two, each of a single GPU. Parts that many GPUs share explain any split of a class in
+    /// pairs, also one by design. Other suspects, such as paths in a state of their process, need not follow.
+    pub(crate) fn is_explained(&self, probes: &[usize]) -> bool {
+        let edits = self.edits().iter().enumerate();
+        let exposed = |edit: &WorldEdit| edit.exposures.iter().any(|e| probes.contains(&e.probe));
+        let edits = edits.filter(|(_, edit)| exposed(edit));
+        let mut fitted: Vec<FittedEdit> =
+            edits.filter_map(|(nth, edit)| self.fitted(nth, edit)).collect();
+        let explains = |f: &FittedEdit| f.ln_probability > 0.0 && self.explains(f, probes);
+        if fitted.iter().any(explains) {
+            return true;
+        }
+        fitted.retain(|f| f.edits.iter().all(|&edit| self.is_part_of_one_gpu(edit)));
+        self.pairs(&mut fitted, probes, PAIR_PRIOR).iter().any(explains)
+    }
+
+    /// Whether an edit is of a part, and all probes that it slows use one GPU.
+    fn is_part_of_one_gpu(&self, edit: usize) -> bool {
+        let gpus = |probe: usize| -> BTreeSet<u32> {
+            let flow = self.monitor.plan.probes.get(probe).and_then(|p| p.case.timed.first());
+            let units = flow.map(|flow| [flow.src.unit, flow.dst.unit]);
+            units.into_iter().flatten().filter_map(|unit| unit.gpu()).collect()
+        };
+        let exposures = self.edits().get(edit).into_iter().flat_map(|edit| &edit.exposures);
+        let common = exposures.map(|e| gpus(e.probe)).reduce(|a, b| &a & &b);
+        let is_part = self.edits().get(edit).is_some_and(|edit| edit.ln_prior >= 0.0);
+        is_part && common.is_some_and(|common| !common.is_empty())
     }
 
     /// The parts that explain the suspects, the most probable first.

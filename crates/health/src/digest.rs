@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use pathline_schema::{
-    Case, CaseOutcome, CaseTimes, GpuFacts, Journal, RunBegin, Topology, Unit, WorldKind,
+    Bytes, Case, CaseOutcome, CaseTimes, GpuFacts, Journal, RunBegin, Topology, Unit, WorldKind,
 };
 use pathline_stats::{RunComparison, RunEstimate, RunNoise, ascending, interpolated};
 use serde::{Deserialize, Serialize};
@@ -15,6 +15,8 @@ pub const MIN_HISTORY: usize = 5;
 /// What is assumed of the spread between runs before any was seen: 0.1 %, as between two runs on four H200s
 /// (p50 of 97 cases), with the weight of two runs.
 const USUAL_NOISE: RunNoise = RunNoise { deviation: 0.001, freedom: 2.0 };
+/// Least size whose time says how long other sizes take: starts are some percent of it.
+const LEAST_SCALED: u64 = 16 << 20;
 /// Significant digits of times: 1e-5 is below any interval.
 const DIGITS: i32 = 5;
 
@@ -110,6 +112,25 @@ impl RunDigest {
             digest.add(&measured.case, &each, reps, first.timer.to_string());
         }
         digest
+    }
+
+    /// Median time of one operation of a case in ns; without that case the time of the same one of the nearest
+    /// size, scaled, where both sizes are too large for starts to matter.
+    pub(crate) fn time_of(&self, case: &Case) -> Option<f64> {
+        let text = case.to_string();
+        if let Some(known) = self.cases.get(&text) {
+            return Some(known.1);
+        }
+        let sized = |text: &str| {
+            let (path, size) = text.rsplit_once(" x ")?;
+            let bytes = size.parse::<Bytes>().ok().filter(|bytes| bytes.0 >= LEAST_SCALED)?;
+            Some((path.to_owned(), bytes.as_f64()))
+        };
+        let (path, bytes) = sized(&text)?;
+        let others = self.cases.iter().filter_map(|(text, known)| Some((sized(text)?, known.1)));
+        let same = others.filter(|((other, _), _)| *other == path);
+        let nearest = same.map(|((_, size), ns)| ((size / bytes).ln().abs(), ns * bytes / size));
+        nearest.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, ns)| ns)
     }
 
     /// A digest without cases.
@@ -382,6 +403,19 @@ mod tests {
         let mut other = run(1, 0.0);
         other.simulated = Some("x".into());
         assert!(run(9, 0.0).against(&[other], 0.03, 1e-5).is_err());
+    }
+
+    #[test]
+    fn another_size_of_the_same_path_is_scaled() {
+        let digest = run(1, 0.0);
+        let time = |case: &str| digest.time_of(&case.parse().expect("a case"));
+        let known = time("gpu0.vram > gpu1.vram by dma@gpu0 x 64MiB").expect("a time");
+        // 368 MiB take 368 / 64 = 5.75 times as long.
+        let larger = time("gpu0.vram > gpu1.vram by dma@gpu0 x 368MiB").expect("a time");
+        assert!((larger / known - 5.75).abs() < 1e-9);
+        // Small sizes do not scale, and another path is another one.
+        assert_eq!(time("gpu0.vram > gpu1.vram by dma@gpu0 x 64KiB"), None);
+        assert_eq!(time("gpu0.vram > gpu1.vram by dma@gpu1 x 368MiB"), None);
     }
 
     #[test]

@@ -39,6 +39,9 @@ pub struct NodeFacts {
     pub failed: Vec<String>,
     /// Why measuring ended early: `budget of 5 s is over`. The verdict then rests on what is known.
     pub stopped: Option<String>,
+    /// What a verdict rests on and could not be read or measured: a node with any of it does not pass.
+    #[serde(default)]
+    pub unread: Vec<String>,
     /// Legal peculiarities that limit the verdict: `MIG is on`, `6 of 8 GPUs are visible`.
     pub limits: Vec<String>,
 }

@@ -11,8 +11,10 @@ mod facts;
 mod labels;
 mod monitor;
 mod next_step;
+mod pace;
 mod plan;
 mod report;
+mod steady;
 mod symmetry;
 mod twin;
 mod unlike_path;
@@ -23,7 +25,11 @@ pub use facts::{NodeFacts, TrainedLink};
 pub use labels::TailKind;
 pub use monitor::{HealthMonitor, HealthSettings};
 pub use next_step::NextStep;
+pub use pace::RoundPace;
 pub use plan::{HealthPlan, HealthProbe, SymmetryClass};
 pub use report::{ClassShare, Culprit, HealthReport, HealthState, SuspectPath, TestPower};
-pub use twin::slower_than_twin;
+pub use twin::{
+    REFERENCE_ERROR, ReferenceComparison, compare_with_reference, measured_in_runs,
+    predicted_by_twin,
+};
 pub use unlike_path::{UnlikePath, compared_cases, unlike_paths};

@@ -6,37 +6,36 @@ use pathline_stats::{SignEvidence, ascending, interpolated};
 
 use crate::labels::TailKind;
 use crate::plan::HealthPlan;
+use crate::steady::SteadyEvidence;
 
 /// Evidence of one process against a path is 1000:1.
 const SUSPECT_LEVEL: f64 = 1e-3;
-/// Evidence that a path loses less than the allowed loss is 100:1.
+/// Evidence that the median loss of a path is less than allowed is 100:1.
 const CLEAR_LEVEL: f64 = 0.01;
-/// Fewest rounds before a path counts as not suspect: a slow path has 11 agreeing signs by then.
-const MIN_ROUNDS: u32 = 12;
+/// Fewest rounds of a process: 9 agreeing signs clear a path, and a slow path has evidence against it by
+/// then, so that it is measured on.
+const MIN_ROUNDS: u32 = 10;
+/// Rounds of a process that are useful. Three processes of any number do not show that a path is steady
+/// with less than three of [`MIN_ROUNDS`] do; more rounds see what is shorter or rarer.
+const USEFUL_ROUNDS: u32 = 24;
 /// Most rounds of a process; a path that is undecided then is so close to the border, or so noisy, that
-/// more would not help.
-const MAX_ROUNDS: u32 = 64;
+/// another process is of more use.
+const MAX_ROUNDS: u32 = 48;
 /// Most processes in which suspects are measured.
-pub(crate) const MAX_PROCESSES: usize = 10;
+pub(crate) const MAX_PROCESSES: usize = 16;
 /// Share of its speed that no healthy path to the host was seen to lose in any process, by far.
 const GREAT_LOSS: f64 = 0.2;
 /// Share of processes in which a damaged path is slow. The others of a small class hide it in a process
 /// where most of them are in a slow state.
 const SLOW_SHARE: f64 = 0.95;
-/// Processes at most in which the state of a process is taken for the reason that a path is slow.
-const MAX_STATES: usize = 2;
-/// Share of rounds in which a link that comes and goes is slow, and in which a healthy path is late.
-const FLICKER_SHARE: f64 = 0.3;
-const LATE_SHARE: f64 = 0.03;
-/// Probability at most that the late rounds of a healthy node are taken for such a link.
-const FALSE_FLICKER: f64 = 1e-3;
-/// Equals that are measured with a suspect in a fresh process, at least.
+/// Peers that are measured with a suspect in a fresh process, at least.
 pub(crate) const REFERENCES: usize = 5;
 
 /// How sure a verdict must be.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct HealthSettings {
-    /// Probability at most that a healthy node fails, such as 1e-5.
+    /// Probability at most that a healthy node fails, such as 1e-5, if each of its paths is slow in at most
+    /// the share of processes that [`Self::state_share`] assumes.
     pub alpha: f64,
     /// Share of its speed that a path may lose on a node that passes, such as 0.03.
     pub loss: f64,
@@ -98,6 +97,11 @@ impl ProbeSeries {
     fn loss(&self) -> Option<f64> {
         Some(1.0 - interpolated(&ascending(self.relative.iter().copied()), 0.5)?.exp())
     }
+    /// Distances of its rounds from their median.
+    fn deviations(&self) -> impl Iterator<Item = f64> {
+        let median = interpolated(&ascending(self.relative.iter().copied()), 0.5).unwrap_or(0.0);
+        self.relative.iter().map(move |relative| (relative - median).abs())
+    }
     pub(crate) fn is_slow(&self) -> bool {
         self.slow.rejects_at(SUSPECT_LEVEL)
     }
@@ -113,9 +117,13 @@ impl ProbeSeries {
     pub(crate) fn is_fine(&self) -> bool {
         !self.is_slow() && (self.is_clear() || self.slow.signs() >= MAX_ROUNDS)
     }
-    /// Whether more rounds can decide.
+    /// Whether more rounds in this process can decide.
     pub(crate) fn is_open(&self) -> bool {
         !self.is_slow() && !self.is_clear() && self.slow.signs() < MAX_ROUNDS
+    }
+    /// Whether more rounds in this process show more of what comes and goes.
+    pub(crate) fn is_short(&self) -> bool {
+        self.slow.signs() < USEFUL_ROUNDS
     }
 }
 
@@ -128,6 +136,8 @@ pub struct HealthMonitor<'p> {
     pub(crate) processes: Vec<Vec<ProbeSeries>>,
     /// Indices of probes, by class.
     members: Vec<Vec<usize>>,
+    /// Logarithm of relative speed below which a round counts as slow, by process and class.
+    limits: Vec<Vec<f64>>,
     pub(crate) rounds: usize,
     /// Classes of paths between GPUs in which no path can be judged, once the first process is over.
     pub(crate) unjudged: OnceCell<Vec<usize>>,
@@ -147,6 +157,7 @@ impl<'p> HealthMonitor<'p> {
             settings,
             processes: Vec::new(),
             members,
+            limits: Vec::new(),
             rounds: 0,
             unjudged: OnceCell::new(),
         }
@@ -160,6 +171,7 @@ impl<'p> HealthMonitor<'p> {
         if self.processes.len() <= process && process < MAX_PROCESSES * 4 {
             let empty = vec![ProbeSeries::default(); self.plan.probes.len()];
             self.processes.resize(process + 1, empty);
+            self.limits.resize(process + 1, vec![f64::NEG_INFINITY; self.plan.classes.len()]);
         }
         let Some(series) = self.processes.get_mut(process) else { return };
         self.rounds += 1;
@@ -184,6 +196,52 @@ impl<'p> HealthMonitor<'p> {
                 series.references.push(reference);
             }
         }
+        let limits = (0..self.plan.classes.len()).map(|class| self.slow_limit(process, class));
+        let limits = limits.collect();
+        if let Some(known) = self.limits.get_mut(process) {
+            *known = limits;
+        }
+    }
+
+    /// A round is slow if it loses more than the allowed loss, twice the margin of its kind, and three
+    /// standard deviations of the rounds of its class, by their median distance from the median of their
+    /// path: what is noise on all paths of a class is no fault of one.
+    fn slow_limit(&self, process: usize, class: usize) -> f64 {
+        let tail = self.plan.classes.get(class).map_or(TailKind::Latency, |class| class.tail);
+        let least = self.settings.loss.max(2.0 * self.settings.margin_of(tail));
+        let least = (1.0 - least.clamp(0.0, 0.99)).ln();
+        let series = self.processes.get(process);
+        let members = self.members(class).iter().filter_map(|&probe| series?.get(probe));
+        let spread = interpolated(&ascending(members.flat_map(ProbeSeries::deviations)), 0.5);
+        least.min(-3.0 * 1.4826 * spread.unwrap_or(0.0))
+    }
+
+    /// Greatest share of its speed that a round of a class may lose without being slow.
+    pub(crate) fn unseen_loss(&self, class: usize) -> f64 {
+        let limits = self.limits.iter().filter_map(|limits| limits.get(class));
+        let limits = limits.filter(|limit| limit.is_finite());
+        1.0 - limits.copied().fold(0.0, f64::min).exp()
+    }
+
+    /// Rounds in which a path was slow, and all of its rounds, by process.
+    fn slow_rounds(&self, probe: usize) -> impl Iterator<Item = (usize, usize)> {
+        let class = self.plan.probes.get(probe).map_or(0, |probe| probe.class);
+        self.processes.iter().zip(&self.limits).filter_map(move |(series, limits)| {
+            let (series, limit) = (series.get(probe)?, limits.get(class)?);
+            let slow = series.relative.iter().filter(|relative| *relative < limit).count();
+            (!series.relative.is_empty()).then_some((slow, series.relative.len()))
+        })
+    }
+
+    /// What all rounds of all processes say about whether a path is slow now and then.
+    pub(crate) fn steadiness(&self, probe: usize) -> SteadyEvidence {
+        // Its own processes do not say how much one of them loses.
+        let state_share = self.settings.state_share(self.tail(probe), 0.0);
+        let mut evidence = SteadyEvidence::default();
+        for (slow, rounds) in self.slow_rounds(probe) {
+            evidence.add_process(slow, rounds, state_share);
+        }
+        evidence
     }
 
     /// Probes that are slower than their equals in a process.
@@ -192,14 +250,16 @@ impl<'p> HealthMonitor<'p> {
         (0..self.plan.probes.len()).filter(slow).collect()
     }
 
-    /// Probes with equals that are neither suspects nor shown to be within the loss.
+    /// Probes with peers that were not shown to be within the loss and steady.
     pub fn undecided(&self) -> Vec<usize> {
-        let first = self.processes.first();
-        let undecided = |&probe: &usize| {
-            let series = first.and_then(|series| series.get(probe));
-            self.has_equals(probe) && !series.is_some_and(|s| s.is_slow() || s.is_clear())
-        };
-        (0..self.plan.probes.len()).filter(undecided).collect()
+        let probes = 0..self.plan.probes.len();
+        probes.filter(|&probe| self.has_equals(probe) && !self.is_cleared(probe)).collect()
+    }
+
+    /// Whether a path was shown to lose less than allowed, and not to be slow now and then.
+    pub(crate) fn is_cleared(&self, probe: usize) -> bool {
+        let clear: f64 = self.series(probe).map(|series| series.clear.log10()).sum();
+        clear >= -CLEAR_LEVEL.log10() && self.steadiness(probe).is_steady()
     }
 
     /// What each process that measured a probe showed about it.
@@ -247,33 +307,24 @@ impl<'p> HealthMonitor<'p> {
         greatest >= asked && evidence >= asked
     }
 
-    /// Whether it was slow in some processes and not in others, and a state that healthy paths have in
-    /// some processes does not explain that.
+    /// Whether a path is slow in some processes or rounds, more often than healthy paths are.
     pub(crate) fn is_unstable(&self, probe: usize) -> bool {
         let (slow, fine) = (self.slow_processes(probe), self.fine_processes(probe));
-        let least = if self.by_process(self.tail(probe)) { MAX_STATES + 1 } else { 1 };
-        fine > 0 && slow >= least && !self.is_confirmed(probe) && !self.is_process_state(probe)
+        !self.is_confirmed(probe)
+            && (self.steadiness(probe).is_unsteady() && !(slow > 0 && fine == 0)
+                || slow > 0 && fine > 0 && !self.is_process_state(probe))
     }
 
-    /// Whether a suspect is slow in few processes, as healthy paths are, and at least twice as many have
-    /// shown that it loses less than allowed. Between GPUs it must have lost less than allowed in the slow
-    /// process, too.
+    /// Whether a suspect is slow in few of its processes, as healthy paths are: no reason to fail it.
     pub(crate) fn is_process_state(&self, probe: usize) -> bool {
         let slow = self.slow_processes(probe);
-        let clear = self.series(probe).filter(|series| series.is_clear()).count();
-        let is_mild = |series: &ProbeSeries| series.clear.rejects_at(CLEAR_LEVEL);
-        let few = if self.by_process(self.tail(probe)) {
-            slow <= MAX_STATES
-        } else {
-            slow == 1 && self.series(probe).filter(|s| s.is_slow()).all(is_mild)
-        };
-        few && slow > 0 && clear >= 2 * slow
+        slow > 0 && self.fine_processes(probe) >= 2 * slow
     }
 
-    /// Whether more processes can change what is known about a suspect. One that is fine in one process
-    /// alone may still be confirmed, or turn out to be in the state of a process.
+    /// Whether more processes can show that a suspect is always slow. One that is fine in one process
+    /// alone may still be confirmed.
     pub(crate) fn needs_process(&self, probe: usize) -> bool {
-        let is_settled = self.is_unstable(probe) && self.fine_processes(probe) > 1;
+        let is_settled = self.steadiness(probe).is_unsteady() && self.fine_processes(probe) > 1;
         self.has_equals(probe)
             && self.slow_processes(probe) > 0
             && !self.is_confirmed(probe)
@@ -288,25 +339,6 @@ impl<'p> HealthMonitor<'p> {
             && self.has_equals(probe)
             && self.series(probe).any(|series| series.fast.rejects_at(CLEAR_LEVEL))
             && self.slow_processes(probe) + self.fine_processes(probe) < 2
-    }
-
-    /// Rounds in which a path was slow, and all rounds, of a process in which it was neither always slow
-    /// nor shown to be fine, if they are more than healthy paths have: a link that comes and goes.
-    ///
-    /// Rounds are samples of an e-process, as processes are in [`Self::is_confirmed`].
-    pub(crate) fn flickering_rounds(&self, probe: usize) -> Option<(usize, usize)> {
-        let limit = self.settings.loss.max(2.0 * self.settings.margin_of(self.tail(probe)));
-        let low = (1.0 - limit.clamp(0.0, 0.99)).ln();
-        let asked = (self.plan.probes.len().max(1) as f64 / FALSE_FLICKER).ln();
-        let of_series = |series: &ProbeSeries| {
-            let slow = series.relative.iter().filter(|relative| **relative < low).count();
-            let others = series.relative.len() - slow;
-            let evidence = slow as f64 * (FLICKER_SHARE / LATE_SHARE).ln()
-                + others as f64 * ((1.0 - FLICKER_SHARE) / (1.0 - LATE_SHARE)).ln();
-            let is_open = !series.is_slow() && !series.is_clear();
-            (is_open && evidence >= asked).then_some((slow, series.relative.len()))
-        };
-        self.series(probe).find_map(of_series)
     }
 
     /// Whether the time of healthy paths of a kind depends on the process.

@@ -10,7 +10,11 @@ use crate::verdict::{judge_node, unjudged_classes};
 pub enum NextStep {
     /// Another round of these probes in the same process.
     MoreRounds(Vec<usize>),
-    /// Rounds of these probes in a new process with new buffers: suspects and some of their equals.
+    /// Another round of these probes in the same process shows more, if there is time; if not, they are
+    /// measured in a new one.
+    Watch(Vec<usize>),
+    /// Rounds of these probes in a new process with new buffers: paths that are not known well enough,
+    /// and some of their peers.
     FreshProcess(Vec<usize>),
     /// Nothing more can change the verdict.
     Decided,
@@ -19,21 +23,73 @@ pub enum NextStep {
 impl HealthMonitor<'_> {
     /// What to measure next.
     pub fn next_step(&self) -> NextStep {
-        let Some(first) = self.processes.first() else {
-            let comparable = (0..self.plan.probes.len()).any(|probe| self.has_equals(probe));
-            let all = (0..self.plan.probes.len()).collect();
-            return if comparable { NextStep::MoreRounds(all) } else { NextStep::Decided };
+        let probes = || 0..self.plan.probes.len();
+        let Some(last) = self.processes.last() else {
+            let comparable = probes().any(|probe| self.has_equals(probe));
+            return if comparable {
+                NextStep::MoreRounds(probes().collect())
+            } else {
+                NextStep::Decided
+            };
         };
-        let open = |series: &[ProbeSeries], probe: usize| {
-            self.has_equals(probe) && series.get(probe).is_some_and(ProbeSeries::is_open)
+        let here = |is_meant: &dyn Fn(&ProbeSeries) -> bool, of: &[usize]| -> Vec<usize> {
+            let began = |probe: &&usize| {
+                let series = last.get(**probe).filter(|series| !series.times.is_empty());
+                self.has_equals(**probe) && series.is_some_and(is_meant)
+            };
+            of.iter().filter(began).copied().collect()
         };
         if self.processes.len() == 1 {
-            let open: Vec<usize> =
-                (0..self.plan.probes.len()).filter(|&probe| open(first, probe)).collect();
+            let open = here(&ProbeSeries::is_open, &probes().collect::<Vec<_>>());
             if !open.is_empty() {
                 return NextStep::MoreRounds(self.with_class(&open, usize::MAX));
             }
         }
+        let is_full = self.processes.len() >= MAX_PROCESSES;
+        let suspects = self.open_suspects();
+        if !suspects.is_empty() {
+            let open = here(&ProbeSeries::is_open, &suspects);
+            if self.processes.len() > 1 && !open.is_empty() {
+                return NextStep::MoreRounds(self.with_class(&open, REFERENCES));
+            }
+            if !is_full {
+                return NextStep::FreshProcess(self.with_class(&suspects, REFERENCES));
+            }
+        }
+        // A path that comes and goes for sure, or a class that cannot be judged, does not pass.
+        if probes().any(|probe| self.is_confirmed(probe) || self.is_unstable(probe))
+            || self.unjudged.get().is_some_and(|classes| !classes.is_empty())
+        {
+            return NextStep::Decided;
+        }
+        let uncleared = self.undecided();
+        let open = here(&ProbeSeries::is_open, &uncleared);
+        if !open.is_empty() {
+            return NextStep::MoreRounds(self.with_class(&uncleared, REFERENCES));
+        }
+        // Paths that were slow in a process need more of them, which leaves no time to watch all others.
+        let (states, others): (Vec<usize>, Vec<usize>) =
+            uncleared.iter().partition(|&&probe| self.slow_processes(probe) > 0);
+        let watched = if states.is_empty() { probes().collect() } else { states };
+        let short = here(&ProbeSeries::is_short, &watched);
+        let is_alone = others.is_empty() || watched.len() == self.plan.probes.len();
+        match short.is_empty() || !is_alone {
+            false => NextStep::Watch(self.with_class(&short, REFERENCES)),
+            true => self.after_watch(),
+        }
+    }
+
+    /// What a new process measures if there is no time to watch more in this one.
+    pub fn after_watch(&self) -> NextStep {
+        let uncleared = self.undecided();
+        match uncleared.is_empty() || self.processes.len() >= MAX_PROCESSES {
+            true => NextStep::Decided,
+            false => NextStep::FreshProcess(self.with_class(&uncleared, REFERENCES)),
+        }
+    }
+
+    /// Paths of which more processes can show that they are always slow, or that they are not.
+    fn open_suspects(&self) -> Vec<usize> {
         let probes = 0..self.plan.probes.len();
         let mut wanted: Vec<usize> = if probes.clone().any(|probe| self.is_confirmed(probe)) {
             // The verdict is known. Others that are always slow help to find the part.
@@ -53,21 +109,7 @@ impl HealthMonitor<'_> {
                     || class(probe).is_some_and(|class| !unjudged.contains(&class))
             });
         }
-        if self.processes.len() > 1
-            && let Some(last) = self.processes.last()
-        {
-            let began = |&probe: &usize| {
-                open(last, probe) && last.get(probe).is_some_and(|s| !s.times.is_empty())
-            };
-            let open: Vec<usize> = wanted.iter().copied().filter(began).collect();
-            if !open.is_empty() {
-                return NextStep::MoreRounds(self.with_class(&open, REFERENCES));
-            }
-        }
-        if wanted.is_empty() || self.processes.len() >= MAX_PROCESSES {
-            return NextStep::Decided;
-        }
-        NextStep::FreshProcess(self.with_class(&wanted, REFERENCES))
+        wanted
     }
 
     /// The verdict on what is known so far.

@@ -62,9 +62,46 @@ pub struct HealthPlan {
     /// What damage of each part does to the probes.
     #[serde(skip)]
     pub(crate) edits: Vec<WorldEdit>,
-    /// Of each probe: rate of the narrowest hop of its path in GB/s, and its name.
+    /// Of each probe: what its path allows.
     #[serde(skip)]
-    pub(crate) ceilings: Vec<Option<(f64, String)>>,
+    pub(crate) ceilings: Vec<Option<PathCeiling>>,
+}
+
+/// What a path allows at most, by the hardware alone.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct PathCeiling {
+    /// Rate of the narrowest hop in GB/s, at the width and speed that it can have.
+    pub(crate) rate: f64,
+    /// Name of that hop.
+    pub(crate) name: String,
+    /// The rate that a healthy path reaches at most in GB/s: less than that of the hop where an engine is
+    /// slower by design. None where only memory limits it, whose rate says little about copies.
+    pub(crate) expected: Option<f64>,
+}
+
+impl PathCeiling {
+    fn new(network: &Network, topology: &Topology, planned: &PlannedFlow) -> Option<Self> {
+        let flow = &planned.flow;
+        let narrowest = network.explain(flow).ok()?;
+        let (mut rate, name) = (narrowest.peak.0, narrowest.narrowest);
+        let mut expected = planned.shape.as_ref().map(|shape| shape.rate);
+        let gpu = flow.by.at().gpu().and_then(|n| topology.gpus.iter().find(|gpu| gpu.index == n));
+        if tail_kind(&Case::together(vec![*flow])) == TailKind::HostLink && !planned.described {
+            let possible = gpu.and_then(|gpu| possible_peak(topology, gpu));
+            expected = possible.map(|possible| possible.max(rate));
+            rate = expected.unwrap_or(rate);
+        }
+        Some(Self { rate, name, expected })
+    }
+}
+
+/// GB/s of a GPU's PCIe link at the width and speed that it and, where it is visible, its port can have.
+fn possible_peak(topology: &Topology, gpu: &Gpu) -> Option<f64> {
+    let of = |address: &str| topology.pci.iter().find(|device| *device.address == *address);
+    let own = gpu.host_link?.max_peak().0;
+    let port = of(&gpu.pci).and_then(|device| of(device.parent.as_ref()?)?.link);
+    let port = port.map(|link| link.max_peak().0).filter(|peak| *peak > 0.0);
+    Some(port.map_or(own, |port| port.min(own)))
 }
 
 /// A candidate with what the network says about it.
@@ -73,6 +110,8 @@ struct PlannedFlow {
     flow: Flow,
     shape: Option<FlowShape>,
     class: usize,
+    /// Whether its rate is that of a description, and not of peaks.
+    described: bool,
 }
 
 impl PlannedFlow {
@@ -124,8 +163,8 @@ impl HealthPlan {
             if let Some(class) = plan.classes.get_mut(class) {
                 class.paths += 1;
             }
-            let narrowest = network.and_then(|network| network.explain(&planned.flow).ok());
-            plan.ceilings.push(narrowest.map(|ceiling| (ceiling.peak.0, ceiling.narrowest)));
+            let ceiling = network.and_then(|network| PathCeiling::new(network, topology, planned));
+            plan.ceilings.push(ceiling);
             plan.probes.push(HealthProbe { case, class, label });
         }
         for class in &mut plan.classes {
@@ -142,7 +181,7 @@ impl HealthPlan {
             .collect();
         let alone = plan.probes.iter().filter(|probe| plan.peers(probe.class) == 0);
         let alone: Vec<String> =
-            alone.map(|probe| format!("{}: no path equals it", probe.label)).collect();
+            alone.map(|probe| format!("{}: it has no peer", probe.label)).collect();
         plan.unseen.extend(alone);
         plan.unseen.extend(skipped_pairs(topology));
         plan.edits = edits.into_iter().filter(|edit| !edit.exposures.is_empty()).collect();
@@ -162,9 +201,9 @@ impl HealthPlan {
 
     /// Predicted ns of a round; none where no rate is known.
     pub fn round_ns(&self) -> Option<f64> {
-        let time = |(probe, ceiling): (&HealthProbe, &Option<(f64, String)>)| {
+        let time = |(probe, ceiling): (&HealthProbe, &Option<PathCeiling>)| {
             let bytes = probe.case.timed.first()?.bytes.as_f64();
-            ceiling.as_ref().map(|(rate, _)| bytes / rate)
+            ceiling.as_ref().map(|ceiling| bytes / ceiling.rate)
         };
         self.probes.iter().zip(&self.ceilings).map(time).sum()
     }
@@ -206,7 +245,12 @@ fn candidates(topology: &Topology, network: Option<&Network>, described: bool) -
             // What a description has no path for cannot be measured there.
             let shape = shape
                 .map(|shape| if described { shape } else { engine_bound(topology, &flow, shape) });
-            (shape.is_some() || !described).then_some(PlannedFlow { flow, shape, class: 0 })
+            (shape.is_some() || !described).then_some(PlannedFlow {
+                flow,
+                shape,
+                class: 0,
+                described,
+            })
         })
         .collect();
     size_and_class(topology, &mut planned);
@@ -244,8 +288,7 @@ fn size_and_class(topology: &Topology, planned: &mut [PlannedFlow]) {
     for list in members.values() {
         let rates = list.iter().filter_map(|&n| planned.get(n)?.shape.as_ref().map(|s| s.rate));
         let bytes = rates.reduce(f64::max).map_or(64 << 20, |rate| {
-            let least = (rate * MIN_TIME) as u64;
-            least.next_power_of_two().clamp(SIZES.0, SIZES.1)
+            ((rate * MIN_TIME) as u64).next_multiple_of(SIZES.0).clamp(SIZES.0, SIZES.1)
         });
         let mut timed: Vec<(f64, usize)> = Vec::new();
         for &n in list {

@@ -7,7 +7,8 @@ use serde::Serialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum HealthState {
-    /// Every path was shown to be at most [`crate::HealthSettings::loss`] slower than its equals.
+    /// Every path with a peer was shown to lose at most [`crate::HealthSettings::loss`], all the time, in
+    /// three processes or more, and nothing was left out.
     Pass,
     /// A fact or a path that is slow in every process.
     Fail,
@@ -70,6 +71,9 @@ pub struct ClassShare {
     pub median_ns: Option<f64>,
     /// Median speed divided by the ceiling of the narrowest hop; none where no ceiling is known.
     pub of_ceiling: Option<f64>,
+    /// Median speed divided by that of a healthy path, which an engine may hold below its ceiling; none
+    /// where that is not known.
+    pub of_expected: Option<f64>,
     /// The narrowest hop.
     pub narrowest: Option<String>,
 }
@@ -85,7 +89,8 @@ pub struct TestPower {
     pub loss: f64,
     /// Probability at most, for each cleared path, that it is slower than that.
     pub miss: f64,
-    /// Probability at most that a healthy node fails.
+    /// Probability at most that a healthy node fails, if its paths are slow in no more processes than is
+    /// assumed ([`crate::HealthSettings::state_share`]).
     pub alpha: f64,
     /// Rounds and processes that were measured.
     pub rounds: usize,

@@ -5,16 +5,21 @@ use pathline_stats::{ascending, interpolated};
 use crate::culprit::ProbeLosses;
 use crate::facts::{NodeFacts, TrainedLink};
 use crate::monitor::{HealthMonitor, ProbeSeries};
+use crate::plan::PathCeiling;
 use crate::report::{ClassShare, HealthReport, HealthState, SuspectPath, TestPower};
 
 /// The most characters of a reason.
 const REASON_CHARS: usize = 100;
 /// Share of a class that may differ before the class itself is in question.
 const WRONG_CLASS: f64 = 1.0 / 3.0;
-/// A class that reaches less than this share of its narrowest hop is noted.
+/// A class that reaches less than this share of its narrowest hop,
 const LOW_SHARE: f64 = 0.5;
-/// Probability at most that a path which passes is slower than the loss.
+/// and less than this share of what healthy paths reach of it, may be slow as a whole.
+const LOW_EXPECTED: f64 = 0.75;
+/// Probability at most that the median of a path which passes is slower than the loss.
 const MISS: f64 = 0.01;
+/// A verdict is withheld if rounds spread so much that a round may lose this share without being slow.
+const NOTED_SPREAD: f64 = 0.1;
 
 /// Classes on which no verdict is possible, and why.
 #[derive(Default)]
@@ -37,13 +42,20 @@ pub(crate) fn judge_node(monitor: &HealthMonitor<'_>, facts: &NodeFacts) -> Heal
     }
     suspects.sort_by(|a, b| b.loss.total_cmp(&a.loss));
     let faults = faults(facts);
-    let culprits = losses.culprits();
-    let (state, reason) = state(monitor, facts, &faults, &suspects, &unjudged, &culprits);
+    let mut culprits = losses.culprits();
+    let classes = class_shares(monitor);
+    let low: Vec<String> = classes.iter().filter_map(low_share).collect();
+    let checked =
+        Checked { facts, faults: &faults, suspects: &suspects, unjudged: &unjudged, low: &low };
+    let (state, reason) = state(monitor, &checked, &culprits);
+    if state == HealthState::Inconclusive {
+        // What may be no fault has no culprit.
+        culprits.clear();
+    }
     let mut notes = notes(facts);
     notes.extend(states.into_iter().filter_map(|probe| state_note(monitor, probe)));
     notes.extend(unjudged.reasons);
-    let classes = class_shares(monitor);
-    notes.extend(classes.iter().filter_map(low_share));
+    notes.extend(low);
     if let Some((unit, loss)) = losses.polished().first()
         && !suspects.is_empty()
         && *loss > monitor.settings.margin
@@ -51,7 +63,8 @@ pub(crate) fn judge_node(monitor: &HealthMonitor<'_>, facts: &NodeFacts) -> Heal
         notes.push(format!("by median polish of all pairs {unit} loses {:.1} %", percent(*loss)));
     }
     let mut unseen = monitor.plan.unseen.clone();
-    unseen.extend(facts.limits.iter().cloned());
+    unseen.extend(wide_spreads(monitor));
+    unseen.extend(facts.unread.iter().chain(&facts.limits).cloned());
     HealthReport {
         state,
         reason: shortened(reason),
@@ -71,7 +84,7 @@ fn state_note(monitor: &HealthMonitor<'_>, probe: usize) -> Option<String> {
     let relative = slow.flat_map(|series| series.relative.iter().copied());
     let loss = 1.0 - interpolated(&ascending(relative), 0.5)?.exp();
     Some(format!(
-        "{}: {:.1} % slower than its equals in {} of {} processes",
+        "{}: {:.1} % slower than its peers in {} of {} processes",
         monitor.plan.probes.get(probe)?.label,
         loss * 100.0,
         monitor.slow_processes(probe),
@@ -138,8 +151,8 @@ pub(crate) fn unjudged_classes(monitor: &HealthMonitor<'_>) -> Vec<usize> {
     found
 }
 
-/// Classes of which a third or more differs without one part that explains it, and classes of two that
-/// differ.
+/// Classes of which a third or more differs without one part, or two parts of single GPUs, that explain it,
+/// and classes of two that differ.
 fn unjudged(monitor: &HealthMonitor<'_>, losses: &ProbeLosses<'_>) -> Unjudged {
     let mut found = Unjudged::default();
     for (nth, class) in monitor.plan.classes.iter().enumerate() {
@@ -157,7 +170,7 @@ fn unjudged(monitor: &HealthMonitor<'_>, losses: &ProbeLosses<'_>) -> Unjudged {
             found.reasons.push(text);
         } else if off.len() as f64 >= WRONG_CLASS * class.paths as f64
             && !off.is_empty()
-            && !losses.one_part_explains(&off)
+            && !losses.is_explained(&off)
         {
             found.classes.push(nth);
             found.reasons.push(format!(
@@ -192,14 +205,22 @@ fn suspect(monitor: &HealthMonitor<'_>, probe: usize) -> Option<SuspectPath> {
     })
 }
 
+/// What a verdict rests on, but for the times.
+struct Checked<'c> {
+    facts: &'c NodeFacts,
+    faults: &'c [String],
+    suspects: &'c [SuspectPath],
+    unjudged: &'c Unjudged,
+    /// Classes that are slow as a whole.
+    low: &'c [String],
+}
+
 fn state(
     monitor: &HealthMonitor<'_>,
-    facts: &NodeFacts,
-    faults: &[String],
-    suspects: &[SuspectPath],
-    unjudged: &Unjudged,
+    checked: &Checked<'_>,
     culprits: &[crate::report::Culprit],
 ) -> (HealthState, String) {
+    let Checked { facts, faults, suspects, unjudged, .. } = *checked;
     if let Some(first) = faults.first() {
         let more = faults.len() - 1;
         let more = if more > 0 { format!(", and {more} more") } else { String::new() };
@@ -208,79 +229,97 @@ fn state(
     if let Some(busy) = &facts.busy {
         return (HealthState::Inconclusive, format!("busy: {busy}"));
     }
-    let describe = |suspect: &SuspectPath| {
-        format!(
-            "{} is {:.1} % slower than {} equal {}",
-            suspect.path,
-            suspect.loss * 100.0,
-            suspect.peers,
-            if suspect.peers == 1 { "path" } else { "paths" },
-        )
-    };
     let confirmed: Vec<&SuspectPath> = suspects.iter().filter(|s| s.confirmed).collect();
     if let Some(worst) = confirmed.first() {
         let part = culprits.first().filter(|c| c.odds >= 20.0 && confirmed.len() > 1);
-        let reason = match part {
-            Some(culprit) => format!("{}: {}", culprit.element, culprit.damage),
-            None => describe(worst),
-        };
+        let reason = part.map_or_else(
+            || describe(worst),
+            |part| match format!("{}: {}", part.element, part.damage) {
+                long if long.chars().count() > REASON_CHARS => part.element.clone(),
+                reason => reason,
+            },
+        );
         return (HealthState::Fail, reason);
     }
+    if let Some(reason) = unstable(monitor, unjudged) {
+        return (HealthState::Unstable, reason);
+    }
+    match undecided(monitor, checked) {
+        Some(why) => (HealthState::Inconclusive, why),
+        None => (HealthState::Pass, power(monitor).text),
+    }
+}
+
+/// A path that is slow now and then, if one is.
+fn unstable(monitor: &HealthMonitor<'_>, unjudged: &Unjudged) -> Option<String> {
     let judged = |probe: usize| {
         let class = monitor.plan.probes.get(probe).map(|probe| probe.class);
         class.is_some_and(|class| !unjudged.classes.contains(&class))
     };
-    let unstable = suspects.iter().find(|s| judged(s.probe) && monitor.is_unstable(s.probe));
-    if let Some(suspect) = unstable {
-        let slow = monitor.slow_processes(suspect.probe);
-        let all = monitor.series(suspect.probe).count();
-        let path = &suspect.path;
-        return (HealthState::Unstable, format!("{path} is slow in {slow} of {all} processes"));
+    let mut paths = (0..monitor.plan.probes.len()).filter(|&probe| judged(probe));
+    let probe = paths.find(|&probe| monitor.is_unstable(probe))?;
+    let path = monitor.plan.probes.get(probe).map_or("a path", |probe| probe.label.as_str());
+    let (slow, all) = (monitor.slow_processes(probe), monitor.series(probe).count());
+    Some(match slow {
+        0 => {
+            let (slow, rounds) = monitor.steadiness(probe).rounds;
+            format!("{path} comes and goes: slow in {slow} of {rounds} rounds of {all} processes")
+        }
+        _ => format!("{path} is slow in {slow} of {all} processes"),
+    })
+}
+
+/// Why a node that shows no fault does not pass; none if it does.
+fn undecided(monitor: &HealthMonitor<'_>, checked: &Checked<'_>) -> Option<String> {
+    let paths = monitor.plan.probes.len();
+    if paths == 0 {
+        return Some("nothing to judge: no GPU was found".into());
     }
-    let flickers = |probe: usize| Some((probe, monitor.flickering_rounds(probe)?));
-    let flickering = (0..monitor.plan.probes.len()).filter(|&probe| judged(probe));
-    if let Some((probe, (slow, all))) = flickering.filter_map(flickers).next() {
-        let path = monitor.plan.probes.get(probe).map_or("a path", |probe| probe.label.as_str());
-        let reason = format!("{path} comes and goes: slow in {slow} of {all} rounds of a process");
-        return (HealthState::Unstable, reason);
+    if !(0..paths).any(|probe| monitor.has_equals(probe)) {
+        return Some("nothing to compare: no path has a peer, as on a node of one GPU".into());
     }
-    if monitor.plan.probes.is_empty() {
-        return (HealthState::Inconclusive, "nothing to judge: no GPU was found".into());
+    if let Some(reason) = checked.unjudged.reasons.first() {
+        return Some(reason.clone());
     }
-    if !(0..monitor.plan.probes.len()).any(|probe| monitor.has_equals(probe)) {
-        let why = "nothing to compare: no path has an equal, as on a node of one GPU";
-        return (HealthState::Inconclusive, why.into());
+    if let Some(suspect) = checked.suspects.first() {
+        return Some(format!("{}, not yet confirmed", describe(suspect)));
     }
-    if let Some(reason) = unjudged.reasons.first() {
-        return (HealthState::Inconclusive, reason.clone());
-    }
-    if let Some(suspect) = suspects.first() {
-        let why = format!("{}, not yet confirmed", describe(suspect));
-        return (HealthState::Inconclusive, why);
+    if let Some(low) = checked.low.first() {
+        return Some(low.clone());
     }
     let undecided = monitor.undecided().len();
     if undecided > 0 {
-        let why = facts.stopped.clone().unwrap_or_else(|| "noise or losses near the limit".into());
-        let all = monitor.plan.probes.len();
-        return (
-            HealthState::Inconclusive,
-            format!("{undecided} of {all} paths are undecided: {why}"),
-        );
+        let why = checked.facts.stopped.as_deref().unwrap_or("noise or losses near the limit");
+        return Some(format!("{undecided} of {paths} paths are undecided: {why}"));
     }
-    (HealthState::Pass, power(monitor).text)
+    checked.facts.unread.first().cloned()
+}
+
+fn describe(suspect: &SuspectPath) -> String {
+    format!(
+        "{} is {:.1} % slower than {} {}",
+        suspect.path,
+        suspect.loss * 100.0,
+        suspect.peers,
+        if suspect.peers == 1 { "peer" } else { "peers" },
+    )
 }
 
 fn power(monitor: &HealthMonitor<'_>) -> TestPower {
-    let clear = |probe: &usize| {
-        monitor.has_equals(*probe)
-            && (monitor.series(*probe).next().is_some_and(ProbeSeries::is_clear)
-                || monitor.is_process_state(*probe))
-    };
     let paths = monitor.plan.probes.len();
-    let cleared = (0..paths).filter(clear).count();
+    let compared = (0..paths).filter(|&probe| monitor.has_equals(probe)).count();
+    let cleared: Vec<usize> = (0..paths)
+        .filter(|&probe| monitor.has_equals(probe) && monitor.is_cleared(probe))
+        .collect();
+    let processes = cleared.iter().map(|&probe| monitor.series(probe).count()).min();
     let loss = monitor.settings.loss;
+    let which = match (cleared.len(), compared < paths) {
+        (n, false) if n == paths => format!("all {n} paths are"),
+        (n, false) => format!("{n} of {paths} paths are"),
+        (n, true) => format!("{n} of {compared} paths with a peer are"),
+    };
     TestPower {
-        cleared,
+        cleared: cleared.len(),
         paths,
         loss,
         miss: MISS,
@@ -288,10 +327,24 @@ fn power(monitor: &HealthMonitor<'_>) -> TestPower {
         rounds: monitor.rounds,
         processes: monitor.processes.len(),
         text: format!(
-            "{cleared} of {paths} paths lose less than {:.1} % against their equals, with 99 % each",
-            loss * 100.0
+            "{which} within {:.1} % of their peers, throughout {} processes, now",
+            loss * 100.0,
+            processes.unwrap_or(0)
         ),
     }
+}
+
+/// Classes whose rounds spread so much that slow rounds are hidden by noise.
+fn wide_spreads(monitor: &HealthMonitor<'_>) -> impl Iterator<Item = String> {
+    let classes = monitor.plan.classes.iter().enumerate();
+    classes.filter_map(|(nth, class)| {
+        let unseen = Some(monitor.unseen_loss(nth)).filter(|loss| *loss > NOTED_SPREAD)?;
+        let label = &class.label;
+        Some(format!(
+            "{label}: rounds vary; one that loses {:.0} % is taken for noise",
+            unseen * 100.0
+        ))
+    })
 }
 
 fn class_shares(monitor: &HealthMonitor<'_>) -> Vec<ClassShare> {
@@ -300,25 +353,31 @@ fn class_shares(monitor: &HealthMonitor<'_>) -> Vec<ClassShare> {
         let times = members.iter().flat_map(|&probe| monitor.series(probe));
         let median_ns = interpolated(&ascending(times.flat_map(|s| s.times.iter().copied())), 0.5);
         let ceiling = members.iter().find_map(|&probe| {
-            let (rate, name) = monitor.plan.ceilings.get(probe)?.as_ref()?;
+            let ceiling = monitor.plan.ceilings.get(probe)?.as_ref()?;
             let bytes = monitor.plan.probes.get(probe)?.case.timed.first()?.bytes.as_f64();
-            Some((bytes / rate, name.clone()))
+            Some((ceiling, bytes))
         });
+        let of = |rate: fn(&PathCeiling) -> Option<f64>| {
+            let ((ceiling, bytes), ns) = ceiling.zip(median_ns)?;
+            Some(bytes / rate(ceiling)? / ns)
+        };
         ClassShare {
             class: class.label.clone(),
             paths: class.paths,
             median_ns,
-            of_ceiling: ceiling.as_ref().zip(median_ns).map(|((least, _), ns)| least / ns),
-            narrowest: ceiling.map(|(_, name)| name),
+            of_ceiling: of(|ceiling| Some(ceiling.rate)),
+            of_expected: of(|ceiling| ceiling.expected),
+            narrowest: ceiling.map(|(ceiling, _)| ceiling.name.clone()),
         }
     };
     monitor.plan.classes.iter().enumerate().map(share).collect()
 }
 
-/// A class that is far from what its narrowest hop allows, as if all of it were slow: symmetry does not
-/// see that. A bound and no test, since mechanisms such as a copy engine can be slower by design.
+/// A class that is far from what its narrowest hop allows and from what healthy paths reach of it: symmetry
+/// does not see what is slow on all of its paths.
 fn low_share(class: &ClassShare) -> Option<String> {
     let share = class.of_ceiling.filter(|share| *share < LOW_SHARE)?;
+    class.of_expected.filter(|share| *share < LOW_EXPECTED)?;
     let hop = class.narrowest.as_ref()?;
-    Some(format!("{}: reaches {:.0} % of {hop}", class.class, share * 100.0))
+    Some(format!("{}: all reach {:.0} % of {hop}", class.class, share * 100.0))
 }

@@ -71,6 +71,9 @@ pub struct OpenMachine {
     pub machine: Machine,
     /// Why nothing on GPUs can be measured; none if a runtime is bound.
     pub without: Option<String>,
+    /// Why the management library of NVIDIA reads nothing, with the remedy, and whether it is there and
+    /// refuses to start; none if it reads, or if nobody asked it.
+    pub unmanaged: Option<(String, bool)>,
 }
 
 impl MachineModel {
@@ -213,11 +216,11 @@ impl MachineChoice {
                 if without.is_some() {
                     machine.driver = None;
                 }
-                Ok(OpenMachine { machine, without })
+                Ok(OpenMachine { machine, without, unmanaged: None })
             }
             (Self::Host(host), None) => Ok(host.open()),
             (Self::Host(host), without) => {
-                Ok(OpenMachine { machine: host.without_gpus(), without })
+                Ok(OpenMachine { machine: host.without_gpus(), without, unmanaged: None })
             }
         }
     }
@@ -233,12 +236,14 @@ impl HostMachine {
 
     /// Opens this host with its GPUs.
     pub(crate) fn open(&self) -> OpenMachine {
-        let snapshot = pathline_topo::live(management().files());
+        let management = management();
+        let unmanaged = management.absence();
+        let snapshot = pathline_topo::live(management.files());
         let topology = pathline_topo::from_snapshot("live", &snapshot);
         let runtime = pathline_gpu::runtime(&topology, &self.libraries.request());
         let LiveMachine { machine, without } =
             pathline_live::open_with(topology, runtime, &self.stores.requests());
-        OpenMachine { machine, without }
+        OpenMachine { machine, without, unmanaged }
     }
 
     /// This host, with no library of GPUs opened or asked.

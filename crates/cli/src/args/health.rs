@@ -11,7 +11,8 @@ use super::{LibraryArgs, noise};
 /// What to examine, and how sure the verdict must be.
 #[derive(Debug, Clone, Parser)]
 #[command(
-    after_help = "Exit codes: 0 PASS; 1 FAIL; 2 unusable arguments or files; 3 UNSTABLE or INCONCLUSIVE. \
+    after_help = "Exit codes: 0 PASS; 1 FAIL; 2 unusable arguments or files, or a reference of another node; 3 UNSTABLE \
+                  or INCONCLUSIVE. \
                   With --format nagios: 0 PASS; 1 UNSTABLE; 2 FAIL; 3 anything else."
 )]
 pub(crate) struct HealthArgs {
@@ -24,9 +25,14 @@ pub(crate) struct HealthArgs {
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
     pub(crate) budget: Duration,
     /// Compare with this, too: a twin (machine file), a run, or a folder of digests.
+    ///
+    /// A path, or all of a class, that is 10 % slower fails.
     #[arg(long, value_name = "RUN|TWIN|DIR")]
     pub(crate) against: Option<PathBuf>,
-    /// Probability at most that a healthy node fails.
+    /// Probability at most that a healthy node fails by its times, under an assumption on processes.
+    ///
+    /// Assumed: a healthy path is slow in at most 0.4 % of processes between GPUs, in 5 % to the host (2 % for a
+    /// loss above 20 %). On hosts with more slow processes more healthy nodes fail.
     #[arg(long, value_name = "PROBABILITY", default_value_t = 1e-5, value_parser = alpha)]
     pub(crate) alpha: f64,
     /// Share of its speed that a path may lose on a node that passes, such as 3%.

@@ -41,7 +41,9 @@ pub(super) fn run(args: &DigestArgs) -> Result<ExitKind> {
             }
             if compared.significant {
                 exit = ExitKind::Wrong;
-            } else if compared.runs < pathline_health::MIN_HISTORY && exit == ExitKind::Fine {
+            } else if (compared.runs < pathline_health::MIN_HISTORY || compared.cases == 0)
+                && exit == ExitKind::Fine
+            {
                 exit = ExitKind::CouldNotJudge;
             }
             continue;
@@ -148,6 +150,7 @@ pub(super) fn sentence(compared: &HistoryComparison) -> String {
         );
     }
     let found = match (slower.len(), significant) {
+        _ if *cases == 0 => "no case is in all of them, so nothing was compared".to_owned(),
         (0, _) => "none is slower".to_owned(),
         (n, true) => format!("{n} slower, significantly"),
         (n, false) => format!("{n} slower, within the spread of these runs"),

@@ -6,7 +6,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use pathline_flow::{MachineDesc, Network, RuntimeEnv};
-use pathline_health::{HealthSettings, RunDigest, TailKind, slower_than_twin};
+use pathline_health::{
+    HealthSettings, MIN_HISTORY, REFERENCE_ERROR, ReferenceComparison, RunDigest, TailKind,
+    compare_with_reference, measured_in_runs, predicted_by_twin,
+};
 use pathline_report::health::{
     DocumentState, HealthClass, HealthDocument, HealthPath, HealthPhases, HealthReference, json,
     junit, nagios, prometheus, reframe, text,
@@ -15,7 +18,7 @@ use pathline_runner::{
     HealthOutcome, HealthRequest, HostMachine, MachineChoice, MachineModel, NodeView, PathTimes,
     StorePlaces, TwinReference, examine, hostname, switches,
 };
-use pathline_schema::{RunBegin, Unit, WorldKind};
+use pathline_schema::{PciAddress, RunBegin, Topology, Unit, WorldKind};
 use pathline_stats::SeriesSummary;
 
 use super::{ExitKind, digest};
@@ -68,8 +71,20 @@ fn render(args: &HealthArgs, document: &HealthDocument) -> String {
 enum CheckReference {
     /// The node as it should be.
     Twin(Box<TwinReference>),
-    /// Earlier runs.
+    /// One earlier run, with all of its samples.
+    Run(Box<RunDigest>),
+    /// What was kept of earlier runs.
     History(Vec<RunDigest>),
+}
+
+/// What a comparison says about a node.
+enum Judgement {
+    /// It took place and found nothing.
+    Fine,
+    /// The node is slower, as this sentence says.
+    Slower(String),
+    /// It could not judge the node, for this reason.
+    TooLittle(String),
 }
 
 /// Examines the node.
@@ -102,7 +117,7 @@ fn check(args: &HealthArgs, started: &str) -> Result<HealthDocument> {
         faults: args.inject.clone(),
         twin: match &reference {
             Some(CheckReference::Twin(twin)) => Some(twin.as_ref().clone()),
-            Some(CheckReference::History(_)) | None => None,
+            Some(CheckReference::Run(_) | CheckReference::History(_)) | None => None,
         },
     };
     let outcome = examine(&request);
@@ -110,16 +125,23 @@ fn check(args: &HealthArgs, started: &str) -> Result<HealthDocument> {
     let against = reference.map(|reference| compare(args, &reference, &outcome, digest.as_ref()));
     let mut document = document(args, started, outcome);
     document.digest = digest;
-    if let Some((against, significant)) = against.transpose()? {
-        let judges = [DocumentState::Pass, DocumentState::Inconclusive, DocumentState::Unstable];
-        if significant && judges.contains(&document.state) {
-            let worst = against
-                .slower
-                .first()
-                .map_or(String::new(), |(path, loss)| format!(": {path} by {:.1} %", loss * 100.0));
-            let reason = format!("slower than in earlier runs{worst}");
-            document.reason = reason.chars().take(MAX_REASON).collect();
-            document.set_state(DocumentState::Fail, args.format == HealthFormat::Nagios);
+    if let Some((against, judgement)) = against.transpose()? {
+        let nagios = args.format == HealthFormat::Nagios;
+        let state = match judgement {
+            Judgement::Fine => None,
+            Judgement::Slower(_) => Some(DocumentState::Fail),
+            Judgement::TooLittle(_) => Some(DocumentState::Inconclusive),
+        };
+        let judges = match judgement {
+            Judgement::Slower(_) => document.state != DocumentState::Fail,
+            _ => document.state == DocumentState::Pass,
+        };
+        if let (Some(state), true) = (state, judges) {
+            let (Judgement::Slower(why) | Judgement::TooLittle(why)) = judgement else {
+                return Ok(document);
+            };
+            document.reason = why.chars().take(MAX_REASON).collect();
+            document.set_state(state, nagios);
         }
         document.against = Some(against);
     }
@@ -133,7 +155,11 @@ fn reference(path: &Path) -> Result<CheckReference> {
     if is_preset || path.extension().is_some_and(|extension| extension == "toml") {
         let model = MachineModel::read(&name)?;
         let network = Network::new(model.desc(), RuntimeEnv::from_env(&switches()))?;
-        let topology = model.desc().healthy_topology().clone();
+        let mut topology = model.desc().healthy_topology().clone();
+        if is_preset {
+            // A preset is of no certain node: its places on the bus are examples.
+            topology.gpus.iter_mut().for_each(|gpu| gpu.pci = PciAddress::default());
+        }
         return Ok(CheckReference::Twin(Box::new(TwinReference { topology, network })));
     }
     if path.is_dir() && !files::journal_path(path).exists() {
@@ -145,54 +171,111 @@ fn reference(path: &Path) -> Result<CheckReference> {
         }
         return Ok(CheckReference::History(history));
     }
-    let one = match digest::is_digest(path) {
-        true => digest::read(path)?,
-        false => RunDigest::of(&files::read(path)?),
-    };
-    Ok(CheckReference::History(vec![one]))
+    Ok(match digest::is_digest(path) {
+        true => CheckReference::History(vec![digest::read(path)?]),
+        false => CheckReference::Run(Box::new(RunDigest::of(&files::read(path)?))),
+    })
 }
 
-/// Compares with a reference: the result, and whether it is significant.
+/// What makes a twin that of another node: other GPUs, more than it has, or other places on the bus. A GPU
+/// that the node lacks is a fault.
+fn difference(twin: &Topology, node: &Topology) -> Option<String> {
+    for gpu in &node.gpus {
+        let number = gpu.index;
+        let Some(known) = twin.gpus.iter().find(|known| known.index == number) else {
+            return Some(format!("it has no gpu{number}"));
+        };
+        if known.name != gpu.name {
+            return Some(format!("its gpu{number} is a {}, here a {}", known.name, gpu.name));
+        }
+        let (there, here) = (&*known.pci, &*gpu.pci);
+        if !there.is_empty() && !here.is_empty() && there != here {
+            return Some(format!("its gpu{number} is at {there}, here at {here}"));
+        }
+    }
+    None
+}
+
+/// Compares with a reference.
+///
+/// # Errors
+/// It is of another node, or knows none of the paths.
 fn compare(
     args: &HealthArgs,
     reference: &CheckReference,
     outcome: &HealthOutcome,
     digest: Option<&RunDigest>,
-) -> Result<(HealthReference, bool)> {
+) -> Result<(HealthReference, Judgement)> {
     let path = args.against.as_deref().unwrap_or(Path::new("")).display();
-    let (result, slower, significant) = match (reference, digest) {
-        (CheckReference::Twin(twin), _) => {
-            let medians: Vec<Option<f64>> = outcome.paths.iter().map(median).collect();
-            let slower = slower_than_twin(&outcome.plan, &medians, &twin.network, args.loss);
-            let measured = medians.iter().flatten().count();
-            let label = |n: usize| outcome.plan.probes.get(n).map(|probe| probe.label.clone());
-            let slower: Vec<(String, f64)> =
-                slower.into_iter().filter_map(|(n, loss)| Some((label(n)?, loss))).collect();
-            let result = format!(
-                "{} of {measured} paths are more than {} % slower than the twin {path} predicts, after \
-                 division by their class; its errors are not known",
-                slower.len(),
-                args.loss * 100.0
-            );
-            (result, slower, false)
+    if let (CheckReference::Twin(twin), Some(view)) = (reference, &outcome.view)
+        && let Some(other) = difference(&twin.topology, &view.topology)
+    {
+        return Err(anyhow!("the twin {path} is of another node: {other}"));
+    }
+    let Some(digest) = digest else {
+        let result = format!("not compared with {path}: nothing was measured");
+        let reference =
+            HealthReference { name: path.to_string(), result: result.clone(), slower: Vec::new() };
+        return Ok((reference, Judgement::TooLittle(result)));
+    };
+    let medians: Vec<Option<f64>> = outcome.paths.iter().map(median).collect();
+    let plan = &outcome.plan;
+    let of_runs = |runs: &[RunDigest]| measured_in_runs(plan, runs);
+    let (reference_ns, history) = match reference {
+        CheckReference::Twin(twin) => (predicted_by_twin(plan, &twin.network), None),
+        CheckReference::Run(run) => {
+            let one = std::slice::from_ref(run.as_ref());
+            digest.against(one, args.loss, args.alpha)?;
+            (of_runs(one), None)
         }
-        (CheckReference::History(_), None) => {
-            (format!("not compared with {path}: nothing was measured"), Vec::new(), false)
-        }
-        (CheckReference::History(history), Some(digest)) => {
-            let compared = digest.against(history, args.loss, args.alpha)?;
-            let result = match compared.cases {
-                0 if compared.runs > 0 => format!(
-                    "{path} has none of these cases; keep results of health: `pathline health --format \
-                     json --out DIR/NAME.digest.json`"
-                ),
-                _ => digest::sentence(&compared),
-            };
-            let slower = compared.slower.into_iter().map(|case| (case.case, case.loss));
-            (result, slower.collect(), compared.significant)
+        CheckReference::History(runs) => {
+            (of_runs(runs), Some(digest.against(runs, args.loss, args.alpha)?))
         }
     };
-    Ok((HealthReference { name: path.to_string(), result, slower }, significant))
+    let found = compare_with_reference(plan, &medians, &reference_ns, args.loss);
+    if found.compared == 0 {
+        return Err(anyhow!(
+            "{path} has none of these paths; keep results of health: `pathline health --format json --out \
+             DIR/NAME.digest.json`"
+        ));
+    }
+    let mut judgement = judge(&found, &path.to_string());
+    let mut result = format!(
+        "{} of {} paths are more than {} % slower than {path}, after division by their class",
+        found.slower.len(),
+        found.compared,
+        args.loss * 100.0
+    );
+    let mut slower = found.slower;
+    if let Some(compared) = history {
+        result = digest::sentence(&compared);
+        if compared.significant && !matches!(judgement, Judgement::Slower(_)) {
+            let worst = compared.slower.first();
+            let worst =
+                worst.map_or(String::new(), |w| format!(": {} by {:.1} %", w.case, w.loss * 100.0));
+            judgement = Judgement::Slower(format!("slower than in earlier runs{worst}"));
+        } else if compared.runs < MIN_HISTORY && matches!(judgement, Judgement::Fine) {
+            judgement = Judgement::TooLittle(result.clone());
+        }
+        slower = compared.slower.into_iter().map(|case| (case.case, case.loss)).collect();
+    }
+    if let Judgement::Slower(why) = &judgement {
+        result = format!("{why}; {result}");
+    }
+    Ok((HealthReference { name: path.to_string(), result, slower }, judgement))
+}
+
+/// A reference that knows too few of the paths does not judge a node.
+fn judge(found: &ReferenceComparison, path: &str) -> Judgement {
+    match (&found.worst, found.missing.first()) {
+        (Some((what, lost)), _) => Judgement::Slower(format!(
+            "{what}: {:.1} % slower than {path} says, of {:.0} % allowed",
+            lost * 100.0,
+            REFERENCE_ERROR * 100.0
+        )),
+        (None, Some(class)) => Judgement::TooLittle(format!("{path} does not know {class}")),
+        (None, None) => Judgement::Fine,
+    }
 }
 
 /// Median time of one operation over all rounds, ns.

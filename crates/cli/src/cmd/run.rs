@@ -153,7 +153,7 @@ fn measure_in_worker(start: &RunStart, stores: &StorePlaces) -> Result<RunResult
 
 /// Measures in this process: a model, which cannot crash it, or this host without the GPUs.
 fn measure_here(start: &RunStart, without: Option<String>) -> Result<RunResult> {
-    let OpenMachine { machine, without } = start.request.open(&start.switches, without)?;
+    let OpenMachine { machine, without, .. } = start.request.open(&start.switches, without)?;
     let about = MachineInfo::of(&machine, without, TimerScope::All);
     let settings = start.request.settings_on(&about.topology);
     let variants = ModelVariants::open(&start.request, &start.switches)?;

@@ -157,8 +157,7 @@ fn a_process_that_hangs_dies_stops_or_sends_garbage_is_answered_in_time() {
 }
 
 /// A check in processes with a fault: its result, how late it was, and its exit code. Fails if it was
-/// later than [`LATE`] three times, by more than what any process of this program takes here at that time:
-/// on a busy machine that can be a second.
+/// later than [`LATE`] three times, by more than four times the slowest start of this program during it.
 fn timed_check(fault: &str, budget_ms: u64) -> (Value, Duration, i32) {
     let (json, late, code, repeated) = timed_check_on("hgx-h200", fault, budget_ms);
     assert!(repeated < ATTEMPTS, "{fault}: {late:?} late: {}", json["reason"]);
@@ -169,17 +168,35 @@ fn timed_check(fault: &str, budget_ms: u64) -> (Value, Duration, i32) {
 fn timed_check_on(machine: &str, fault: &str, budget_ms: u64) -> (Value, Duration, i32, usize) {
     let mut repeated = 0;
     loop {
-        let (json, late, code) = check_once(machine, fault, budget_ms);
-        let begun = Instant::now();
-        if late > LATE {
-            pathline(&["--version"]);
-        }
-        let in_time = late <= LATE + begun.elapsed() * 4;
+        let ((json, late, code), slowest) =
+            with_slowest_start(|| check_once(machine, fault, budget_ms));
+        let in_time = late <= LATE + slowest * 4;
         repeated += usize::from(!in_time);
         if in_time || repeated == ATTEMPTS {
             return (json, late, code, repeated);
         }
     }
+}
+
+/// What some work returns, and the longest time that a process of this program took meanwhile to start and
+/// end: the load of the host.
+fn with_slowest_start<T>(work: impl FnOnce() -> T) -> (T, Duration) {
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let starts = scope.spawn(|| {
+            let mut slowest = Duration::ZERO;
+            while !over.load(Ordering::Relaxed) {
+                let begun = Instant::now();
+                pathline(&["--version"]);
+                slowest = slowest.max(begun.elapsed());
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            slowest
+        });
+        let result = work();
+        over.store(true, Ordering::Relaxed);
+        (result, starts.join().expect("starts"))
+    })
 }
 
 fn check_once(machine: &str, fault: &str, budget_ms: u64) -> (Value, Duration, i32) {
@@ -480,6 +497,32 @@ fn stand_ins_whose_links_nvml_states_are_judged_and_a_slow_pair_fails() {
 }
 
 #[test]
+fn wrong_bytes_and_a_management_library_that_fails_do_not_pass() {
+    let check = |spec: &str, others: &[StubLibraries]| {
+        let node = Node::new(spec);
+        lay_out(&node.path("lib"), others, &[]).expect("libraries");
+        let output = node.pathline(&["health", "--format", "json", "--budget", "12s"]);
+        let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        (
+            json["reason"].as_str().unwrap_or_default().to_owned(),
+            output.status.code().expect("a code"),
+        )
+    };
+    let nvml = &[StubLibraries::Nvml];
+    let (reason, code) = check("gpus=4,memory=512MiB", nvml);
+    assert_eq!(code, 0, "{reason}");
+    // Each copy from the fifth on stores wrong bytes.
+    let (reason, code) = check("gpus=4,memory=512MiB,corrupt=cuMemcpyAsync@5+", nvml);
+    assert!(code == 1 && reason.contains("gpu"), "{code} {reason}");
+    let (reason, code) = check("gpus=4,memory=512MiB,fail=nvmlInit_v2:999", nvml);
+    assert!(code == 1 && reason.contains("nvmlInit returns 999"), "{code} {reason}");
+    let (reason, code) = check("gpus=4,memory=512MiB,fail=nvmlDeviceGetFieldValues:999", nvml);
+    assert!(code == 3 && reason.contains("nvmlDeviceGetFieldValues"), "{code} {reason}");
+    let (reason, code) = check("gpus=4,memory=512MiB", &[]);
+    assert!(code == 3 && reason.contains("were not read"), "{code} {reason}");
+}
+
+#[test]
 fn stand_ins_without_links_are_no_failure() {
     let node = Node::new("gpus=4");
     let output = node.pathline(&["health", "--format", "json", "--budget", "30s"]);
@@ -546,25 +589,41 @@ fn a_node_is_compared_with_its_history_a_run_and_a_twin() {
     let output = pathline(&["run", "--quiet", "--machine", &path, "--case", &case, "--out", out]);
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     let (json, code) = against(&path, &run, "9");
-    assert_eq!((json["state"].as_str(), code), (Some("pass"), 0), "{}", result(&json));
+    assert_eq!((json["state"].as_str(), code), (Some("inconclusive"), 3), "{}", result(&json));
+    assert!(json["reason"].as_str().is_some_and(|r| r.contains("does not know")), "{json}");
+    // One without any of the paths is no reference.
+    let other = dir.path().join("other");
+    let out = other.to_str().expect("a path");
+    let case = "numa0.paged > numa0.paged by cpu-copy@numa0[1] x 1MiB";
+    let args = ["run", "--quiet", "--machine", &path, "--case", case, "--out", out];
+    assert_eq!(pathline(&args).status.code(), Some(0));
+    assert_eq!(against(&path, &other, "9").1, 2);
+    // Fewer digests than are needed.
+    let few = dir.path().join("few");
+    fs::create_dir(&few).expect("a folder");
+    fs::copy(history.join("1.digest.json"), few.join("1.digest.json")).expect("a copy");
+    let (json, code) = against(&path, &few, "9");
+    assert_eq!((json["state"].as_str(), code), (Some("inconclusive"), 3), "{}", result(&json));
     assert!(result(&json).contains("5 are needed"), "{}", result(&json));
+    // A twin of another node.
+    assert_eq!(against(&path, Path::new("mi250x"), "9").1, 2);
     // A twin predicts the same paths.
     let (json, code) = against(&path, &file, "9");
     assert_eq!((json["state"].as_str(), code), (Some("pass"), 0), "{}", result(&json));
     assert!(result(&json).starts_with("0 of "), "{}", result(&json));
-    // All links of the fabric lose a tenth: all paths are equal.
+    // All links of the fabric lose 15 %: no path differs from its peers, and all do from a reference.
     let slow: String = (0..3)
         .map(|gpu| {
-            format!("\n[[fault]]\nelement = \"gpu{gpu}-switch0\"\nkind = \"speed\"\nshare = 0.9\nsilent = true\n")
+            format!("\n[[fault]]\nelement = \"gpu{gpu}-switch0\"\nkind = \"speed\"\nshare = 0.85\nsilent = true\n")
         })
         .collect();
     let text = fs::read_to_string(&file).expect("a file");
     let worn = dir.path().join("worn.toml");
     fs::write(&worn, text + &slow).expect("a file");
-    let (json, code) = against(worn.to_str().expect("a path"), &history, "9");
-    assert_eq!((json["state"].as_str(), code), (Some("pass"), 0), "{}", result(&json));
-    // Another machine file counts as other software, which a history does not judge.
-    assert!(result(&json).contains("5 of other software left out"), "{}", result(&json));
+    for reference in [&history, &file] {
+        let (json, code) = against(worn.to_str().expect("a path"), reference, "9");
+        assert_eq!((json["state"].as_str(), code), (Some("fail"), 1), "{}", result(&json));
+    }
     // What is missing is an error with a remedy.
     let (json, code) = against(&path, &dir.path().join("nothing"), "9");
     assert_eq!((json["state"].as_str(), code), (Some("unusable"), 2), "{json}");

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod fixture;
+mod intermittent;
 mod rules;
 mod unlike;
 mod verdicts;

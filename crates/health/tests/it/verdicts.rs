@@ -31,7 +31,7 @@ fn healthy_nodes_do_not_fail_and_a_lost_link_is_named() {
     let noise = noise();
     for tail in [TailKind::GpuLink, TailKind::Local, TailKind::HostLink] {
         let (series, medians) = noise.counts(tail);
-        assert!(series >= 50 && medians >= 40, "{tail:?}: {series} {medians}");
+        assert!(series >= 10 && medians >= 40, "{tail:?}: {series} {medians}");
     }
     for node in test_nodes() {
         let healthy = vec![1.0; node.plan.probes.len()];
@@ -44,7 +44,9 @@ fn healthy_nodes_do_not_fail_and_a_lost_link_is_named() {
             let report = &run.report;
             assert_eq!(report.state, HealthState::Fail, "{} {ends}: {report:?}", node.name);
             assert!(report.reason.chars().count() <= 100);
-            assert!(names_link(report, ends), "{} {ends}: {:?}", node.name, report.culprits);
+            let suspects: Vec<_> = report.suspects.iter().map(|s| (&s.path, s.loss)).collect();
+            let culprits = &report.culprits;
+            assert!(names_link(report, ends), "{} {ends}: {culprits:?} {suspects:?}", node.name);
         }
     }
 }
@@ -71,22 +73,20 @@ fn a_pair_that_loses_1_percent_and_a_host_link_that_loses_5_fail() {
 fn a_path_that_is_slow_in_many_processes_is_unstable_and_no_failure() {
     let (noise, nodes) = (noise(), test_nodes());
     let healthy = vec![1.0; nodes[1].plan.probes.len()];
-    // 24 host paths, each 7 % slower in 40 % of processes: 9.6 of them in the first one. Each of these is
-    // slow in three processes of five with 1 - 0.6^4 - 4 x 0.4 x 0.6^3 = 52 %. One is slow in all six with
-    // 24 x 0.4^6 = 10 %.
     let of = |share: f64| {
         let states = ProcessStates { gpu: (0.0, 1.0), host: (share, 1.07) };
-        let state = |seed| run(&nodes[1], &healthy, noise, states, 5.0, seed).report.state;
+        let state = |seed| run(&nodes[1], &healthy, noise, states, 10.0, seed).report.state;
         let states: Vec<HealthState> = (0..20).map(state).collect();
         let count = |wanted| states.iter().filter(|state| **state == wanted).count();
-        [HealthState::Unstable, HealthState::Pass, HealthState::Fail].map(count)
+        [HealthState::Pass, HealthState::Fail].map(count)
     };
-    let [unstable, pass, _] = of(0.4);
-    assert!(unstable >= 10 && pass <= 2, "{unstable} unstable, {pass} pass of 20");
-    // In 2 %, and what the recorded noise adds: 4.5 % in all. Three slow of six processes:
-    // 24 x 20 x 0.045^3 = 4 % at most.
-    let [unstable, pass, fail] = of(0.02);
-    assert!(unstable <= 2 && pass >= 17 && fail == 0, "{unstable} unstable, {pass} pass of 20");
+    // 24 host paths, each 7 % slower in 40 % of processes: all of three with 6 %, all of six with 0.4 %.
+    let [pass, _] = of(0.4);
+    assert_eq!(pass, 0, "of 20");
+    // In 2 %, and what the recorded noise adds: 4.5 % in all. Three slow of nine processes:
+    // 24 x 84 x 0.045^3 = 18 % at most.
+    let [pass, fail] = of(0.02);
+    assert!(pass >= 15 && fail == 0, "{pass} pass of 20");
 }
 
 /// The verdict on a node whose times have no noise but these factors, by process and probe. Processes as
@@ -94,13 +94,15 @@ fn a_path_that_is_slow_in_many_processes_is_unstable_and_no_failure() {
 fn noiseless(node: &TestNode, factor: impl Fn(usize, &str) -> f64) -> (HealthReport, usize) {
     let mut monitor = HealthMonitor::new(&node.plan, HealthSettings::default());
     let mut process = 0;
+    let mut begun: Option<Vec<usize>> = None;
     loop {
-        let probes = match monitor.next_step() {
+        let probes = match begun.take().map_or_else(|| monitor.next_step(), NextStep::MoreRounds) {
             NextStep::Decided => return (monitor.report(&NodeFacts::default()), process + 1),
-            NextStep::MoreRounds(probes) => probes,
+            NextStep::MoreRounds(probes) | NextStep::Watch(probes) => probes,
             NextStep::FreshProcess(probes) => {
                 process += 1;
-                probes
+                begun = Some(probes);
+                continue;
             }
         };
         let mut times = vec![None; node.plan.probes.len()];
@@ -124,15 +126,19 @@ fn the_share_of_slow_processes_decides() {
         let (report, processes) = noiseless(node, slow);
         (report.state, processes, report)
     };
-    // One slow process and two clear ones; two and four: what one process of twenty does.
+    // A process in a slow state has 0.05 x 0.8 x 0.97^10 / 0.8 = 0.037, one that is fine 4.57 at most: 25
+    // takes five of them after one.
     let (state, processes, report) = host(&[0], 1.07);
-    assert_eq!((state, processes), (HealthState::Pass, 3), "{report:?}");
-    assert!(report.notes.iter().any(|note| note.contains("in 1 of 3 processes")), "{report:?}");
+    assert_eq!(state, HealthState::Pass, "{}", report.reason);
+    assert!((6..=8).contains(&processes), "{processes}");
+    assert!(report.notes.iter().any(|note| note.contains("in 1 of ")), "{:?}", report.notes);
+    // Two, and 25 / 0.037^2 = 4.57^6.5.
     let (state, processes, report) = host(&[0, 2], 1.07);
-    assert_eq!((state, processes), (HealthState::Pass, 6), "{report:?}");
+    assert_eq!(state, HealthState::Pass, "{}", report.reason);
+    assert!((9..=11).contains(&processes), "{processes}");
     // Three of five.
     let (state, processes, report) = host(&[0, 2, 3], 1.07);
-    assert_eq!((state, processes), (HealthState::Unstable, 5), "{report:?}");
+    assert_eq!((state, processes), (HealthState::Unstable, 5), "{}", report.reason);
     assert!(report.reason.contains("slow in 3 of 5 processes"), "{}", report.reason);
     // 88 paths / 1e-5 = 8.8e6. (0.95/0.05)^5 = 2.5e6 is less, ^6 is 4.7e7. One process that is not slow
     // multiplies by 0.05/0.95: 19^7 x 0.0526 = 4.7e7.
@@ -146,7 +152,7 @@ fn the_share_of_slow_processes_decides() {
 }
 
 #[test]
-fn a_pair_that_is_slow_in_one_process_is_unstable_if_it_lost_more_than_allowed() {
+fn a_pair_that_is_slow_in_one_process_must_be_fine_in_more_if_it_lost_more_than_allowed() {
     let node = &test_nodes()[0];
     let pair = |factor: f64| {
         let slow = move |process: usize, label: &str| {
@@ -155,9 +161,16 @@ fn a_pair_that_is_slow_in_one_process_is_unstable_if_it_lost_more_than_allowed()
         noiseless(node, slow)
     };
     let (report, processes) = pair(1.0 / 0.99);
-    assert_eq!((report.state, processes), (HealthState::Pass, 3), "{report:?}");
+    // Two processes of the pair and its peers, then two of all paths.
+    assert_eq!((report.state, processes), (HealthState::Pass, 5), "{}", report.reason);
     let (report, processes) = pair(1.0 / 0.94);
-    assert_eq!((report.state, processes), (HealthState::Unstable, 3), "{report:?}");
+    // 0.004 x 0.8 x 0.97^10 / 0.8 = 0.003, and a fine process is 0.996 x 4.81 = 4.79 at most: six of them.
+    assert_eq!(report.state, HealthState::Pass, "{}", report.reason);
+    assert!(
+        processes > 6 && report.notes[0].contains("in 1 of "),
+        "{processes} {:?}",
+        report.notes
+    );
 }
 
 #[test]
@@ -172,11 +185,68 @@ fn a_link_that_comes_and_goes_within_a_process_is_unstable() {
         };
         noiseless(node, slow).0
     };
-    // 32 slow rounds of 64: 10^32 x 0.72^32 is far above 88 / 1e-3. The path is neither slow nor clear.
+    // Half of the rounds: the path is neither slow nor clear.
     let half = report(2);
     assert_eq!(half.state, HealthState::Unstable, "{half:?}");
-    assert!(half.reason.contains("slow in 32 of 64 rounds"), "{}", half.reason);
+    assert!(half.reason.contains("comes and goes: slow in 24 of 48 rounds"), "{}", half.reason);
     assert_eq!(report(0).state, HealthState::Pass);
+    // A quarter of the rounds leaves the median as it is, and is seen all the same.
+    assert_eq!(report(1).state, HealthState::Unstable);
+}
+
+#[test]
+fn a_path_that_recovers_in_each_process_has_no_evidence_for_a_failure() {
+    let node = &test_nodes()[0];
+    let path =
+        node.plan.probes.iter().position(|p| p.label.starts_with("gpu2→gpu3, SDMA")).unwrap();
+    let mut monitor = HealthMonitor::new(&node.plan, HealthSettings::default());
+    // 11 slow rounds are 1.9^11 = 1165, 12 others leave 1e-9 of it: slow in 4 of 4 processes by the
+    // greatest evidence, and in none by what all rounds say.
+    for (process, round) in (0..4).flat_map(|process| (0..23).map(move |round| (process, round))) {
+        let factor = |probe: usize| if probe == path && round < 11 { 1.3 } else { 1.0 };
+        let time = |(probe, ns): (usize, &f64)| Some(ns * factor(probe));
+        let times: Vec<Option<f64>> = node.base_ns.iter().enumerate().map(time).collect();
+        monitor.add_round(process, &times);
+    }
+    let report = monitor.report(&NodeFacts::default());
+    assert!(![HealthState::Fail, HealthState::Pass].contains(&report.state), "{}", report.reason);
+}
+
+#[test]
+fn three_of_eight_without_a_part_are_a_wrong_class_and_have_no_culprit() {
+    // 3 of 8 are more than a third of the class and less than half.
+    let slow = |_: usize, label: &str| {
+        let meant = ["gpu0", "gpu2", "gpu5"].iter().any(|gpu| label.contains(gpu));
+        if meant && label.contains("numa") { 1.06 } else { 1.0 }
+    };
+    let (report, _) = noiseless(&test_nodes()[1], slow);
+    assert_eq!(report.state, HealthState::Inconclusive, "{}", report.reason);
+    assert!(report.reason.contains("not equal by design"), "{}", report.reason);
+    assert!(report.culprits.is_empty(), "{:?}", report.culprits);
+}
+
+#[test]
+fn what_was_not_read_or_is_slow_everywhere_does_not_pass() {
+    let node = &test_nodes()[1];
+    let mut monitor = HealthMonitor::new(&node.plan, HealthSettings::default());
+    let rounds = || (0..3).flat_map(|process| (0..24).map(move |_| process));
+    let times: Vec<Option<f64>> = node.base_ns.iter().map(|ns| Some(*ns)).collect();
+    rounds().for_each(|process| monitor.add_round(process, &times));
+    let state = |facts: &NodeFacts| monitor.report(facts).state;
+    assert_eq!(state(&NodeFacts::default()), HealthState::Pass);
+    let unread = NodeFacts { unread: vec!["gpu3 was not read".into()], ..NodeFacts::default() };
+    assert_eq!(state(&unread), HealthState::Inconclusive);
+    assert_eq!(monitor.report(&unread).reason, "gpu3 was not read");
+    // All paths to the host at half of what they should be: 44 % of the link.
+    let mut monitor = HealthMonitor::new(&node.plan, HealthSettings::default());
+    let halved = |(probe, ns): (&pathline_health::HealthProbe, &f64)| {
+        Some(if probe.label.contains("numa") { ns * 2.0 } else { *ns })
+    };
+    let times: Vec<Option<f64>> = node.plan.probes.iter().zip(&node.base_ns).map(halved).collect();
+    rounds().for_each(|process| monitor.add_round(process, &times));
+    let report = monitor.report(&NodeFacts::default());
+    assert_eq!(report.state, HealthState::Inconclusive, "{}", report.reason);
+    assert!(report.reason.contains("all reach 44 % of PCIe"), "{}", report.reason);
 }
 
 #[test]

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use pathline_flow::{MachineDesc, Network, RuntimeEnv};
 use pathline_health::{
-    HealthMonitor, HealthPlan, HealthReport, HealthSettings, NextStep, NodeFacts, TailKind,
+    HealthMonitor, HealthPlan, HealthReport, HealthSettings, NextStep, NodeFacts, RoundPace,
+    TailKind,
 };
-use pathline_schema::{CaseOutcome, CaseTimes, Flow, Journal, MemKind, Mover};
+use pathline_schema::{CaseOutcome, CaseTimes, Flow, Journal, KernelOp, MemKind, Mover};
 
 /// Time that a process takes before its first round, s: opening the GPUs and allocating.
 const PROCESS_START: f64 = 0.3;
@@ -36,7 +37,14 @@ impl RealNoise {
                 }
                 let median = median(times.clone());
                 let residuals = times.iter().map(|ns| (ns / median).ln()).collect();
-                noise.series.entry(tail).or_default().push(residuals);
+                // Probes are copies: a kernel that only reads has two states that copies do not have.
+                let copies = match flow.by {
+                    Mover::Kernel { variant, .. } => variant.op == KernelOp::Copy,
+                    _ => true,
+                };
+                if copies {
+                    noise.series.entry(tail).or_default().push(residuals);
+                }
                 let reps = measured.series[0].reps as f64;
                 let by = flow.by.to_string();
                 let variant = by.split_once('[').map_or("", |(_, variant)| variant).to_owned();
@@ -115,7 +123,7 @@ impl TestNode {
         let text = edit(&self.text);
         assert_ne!(text, self.text, "{}: the edit changes nothing", self.name);
         let desc = MachineDesc::parse(&self.name, &text).unwrap();
-        let network = Network::new(&desc, RuntimeEnv::default()).unwrap();
+        let network = Network::with_faults(&desc, RuntimeEnv::default(), desc.faults()).unwrap();
         let slow = times(&self.plan, &network);
         slow.iter().zip(&self.base_ns).map(|(slow, base)| slow / base).collect()
     }
@@ -166,6 +174,18 @@ pub(crate) fn run(
     budget: f64,
     seed: u64,
 ) -> SimulatedRun {
+    run_at(node, noise, states, budget, seed, &mut |_, _, probe| factors[probe])
+}
+
+/// The same with factors by process, second since the check began, and probe.
+pub(crate) fn run_at(
+    node: &TestNode,
+    noise: &RealNoise,
+    states: ProcessStates,
+    budget: f64,
+    seed: u64,
+    factor: &mut dyn FnMut(usize, f64, usize) -> f64,
+) -> SimulatedRun {
     let mut random = fastrand::Rng::with_seed(seed);
     let tails: Vec<TailKind> =
         node.plan.probes.iter().map(|probe| node.plan.classes[probe.class].tail).collect();
@@ -176,30 +196,42 @@ pub(crate) fn run(
     let mut state = draw_states(&tails, states, noise, &mut random);
     let mut blocks: Vec<(&[f64], usize)> = Vec::new();
     let mut first: Vec<Vec<f64>> = vec![Vec::new(); tails.len()];
+    let mut pace = RoundPace::new(budget);
+    pace.begin_process(seconds, true);
+    let mut begun: Option<Vec<usize>> = None;
     for round in 0.. {
-        let probes = match monitor.next_step() {
+        let mut step = begun.take().map_or_else(|| monitor.next_step(), NextStep::MoreRounds);
+        if let NextStep::Watch(_) = step {
+            match pace.next_round(seconds, random.f64()) {
+                Some(at) => seconds = seconds.max(at),
+                None => step = monitor.after_watch(),
+            }
+        }
+        let probes = match step {
             NextStep::Decided => break,
-            NextStep::MoreRounds(probes) => probes,
+            NextStep::MoreRounds(probes) | NextStep::Watch(probes) => probes,
             NextStep::FreshProcess(probes) => {
                 process += 1;
                 seconds += PROCESS_START;
                 state = draw_states(&tails, states, noise, &mut random);
-                probes
+                pace.begin_process(seconds, 2 * probes.len() > tails.len());
+                begun = Some(probes);
+                continue;
             }
         };
         if seconds > budget {
             facts.stopped = Some(format!("the budget of {budget} s is over"));
             break;
         }
-        if round % BLOCK == 0 {
+        if round % BLOCK == 0 || blocks.is_empty() {
             blocks = tails.iter().map(|&t| noise.block(t, &mut random)).collect();
         }
         let mut times = vec![None; tails.len()];
         for probe in probes {
             let (series, from) = blocks[probe];
             let residual = series[(from + round % BLOCK) % series.len()];
-            let factor = factors[probe] * state[probe] * (of_node[probe] + residual).exp();
-            let ns = node.base_ns[probe] * factor;
+            let factor = factor(process, seconds, probe) * state[probe];
+            let ns = node.base_ns[probe] * factor * (of_node[probe] + residual).exp();
             seconds += ns / 1e9 + 20e-6;
             times[probe] = Some(ns);
             if process == 0 {
@@ -207,6 +239,7 @@ pub(crate) fn run(
             }
         }
         monitor.add_round(process, &times);
+        pace.end_round();
     }
     let medians = first.into_iter().map(median).collect();
     SimulatedRun { report: monitor.report(&facts), seconds, medians }

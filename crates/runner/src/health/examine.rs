@@ -8,6 +8,7 @@ use pathline_flow::Network;
 use pathline_hal::pattern;
 use pathline_health::{
     HealthMonitor, HealthPlan, HealthReport, HealthSettings, HealthState, NextStep, NodeFacts,
+    RoundPace,
 };
 use pathline_schema::{Severity, Topology};
 
@@ -116,6 +117,7 @@ struct HealthCheck<'r> {
     ended: Duration,
     processes: u32,
     rounds: u64,
+    pace: RoundPace,
     incidents: Vec<ProbeIncident>,
     facts: NodeFacts,
     readings: LinkReadings,
@@ -138,6 +140,7 @@ pub fn examine(request: &HealthRequest) -> HealthOutcome {
         ended: Duration::ZERO,
         processes: 0,
         rounds: 0,
+        pace: RoundPace::new(request.budget.as_secs_f64()),
         incidents: Vec::new(),
         facts: NodeFacts::default(),
         readings: LinkReadings::default(),
@@ -171,6 +174,7 @@ impl HealthCheck<'_> {
         self.times.opening = self.elapsed(Some(&process));
         self.facts.busy = trained::other_users(&view);
         self.facts.limits = trained::peculiarities(&view, &env::switches());
+        self.facts.failed.extend(trained::refusal(&view));
         if let Some(why) = nothing_to_judge(&view) {
             process.end(Duration::ZERO);
             return self.outcome(Some(view), HealthPlan::default(), Vec::new(), Some(why));
@@ -232,6 +236,7 @@ impl HealthCheck<'_> {
         let (links, limits) = trained::trained_links(view, &self.readings, twin);
         self.facts.links = links;
         self.facts.limits.extend(limits);
+        self.facts.unread.extend(trained::unread(view, &self.readings, &env::switches()));
         if let Some(twin) = twin {
             self.facts.missing = trained::missing_parts(&view.topology, twin);
         }
@@ -361,13 +366,24 @@ impl HealthCheck<'_> {
             self.times.binding = all.saturating_sub(self.times.opening);
             let looks = ProbeOrder::Look(looks(plan, which, &unbound_probes));
             match self.ask(&mut process, &looks, limit) {
-                ProbeAnswer::Event(ProbeEvent::Looked(states)) => self.readings.loaded = states,
+                ProbeAnswer::Event(ProbeEvent::Looked(states, failed)) => {
+                    self.readings.loaded = states;
+                    self.note_failures(failed, which, plan);
+                }
                 other => return self.lost(process, other, which, limit),
             }
         }
+        self.pace.begin_process(
+            self.elapsed(Some(&process)).as_secs_f64(),
+            2 * which.len() > plan.probes.len(),
+        );
         let mut rounds_here = 0;
         loop {
-            let probes = match monitor.next_step() {
+            let (step, wait) = match rounds_here == 0 && !first {
+                true => (NextStep::MoreRounds(which.to_vec()), Duration::ZERO),
+                false => self.paced(monitor, &process),
+            };
+            let probes = match step {
                 NextStep::Decided => {
                     self.finish_process(process);
                     return ProcessEnding::Over;
@@ -376,7 +392,9 @@ impl HealthCheck<'_> {
                     self.finish_process(process);
                     return ProcessEnding::Again(probes);
                 }
-                NextStep::MoreRounds(probes) | NextStep::FreshProcess(probes) => probes,
+                NextStep::MoreRounds(probes)
+                | NextStep::Watch(probes)
+                | NextStep::FreshProcess(probes) => probes,
             };
             if self.left(Some(&process)).is_zero() {
                 let budget = seconds(self.request.budget);
@@ -388,8 +406,10 @@ impl HealthCheck<'_> {
                 (0..which.len()).filter(|&nth| probes.contains(&which[nth])).collect();
             self.rounds += 1;
             let seed = pattern::word(self.request.seed | 1, self.rounds << 8);
-            let order = ProbeOrder::Round { probes: numbers, seed };
-            let limit = self.request.budget.mul_f64(ROUND_STEP.0).min(ROUND_STEP.1);
+            // The first round of a process also compares bytes.
+            let compare = rounds_here == 0;
+            let order = ProbeOrder::Round { probes: numbers, seed, wait, compare };
+            let limit = self.request.budget.mul_f64(ROUND_STEP.0).min(ROUND_STEP.1) + wait;
             let (times, failed) = match self.ask(&mut process, &order, limit) {
                 ProbeAnswer::Event(ProbeEvent::Round { times, failed }) => (times, failed),
                 other => return self.lost(process, other, which, limit),
@@ -409,11 +429,24 @@ impl HealthCheck<'_> {
                 }
             }
             monitor.add_round(number, &round);
+            self.pace.end_round();
             rounds_here += 1;
             if self.note_failures(failed, which, plan) {
                 self.finish_process(process);
                 return ProcessEnding::Over;
             }
+        }
+    }
+
+    /// What comes next, and how long to wait before it: rounds that only help are spread over the time.
+    fn paced(&self, monitor: &HealthMonitor<'_>, process: &ProbeProcess) -> (NextStep, Duration) {
+        let step = monitor.next_step();
+        let NextStep::Watch(_) = step else { return (step, Duration::ZERO) };
+        let now = self.elapsed(Some(process)).as_secs_f64();
+        let random = pattern::word(self.request.seed | 1, (self.rounds << 8) + 1) >> 11;
+        match self.pace.next_round(now, random as f64 / (1_u64 << 53) as f64) {
+            Some(at) => (step, Duration::from_secs_f64((at - now).max(0.0))),
+            None => (monitor.after_watch(), Duration::ZERO),
         }
     }
 
@@ -434,7 +467,7 @@ impl HealthCheck<'_> {
             let label = which.get(nth).map_or("a probe", |&n| plan.probes[n].label.as_str());
             match severity {
                 Severity::Unsupported | Severity::Exhausted => {
-                    self.facts.limits.push(format!("{label} was not measured: {error}"));
+                    self.facts.unread.push(format!("{label} was not measured: {error}"));
                 }
                 Severity::Transient | Severity::Sticky | Severity::Corrupt => {
                     self.facts.failed.push(format!("{label}: {error}"));
@@ -524,10 +557,11 @@ impl HealthCheck<'_> {
     /// Reads the error counters a last time, and ends a process.
     fn finish_process(&mut self, mut process: ProbeProcess) {
         let limit = self.left(Some(&process)).clamp(COUNT_TIME, 4 * COUNT_TIME);
-        if let ProbeAnswer::Event(ProbeEvent::Counted(counters)) =
+        if let ProbeAnswer::Event(ProbeEvent::Counted(counters, warnings)) =
             process.ask(&ProbeOrder::Count, limit, limit)
         {
             self.readings.after = counters;
+            self.readings.warnings.extend(warnings);
         }
         self.ended += process.elapsed();
         let left = self.left(None);

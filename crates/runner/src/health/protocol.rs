@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::Duration;
 
 use pathline_schema::{Case, GpuFacts, GpuState, Severity, Topology, WorldKind};
 use serde::{Deserialize, Serialize};
@@ -24,6 +25,10 @@ pub(crate) enum ProbeOrder {
         probes: Vec<usize>,
         /// Seed of the order.
         seed: u64,
+        /// How long to wait before it.
+        wait: Duration,
+        /// Whether to compare the bytes that each timed operation stores.
+        compare: bool,
     },
     /// Read the state of each of these GPUs while the probe of that number runs.
     Look(Vec<(u32, usize)>),
@@ -48,10 +53,10 @@ pub(crate) enum ProbeEvent {
         /// The probes that failed.
         failed: Vec<(usize, ProbeFailure)>,
     },
-    /// State of GPUs while bytes moved.
-    Looked(BTreeMap<u32, GpuState>),
-    /// Error counters of GPUs.
-    Counted(BTreeMap<u32, GpuState>),
+    /// State of GPUs while bytes moved, and the probes that failed.
+    Looked(BTreeMap<u32, GpuState>, Vec<(usize, ProbeFailure)>),
+    /// Error counters of GPUs, and failures of the library that reads them.
+    Counted(BTreeMap<u32, GpuState>, Vec<String>),
 }
 
 /// Why a probe has no time.
@@ -95,6 +100,9 @@ pub struct NodeView {
     pub states: BTreeMap<u32, GpuState>,
     /// Error counters before anything was measured.
     pub counters: BTreeMap<u32, GpuState>,
+    /// Why NVIDIA's management library reads nothing, with the remedy, and whether it is there and refuses
+    /// to start; none if it reads.
+    pub unmanaged: Option<(String, bool)>,
 }
 
 /// A fault to inject in a probe process, `WHAT STEP[@PROCESS] [FILE]`: it happens before the machine is

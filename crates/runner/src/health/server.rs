@@ -43,7 +43,7 @@ pub(super) fn open(opening: &ProbeOpening) -> Result<OpenMachine> {
 
 /// The node as this process sees it.
 pub(super) fn view(open: &OpenMachine) -> NodeView {
-    let OpenMachine { machine, without } = open;
+    let OpenMachine { machine, without, unmanaged } = open;
     let monitor = machine.monitor.as_ref();
     let gpus = || machine.topology.gpus.iter().map(|gpu| gpu.index);
     NodeView {
@@ -53,7 +53,12 @@ pub(super) fn view(open: &OpenMachine) -> NodeView {
         facts: gpus().filter_map(|gpu| Some((gpu, monitor?.facts(gpu)?))).collect(),
         states: gpus().filter_map(|gpu| Some((gpu, monitor?.state(gpu)?))).collect(),
         counters: counters(machine),
+        unmanaged: unmanaged.clone(),
     }
+}
+
+fn warnings(machine: &Machine) -> Vec<String> {
+    machine.monitor.as_ref().map(|monitor| monitor.warnings()).unwrap_or_default()
 }
 
 fn counters(machine: &Machine) -> BTreeMap<u32, GpuState> {
@@ -78,9 +83,14 @@ impl<'m> ProbeServer<'m> {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, "the machine is open"));
             }
             ProbeOrder::Bind(cases) => self.bind(&cases, send)?,
-            ProbeOrder::Round { probes, seed } => self.round(&probes, seed, send)?,
+            ProbeOrder::Round { probes, seed, wait, compare } => {
+                self.machine.clock.sleep(Ns(wait.as_nanos() as f64));
+                self.round(&probes, seed, compare, send)?
+            }
             ProbeOrder::Look(looks) => self.look(&looks, send)?,
-            ProbeOrder::Count => ProbeEvent::Counted(counters(self.machine)),
+            ProbeOrder::Count => {
+                ProbeEvent::Counted(counters(self.machine), warnings(self.machine))
+            }
         };
         send(answer)
     }
@@ -107,6 +117,7 @@ impl<'m> ProbeServer<'m> {
         &mut self,
         probes: &[usize],
         seed: u64,
+        compare: bool,
         send: ProbeSink<'_>,
     ) -> io::Result<ProbeEvent> {
         let (mut times, mut failed) = (Vec::new(), Vec::new());
@@ -114,7 +125,13 @@ impl<'m> ProbeServer<'m> {
             let Some(&probe) = probes.get(nth) else { continue };
             let Some(bound) = self.bound.get(probe).copied().flatten() else { continue };
             send(ProbeEvent::Started(probe))?;
-            match self.rounds.measure(bound) {
+            let measured = self.rounds.measure(bound).and_then(|time| {
+                if compare {
+                    self.rounds.compare(bound)?;
+                }
+                Ok(time)
+            });
+            match measured {
                 Ok(time) => times.push((probe, time.0)),
                 Err(error) => {
                     failed.push((probe, failure(&error)));
@@ -128,17 +145,19 @@ impl<'m> ProbeServer<'m> {
     }
 
     fn look(&mut self, looks: &[(u32, usize)], send: ProbeSink<'_>) -> io::Result<ProbeEvent> {
-        let mut states = BTreeMap::new();
+        let (mut states, mut failed) = (BTreeMap::new(), Vec::new());
         for &(gpu, probe) in looks {
             let Some(bound) = self.bound.get(probe).copied().flatten() else { continue };
             send(ProbeEvent::Started(probe))?;
             let monitor = self.machine.monitor.as_ref();
             let mut state = None;
             let mut read = || state = monitor.and_then(|monitor| monitor.state(gpu));
-            let moved = self.rounds.measure_while(bound, LOOK_TIME, &mut read);
-            states.extend(moved.ok().and(state).map(|state| (gpu, state)));
+            match self.rounds.measure_while(bound, LOOK_TIME, &mut read) {
+                Ok(_) => states.extend(state.map(|state| (gpu, state))),
+                Err(error) => failed.push((probe, failure(&error))),
+            }
         }
-        Ok(ProbeEvent::Looked(states))
+        Ok(ProbeEvent::Looked(states, failed))
     }
 }
 

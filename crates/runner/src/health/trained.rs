@@ -12,6 +12,8 @@ use super::protocol::NodeView;
 pub(super) struct LinkReadings {
     pub(super) loaded: BTreeMap<u32, GpuState>,
     pub(super) after: BTreeMap<u32, GpuState>,
+    /// Failures of the library that reads them.
+    pub(super) warnings: BTreeSet<String>,
 }
 
 /// The links of a node as trained, and what limits these facts.
@@ -180,6 +182,47 @@ pub(super) fn other_users(view: &NodeView) -> Option<String> {
     })
 }
 
+/// Why the management library of the GPUs refuses to start, if one is there and does: a fault of the node,
+/// such as a driver that was replaced without a reboot.
+pub(super) fn refusal(view: &NodeView) -> Option<String> {
+    let (why, _) = view.unmanaged.as_ref().filter(|(_, refuses)| *refuses)?;
+    view.topology.gpus.iter().any(is_nvidia).then(|| why.clone())
+}
+
+fn is_nvidia(gpu: &Gpu) -> bool {
+    gpu.vendor == "nvidia"
+}
+
+/// What the verdict rests on and nobody read: links and counters of a GPU, and GPUs themselves. What a
+/// virtual machine hides of a link (its width, its port) does not count: times show a slow link all the same.
+pub(super) fn unread(
+    view: &NodeView,
+    readings: &LinkReadings,
+    settings: &BTreeMap<String, String>,
+) -> Vec<String> {
+    let mut unread: Vec<String> = readings.warnings.iter().cloned().collect();
+    let blind = |gpu: &&Gpu| !view.facts.contains_key(&gpu.index);
+    let blind: Vec<&Gpu> = view.topology.gpus.iter().filter(blind).collect();
+    if let Some(first) = blind.first() {
+        let why = view.unmanaged.as_ref().filter(|_| is_nvidia(first)).map(|(why, _)| why.as_str());
+        let why = why.unwrap_or("its driver shows no sensors");
+        let more =
+            if blind.len() > 1 { format!(" and {} more", blind.len() - 1) } else { String::new() };
+        let gpu = first.index;
+        unread.push(format!("links and errors of gpu{gpu}{more} were not read: {why}"));
+    }
+    let hidden = &view.topology.hidden.gpus;
+    if !hidden.is_empty() && !settings.keys().any(|name| name.ends_with("_VISIBLE_DEVICES")) {
+        let addresses: Vec<&str> = hidden.iter().map(|gpu| &*gpu.pci).collect();
+        unread.push(format!(
+            "the runtime does not show {} of the GPUs on the bus: {}",
+            hidden.len(),
+            addresses.join(", ")
+        ));
+    }
+    unread
+}
+
 /// What is legal and limits the verdict.
 pub(super) fn peculiarities(view: &NodeView, settings: &BTreeMap<String, String>) -> Vec<String> {
     let mut limits = Vec::new();
@@ -218,6 +261,7 @@ mod tests {
             facts: BTreeMap::new(),
             states: BTreeMap::new(),
             counters: BTreeMap::new(),
+            unmanaged: None,
         }
     }
 
@@ -247,6 +291,31 @@ mod tests {
         let (links, _) = trained_links(&node, &LinkReadings::default(), None);
         let second = links.iter().find(|l| l.name == "gpu1 NVLink").expect("it is listed");
         assert_eq!((second.width, second.max_width), (11, 12));
+    }
+
+    #[test]
+    fn gpus_that_nobody_reads_or_the_runtime_hides_are_named() {
+        let mut node = view(&[(16, 32.0), (16, 32.0)]);
+        node.topology.gpus.iter_mut().for_each(|gpu| gpu.vendor = "nvidia".into());
+        let readings = LinkReadings::default();
+        let no_settings = BTreeMap::new();
+        node.facts = BTreeMap::from([(0, GpuFacts::default()), (1, GpuFacts::default())]);
+        assert!(unread(&node, &readings, &no_settings).is_empty());
+        node.facts.remove(&1);
+        node.unmanaged = Some(("NVML is missing; install it".into(), false));
+        let named = unread(&node, &readings, &no_settings);
+        assert_eq!(named, ["links and errors of gpu1 were not read: NVML is missing; install it"]);
+        assert_eq!(refusal(&node), None);
+        node.unmanaged = Some(("NVML does not start".into(), true));
+        assert_eq!(refusal(&node).as_deref(), Some("NVML does not start"));
+        // A GPU on the bus that the runtime leaves out counts, unless a variable asks for that.
+        node.facts.insert(1, GpuFacts::default());
+        node.topology.hidden.gpus.push(Gpu { index: 2, ..Gpu::default() });
+        assert!(unread(&node, &readings, &no_settings)[0].contains("does not show 1 of the GPUs"));
+        let asked = BTreeMap::from([("CUDA_VISIBLE_DEVICES".to_owned(), "0,1".to_owned())]);
+        assert!(unread(&node, &readings, &asked).is_empty());
+        let failing = LinkReadings { warnings: ["f fails".to_owned()].into(), ..readings };
+        assert_eq!(unread(&node, &failing, &asked), ["f fails"]);
     }
 
     #[test]

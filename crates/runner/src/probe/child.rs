@@ -75,7 +75,7 @@ pub fn serve_probe(
         LibraryProbe::Conformance => answer(&machine(libraries, true, describe_gpu)?),
         LibraryProbe::Devices => {
             let host = HostMachine { libraries: libraries.clone(), ..HostMachine::default() };
-            let OpenMachine { machine, without } = host.open();
+            let OpenMachine { machine, without, .. } = host.open();
             let simulated = machine.world != WorldKind::Real;
             answer(&DevicesAnswer { topology: machine.topology, without, simulated })
         }
@@ -119,7 +119,7 @@ fn machine(
     describe_gpu: DescribeGpu,
 ) -> Result<HostAnswer> {
     let host = HostMachine { libraries: libraries.clone(), ..HostMachine::default() };
-    let OpenMachine { machine, without } = host.open();
+    let OpenMachine { machine, without, .. } = host.open();
     let listed = devices(&machine)?;
     states(&machine, describe_gpu)?;
     let failed = check && !conforms(&machine)?;

@@ -36,7 +36,7 @@ pub fn serve_worker(hooks: ProcessHooks) -> Result<()> {
     let MachineOpening { request, without, .. } = &*opening;
     let faults = inject::calls(&request.faults);
     let options = SimOptions { faults, ..request.sim_options() };
-    let OpenMachine { mut machine, without } =
+    let OpenMachine { mut machine, without, .. } =
         request.machine.open(&env::switches(), &options, without.clone())?;
     if let (Some(job), MachineChoice::Host(host)) = (&request.job, &request.machine) {
         // A run that has gone is noticed at the next line.
