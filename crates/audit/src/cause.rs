@@ -5,6 +5,7 @@ use std::fmt;
 use pathline_flow::{MachineDesc, MaxMinSolver, Network, NoPath, RateDemand, RuntimeEnv};
 use pathline_message::{ExchangeSpec, GpuRing, MessageLayer, MessageLibrary};
 use pathline_schema::{Flow, MemKind, Ns, Place, Unit};
+use pathline_stats::{ascending, interpolated};
 
 use crate::cut::fastest_copy;
 
@@ -234,9 +235,8 @@ pub fn judge_causes(
         }
         let likelihood: f64 = deviations.iter().map(|d| -(1.0 + (d / SCALE).powi(2)).ln()).sum();
         let edits = if cause == CollectiveCause::AsModelled { 0.0 } else { 1.0 };
-        let mut off: Vec<f64> = deviations.iter().map(|d| d.abs()).collect();
-        off.sort_by(f64::total_cmp);
-        let off_by = off.get(off.len() / 2).copied().unwrap_or(f64::INFINITY);
+        let off = ascending(deviations.iter().map(|d| d.abs()));
+        let off_by = interpolated(&off, 0.5).unwrap_or(f64::INFINITY);
         let score = likelihood - edits * (measured.len() as f64).ln();
         scores.push(CauseScore { cause, score, off_by });
     }

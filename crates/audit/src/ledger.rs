@@ -82,9 +82,7 @@ pub fn measured_exchanges(journal: &Journal, by: MessageLibrary) -> CollectiveRu
 
 /// Median time of a repetition, ns.
 fn median(series: &FlowSeries) -> Option<f64> {
-    let mut samples = series.samples_ns.clone();
-    samples.sort_by(f64::total_cmp);
-    let median = *samples.get(samples.len() / 2)?;
+    let median = interpolated(&ascending(series.samples_ns.iter().copied()), 0.5)?;
     (series.reps > 0).then(|| median / series.reps as f64)
 }
 

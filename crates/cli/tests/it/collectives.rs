@@ -254,7 +254,7 @@ fn a_coordinator_that_crashes_once_costs_no_case() {
 fn a_coordinator_that_crashes_always_retires_no_gpu() {
     let cases = sums(1, 4);
     let crash = ["--inject", "crash bind x 16B", "--inject", "crash visit x 24B"];
-    let journal = run(&node("gpus=2,memory=1GiB"), "2", &cases, &crash, 1);
+    let journal = run(&node("gpus=2,memory=1GiB"), "2", &cases, &crash, 3);
     is_whole(&journal, cases.len());
     let faults = faults(&journal);
     assert_eq!((faults.len(), measured(&journal).count()), (2, 2), "{faults:?}");
