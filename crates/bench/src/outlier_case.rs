@@ -61,6 +61,8 @@ pub(crate) enum OutlierKind {
     UnlikeEquals,
     /// Those of the next sizes.
     UnlikeNeighbours,
+    /// Its own, while others used the CPUs.
+    Disturbed,
 }
 
 impl OutlierKind {
@@ -69,6 +71,7 @@ impl OutlierKind {
         match self {
             Self::UnlikeEquals => RunNote::UNLIKE_EQUALS,
             Self::UnlikeNeighbours => RunNote::UNLIKE_NEIGHBOURS,
+            Self::Disturbed => RunNote::REMEASURED,
         }
     }
 }
@@ -92,11 +95,34 @@ pub(crate) struct OutlierSearch {
     equals: EqualCases,
     sweeps: SweepCases,
     medians: BTreeMap<String, f64>,
+    /// Results through host memory whose samples disagreed while others used the CPUs.
+    disturbed: BTreeMap<String, OutlierCase>,
+    /// CPUs that the run may use, and the precision that it wants.
+    allowed: (usize, f64),
 }
 
 impl OutlierSearch {
+    /// Without results; `cpus` may be used, and `precision` is wanted.
+    pub(crate) fn new(cpus: usize, precision: f64) -> Self {
+        Self { allowed: (cpus, precision), ..Self::default() }
+    }
+
     /// Adds a measured case; replaces an earlier measurement of it.
     pub(crate) fn add(&mut self, measured: &MeasuredCase) {
+        let (text, (cpus, precision)) = (measured.case.to_string(), self.allowed);
+        let loads = [&measured.before, &measured.after].map(|read| read.foreign_load(cpus));
+        let is_busy = loads.iter().any(|load| load.is_busy());
+        let half_width = measured.stop.half_width;
+        if is_busy && half_width > precision && measured.case.is_through_host() {
+            let foreign = loads.iter().map(|load| load.foreign).fold(0.0, f64::max);
+            let stolen = loads.iter().map(|load| load.stolen).fold(0.0, f64::max) * 100.0;
+            let claim = format!(
+                "known to {:.1} %, while other processes used {foreign:.1} CPUs and the hypervisor stole {stolen:.0} %",
+                half_width * 100.0
+            );
+            let (case, kind) = (measured.case.clone(), OutlierKind::Disturbed);
+            self.disturbed.insert(text, OutlierCase { case, claim, distance: half_width, kind });
+        }
         if let Some(time) = CaseTime::from_measured(measured) {
             self.medians.insert(time.case.to_string(), time.median);
             self.sweeps.add(time.clone());
@@ -109,12 +135,13 @@ impl OutlierSearch {
         self.equals.forget(case);
         self.sweeps.forget(case);
         self.medians.remove(&case.to_string());
+        self.disturbed.remove(&case.to_string());
     }
 
     /// Outliers, the farthest from the others first. A case is listed once.
     pub(crate) fn outliers(&self) -> Vec<OutlierCase> {
         let mut found = self.equals.outliers();
-        for outlier in self.sweeps.outliers() {
+        for outlier in self.sweeps.outliers().into_iter().chain(self.disturbed.values().cloned()) {
             if found.iter().all(|known| known.case != outlier.case) {
                 found.push(outlier);
             }
@@ -131,6 +158,7 @@ impl OutlierSearch {
             OutlierKind::UnlikeNeighbours => {
                 self.sweeps.outliers().iter().any(|other| other.case == outlier.case)
             }
+            OutlierKind::Disturbed => self.disturbed.contains_key(&outlier.case.to_string()),
         }
     }
 

@@ -18,7 +18,7 @@ use crate::executor::{Executor, LossCause, MachineInfo, TaskEnd, WorkerLoss};
 use crate::journal_file::{JournalFile, JournalFileError};
 use crate::library_failures::LibraryFailures;
 use crate::needs::needs_runtime;
-use crate::outlier_case::{OutlierCase, OutlierSearch};
+use crate::outlier_case::{OutlierCase, OutlierKind, OutlierSearch};
 use crate::plan::{PlannedCase, RunPlan};
 use crate::rank_mismatch;
 use crate::result_warnings;
@@ -264,7 +264,10 @@ impl JournalSession {
             retried: BTreeSet::new(),
             failures: DeviceFailures::new(&begin.ranks),
             libraries: LibraryFailures::default(),
-            results: OutlierSearch::default(),
+            results: OutlierSearch::new(
+                topology.host.allowed_cpus.len().max(1),
+                header.settings.precision,
+            ),
             outcomes: self.chooser.is_some().then_some(std::mem::take(&mut self.earlier)),
         };
         let mut all = || -> io::Result<RunEnd> {
@@ -446,6 +449,9 @@ impl ActiveRun<'_, '_> {
             // `None` if it failed, or the run was interrupted before it.
             let Some(again) = self.results.median(&first.case).map(|ns| ns / 1e3) else { continue };
             let (code, outcome) = match self.results.is_outlier(&first) {
+                true if first.kind == OutlierKind::Disturbed => {
+                    (first.kind.code(), "with as much load")
+                }
                 true => (first.kind.code(), "so it is no state of one process"),
                 false => (RunNote::REMEASURED, "which is what its figure now shows"),
             };

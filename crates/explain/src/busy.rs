@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use pathline_schema::{
     Case, CaseOutcome, CleanSamples, Conditions, FlowSeries, Journal, MeasuredCase, Mover,
-    TimerKind, Unit, WorldKind, busy_cpus,
+    TimerKind, Unit, WorldKind,
 };
 
 use crate::fmt;
@@ -14,14 +14,6 @@ use crate::fmt;
 /// Share of a class of results that must be affected for the machine to count as busy: a job that
 /// runs once a minute for a second affects a few results, not the run.
 const BUSY_RESULTS: f64 = 0.05;
-/// Minimum steal that disturbs, as a share of the CPU time that ran or should have run. A quiet
-/// virtual machine with 32 busy CPUs lost 4.5 %.
-const STOLEN: f64 = 0.05;
-/// Minimum number of CPUs that count as stolen: on an idle host a tick is a large share.
-const LEAST_STOLEN: f64 = 0.03;
-/// Minimum steal in percent of all CPU time, idle included. A tick in a 200 ms reading of two CPUs
-/// is 2.5.
-const OLD_STEAL_PERCENT: f64 = 5.0;
 /// Share of busy CPUs outside the affinity mask of a run from which they disturb the shared memory.
 const ELSEWHERE: f64 = 0.25;
 /// Share of a case's samples that must be disturbed for its median to be affected.
@@ -118,8 +110,9 @@ pub(crate) fn busy_cases(journal: &Journal) -> BusyCases {
         .filter_map(|o| if let CaseOutcome::Measured(m) = o { Some(m.as_ref()) } else { None })
         .collect();
     let mut found = BusyCases::default();
+    let precision = journal.settings().precision;
     let on_host: Vec<_> =
-        measured.iter().filter(|m| is_of_host(&m.case, &m.series)).copied().collect();
+        measured.iter().filter(|m| depends_on_host(m, precision)).copied().collect();
     let probes = probe_reasons(&measured);
     let mut affected = Vec::new();
     for m in &on_host {
@@ -196,35 +189,31 @@ fn is_of_host(case: &Case, series: &[FlowSeries]) -> bool {
         || case.flows().any(|flow| matches!(flow.by, Mover::Cpu { .. }))
 }
 
-fn reading(conditions: &Conditions, name: &str) -> Option<f64> {
-    conditions.0.get(name).copied().filter(|value| value.is_finite() && *value >= 0.0)
+/// Whether other programs on the host can explain a result: its threads move or time the bytes, or a copy
+/// engine moves them through host memory and the samples did not agree. Those of a quiet moment do, to 0.2 %.
+fn depends_on_host(m: &MeasuredCase, precision: f64) -> bool {
+    let is_wide = m.stop.half_width > precision;
+    is_of_host(&m.case, &m.series) || (is_wide && m.case.is_through_host())
 }
 
 /// Whether the load was read in some form.
 fn has_load(conditions: &Conditions) -> bool {
-    reading(conditions, "foreign_cpus").is_some()
+    conditions.reading("foreign_cpus").is_some()
 }
 
 impl CaseDisturbance {
     fn of_host(m: &MeasuredCase, cpus: HostCpus) -> Self {
         let mut all = Self::default();
         for conditions in [&m.before, &m.after] {
-            let read = |name| reading(conditions, name);
-            let foreign = read("foreign_cpus");
+            let read = |name| conditions.reading(name);
+            let found = conditions.foreign_load(cpus.allowed);
             let over = |value: Option<f64>, from: f64| value.filter(|v| *v >= from).unwrap_or(0.0);
-            all.foreign = all.foreign.max(over(foreign, busy_cpus(cpus.allowed)));
+            all.foreign = all.foreign.max(found.foreign);
+            all.stolen = all.stolen.max(found.stolen);
             let others = cpus.all.saturating_sub(cpus.allowed) as f64;
             let elsewhere = over(read("elsewhere_cpus"), (ELSEWHERE * others).max(1.0));
             all.elsewhere = all.elsewhere.max(elsewhere);
-            let stolen = match (read("stolen_cpus"), read("own_cpus"), foreign) {
-                (Some(stolen), Some(own), Some(foreign)) => {
-                    let share = stolen / (stolen + own + foreign).max(f64::MIN_POSITIVE);
-                    over(Some(share).filter(|_| stolen >= LEAST_STOLEN), STOLEN)
-                }
-                _ => over(read("steal_percent"), OLD_STEAL_PERCENT) / 100.0,
-            };
-            all.stolen = all.stolen.max(stolen);
-            if foreign.is_none() {
+            if read("foreign_cpus").is_none() {
                 // All its threads, and the one that waits for them, belong to the run.
                 let own = cpus.all as f64 + 1.0;
                 all.load = all.load.max(over(read("load_1min").filter(|l| *l > own), own));
@@ -313,7 +302,7 @@ fn typical(all: &[CaseDisturbance]) -> CaseDisturbance {
 
 fn median_load(measured: &[&MeasuredCase]) -> Option<f64> {
     let newer = measured.iter().filter(|m| has_load(&m.after));
-    let mut loads: Vec<f64> = newer.filter_map(|m| reading(&m.after, "load_1min")).collect();
+    let mut loads: Vec<f64> = newer.filter_map(|m| m.after.reading("load_1min")).collect();
     loads.sort_by(f64::total_cmp);
     loads.get(loads.len() / 2).copied()
 }
@@ -324,7 +313,7 @@ fn probe_reasons(measured: &[&MeasuredCase]) -> Vec<String> {
         let mut values: Vec<f64> = measured
             .iter()
             .flat_map(|m| [&m.before, &m.after])
-            .filter_map(|conditions| reading(conditions, name))
+            .filter_map(|conditions| conditions.reading(name))
             .collect();
         // A reading covers several cases.
         values.dedup();

@@ -128,6 +128,26 @@ impl FigureCell {
     pub fn has_interval(&self) -> bool {
         self.value.is_some() && self.few.is_none() && self.origin != Some(ConstantOrigin::Assumed)
     }
+    /// `2.00 ±0.03`; without `±` if it has no interval.
+    pub(crate) fn number_text(&self) -> Option<String> {
+        let within = || format!(" ±{}", crate::fmt::number(self.half_width));
+        let within = self.has_interval().then(within).unwrap_or_default();
+        Some(crate::fmt::number(self.value?) + &within)
+    }
+    /// This value over that of another cell, with an interval only if both have one: their relative half
+    /// widths add up.
+    pub(crate) fn ratio_to(&self, base: &Self) -> Option<Self> {
+        let (value, base_value) = (self.value?, base.value.filter(|v| *v != 0.0)?);
+        let sure = if self.has_interval() { base } else { self };
+        let within = self.half_width + (value / base_value * base.half_width).abs();
+        Some(Self {
+            value: Some(value / base_value),
+            half_width: within / base_value.abs(),
+            few: sure.few,
+            origin: sure.origin,
+            ..Self::default()
+        })
+    }
     /// Value divided by ceiling: 0 to 1, and above if the ceiling is exceeded.
     pub fn share_of_ceiling(&self) -> Option<f64> {
         let ceiling = self.ceiling.filter(|c| *c > 0.0)?;
@@ -584,4 +604,28 @@ pub fn extremes(values: &[f64]) -> (f64, f64) {
     let low = values.iter().copied().fold(f64::INFINITY, f64::min);
     let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     (low, high)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 8 +-0.4 over 4 +-0.1 is 2 +-(5 % + 2.5 %).
+    #[test]
+    fn a_ratio_has_an_interval_only_where_both_sides_have_one() {
+        let cell = |value, half_width, few| FigureCell {
+            value: Some(value),
+            half_width,
+            few,
+            ..FigureCell::default()
+        };
+        let (both, alone) = (cell(8.0, 0.4, None), cell(4.0, 0.1, None));
+        assert_eq!(both.ratio_to(&alone).unwrap().number_text().unwrap(), "2.00 ±0.15");
+        let few = cell(4.0, 4.0, Some(3));
+        for (a, b) in [(&both, &few), (&few, &both), (&few, &few)] {
+            let text = a.ratio_to(b).unwrap().number_text().unwrap();
+            assert!(!text.contains('±'), "{text}");
+        }
+        assert_eq!(both.ratio_to(&FigureCell::default()), None);
+    }
 }

@@ -49,14 +49,15 @@ mod tests {
 
     #[test]
     fn a_rate_has_the_interval_of_the_time_with_its_ends_exchanged() {
-        // Six visits of 100 to 105 ns: 102.5 ns, 100.209 to 104.791 (t of 5 times 7/6; see `stats`).
+        // Six visits of 100 to 105 ns: their median is 102.5 ns, their interval the range
+        // and half a step of a clock that shows each twice.
         let ns: Vec<f64> = (0..12).map(|i| 100.0 + f64::from(i / 2)).collect();
         let times = CaseTimes { ns, visits: vec![2; 6] };
         let rate = ShownValue::rate(&times, 1025.0).unwrap();
         let interval = rate.interval.unwrap();
         assert!((rate.value - 10.0).abs() < 1e-9 && rate.few_samples().is_none());
-        assert!((interval.low - 1025.0 / 104.791).abs() < 1e-3, "{interval:?}");
-        assert!((interval.high - 1025.0 / 100.209).abs() < 1e-3, "{interval:?}");
+        assert!((interval.low - 1025.0 / 105.5).abs() < 1e-9, "{interval:?}");
+        assert!((interval.high - 1025.0 / 99.5).abs() < 1e-9, "{interval:?}");
         assert!((rate.half_width() - (interval.high - rate.value)).abs() < 1e-12);
     }
 

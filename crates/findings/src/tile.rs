@@ -84,7 +84,25 @@ fn tile(
     }
 }
 
-/// The fastest copy between host memory and the first GPU at the largest size.
+/// The firmest of the points whose interval reaches that of the fastest: the one with the most samples, and
+/// of those the one with the narrowest interval. The largest size has the fewest samples.
+fn firmest<'t, T>(
+    evidence: &Evidence,
+    points: &'t [T],
+    quantity: CaseQuantity,
+    value: impl Fn(&T) -> &SoundValue,
+) -> Option<&'t T> {
+    let fastest = points.iter().max_by(|a, b| value(a).value.total_cmp(&value(b).value))?;
+    let samples = |point: &T| {
+        let shown = evidence.run.entry(value(point).case).and_then(|entry| entry.shown(quantity));
+        shown.map_or(0, |shown| shown.samples)
+    };
+    let width = |point: &T| value(point).half_width() / value(point).value;
+    let near = points.iter().filter(|point| value(point).high >= value(fastest).low);
+    near.max_by(|a, b| samples(a).cmp(&samples(b)).then(width(b).total_cmp(&width(a))))
+}
+
+/// The firmest of the fastest copies between host memory and the first GPU.
 fn host_tile(evidence: &Evidence, inward: bool, figure: &str) -> Option<SummaryTile> {
     let all = host_transfers(evidence);
     let gpu = all.iter().map(|t| t.gpu).min()?;
@@ -93,18 +111,15 @@ fn host_tile(evidence: &Evidence, inward: bool, figure: &str) -> Option<SummaryT
         here.filter(|t| matches!(t.kind, HostPathKind::Copy(_)))
     };
     // The kind that most sizes have, of those within the interval of the fastest.
-    let largest = of().map(|t| t.bytes).max()?;
-    let best =
-        of().filter(|t| t.bytes == largest).max_by(|a, b| a.rate.value.total_cmp(&b.rate.value))?;
+    let best = of().max_by(|a, b| a.rate.value.total_cmp(&b.rate.value))?;
     let sizes = |kind: HostPathKind| of().filter(|t| t.kind == kind).count();
-    let chosen = of()
-        .filter(|t| t.bytes == largest && t.rate.high >= best.rate.low)
-        .max_by_key(|t| sizes(t.kind))?;
-    let mut over_size: Vec<(Bytes, f64)> =
-        of().filter(|t| t.kind == chosen.kind).map(|t| (t.bytes, t.rate.value)).collect();
+    let kind = of().filter(|t| t.rate.high >= best.rate.low).max_by_key(|t| sizes(t.kind))?.kind;
+    let points: Vec<_> = of().filter(|t| t.kind == kind).collect();
+    let chosen = firmest(evidence, &points, CaseQuantity::Payload, |t| &t.rate)?;
+    let mut over_size: Vec<(Bytes, f64)> = points.iter().map(|t| (t.bytes, t.rate.value)).collect();
     over_size.sort_by_key(|point| point.0);
     over_size.dedup_by_key(|point| point.0);
-    let detail = format!("{}, gpu{gpu}, {}", chosen.kind.label(), largest.rounded());
+    let detail = format!("{}, gpu{gpu}, {}", kind.label(), chosen.bytes.rounded());
     let spark = over_size.into_iter().map(|point| point.1).collect();
     let name = (direction(inward), detail);
     Some(tile(evidence, name, &chosen.rate, CaseQuantity::Payload, spark, figure))
@@ -165,7 +180,7 @@ fn local_tile(evidence: &Evidence, figure: &str) -> Option<SummaryTile> {
     Some(tile(evidence, ("local", detail), value, CaseQuantity::Traffic, spark, figure))
 }
 
-/// The fastest loop over the largest blocks of host memory.
+/// The firmest of the fastest loops over blocks of host memory past every cache.
 fn memory_tile(evidence: &Evidence, figure: &str) -> Option<SummaryTile> {
     let loops: Vec<_> = evidence
         .run
@@ -179,10 +194,7 @@ fn memory_tile(evidence: &Evidence, figure: &str) -> Option<SummaryTile> {
             Some((flow.bytes, work, threads, value))
         })
         .collect();
-    let largest = loops.iter().map(|l| l.0).max()?;
-    let at_largest = loops.iter().filter(|l| l.0 == largest);
-    let best = at_largest.max_by(|a, b| a.3.value.total_cmp(&b.3.value))?;
-    let (bytes, work, threads, value) = best;
+    let (bytes, work, threads, value) = firmest(evidence, &loops, CaseQuantity::Traffic, |l| &l.3)?;
     let same = loops.iter().filter(|l| (l.1, l.2) == (*work, *threads));
     let mut over_size: Vec<(Bytes, f64)> = same.map(|l| (l.0, l.3.value)).collect();
     over_size.sort_by_key(|point| point.0);

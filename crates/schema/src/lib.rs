@@ -41,7 +41,7 @@ mod variant;
 mod wire;
 mod wire_words;
 
-pub use busy_limit::busy_cpus;
+pub use busy_limit::{ForeignLoad, busy_cpus};
 pub use case::{Cadence, Case, Flow};
 pub use case_times::CaseTimes;
 pub use checked_names::{HostName, PciAddress};

@@ -41,7 +41,11 @@ pub(super) fn run(args: &DiffArgs) -> Result<ExitKind> {
     if let Some(page) = &args.html {
         files::write(page, &html::diff::page(&diff))?;
     }
-    Ok(if diff.is_worse() { ExitKind::Wrong } else { ExitKind::Fine })
+    Ok(match (diff.is_worse(), diff.missing()) {
+        (true, _) => ExitKind::Wrong,
+        (false, 0) => ExitKind::Fine,
+        _ => ExitKind::CouldNotJudge,
+    })
 }
 
 /// Runs before and after: what `--` separates, or two runs.

@@ -186,6 +186,11 @@ impl RunDiff {
     pub fn compared(&self) -> usize {
         self.rows.iter().filter(|r| r.a.is_some() && r.b.is_some()).count()
     }
+    /// Cases with a result before of which the runs after have no outcome.
+    pub fn missing(&self) -> usize {
+        let missing = |r: &&DiffRow| r.change == CaseChange::OnlyFirst && r.a.is_some();
+        self.rows.iter().filter(missing).count()
+    }
     /// Whether a case became slower, lost its result or its verification, or is impossible; or GPUs
     /// are missing after.
     pub fn is_worse(&self) -> bool {
@@ -238,6 +243,7 @@ pub fn diff_runs(
     let mut table = NoiseTable::shipped(&first.begin.world);
     table.learn(&learnt_groups(&options.noise));
     table.learn_from_sides(&side_groups(&a, &b));
+    table.learn_from_differences(&single_differences(&a, &b));
     let texts: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
     let mut rows: Vec<DiffRow> = Vec::new();
     let mut found: Vec<Option<RunComparison>> = Vec::new();
@@ -257,6 +263,17 @@ pub fn diff_runs(
     if !rejects && !rows.iter().any(|row| row.a.is_some() && row.b.is_some()) {
         let unlike = identity::conditions(before, after);
         return Err(DiffError::NoCommonCase { before: counts.0, after: counts.1, unlike });
+    }
+    // The same command, ended, was to have every case that the run before has; kernels are chosen by a search.
+    if asked_alike(before, after) {
+        let is_lost = |row: &&mut DiffRow| {
+            let chosen = row.case.flows().any(|flow| matches!(flow.by, Mover::Kernel { .. }));
+            row.change == CaseChange::OnlyFirst && row.a.is_some() && !chosen
+        };
+        for row in rows.iter_mut().filter(is_lost) {
+            row.change = CaseChange::Lost;
+            row.why = "the run after has no outcome of it".to_owned();
+        }
     }
     let judgeable = rows.iter().zip(&found).filter(|(row, _)| !row.disturbed);
     let p_values: Vec<f64> = judgeable.filter_map(|(_, c)| Some(c.as_ref()?.p_value)).collect();
@@ -291,6 +308,28 @@ pub fn diff_runs(
     })
 }
 
+/// Whether the runs after ended, and were started by a command of the runs before (but for `--out`).
+fn asked_alike(before: &[&Journal], after: &[&Journal]) -> bool {
+    let command = |journal: &&Journal| -> Vec<String> {
+        let mut words = journal.begin.command.iter().skip(1).cloned();
+        let mut kept = Vec::new();
+        while let Some(word) = words.next() {
+            match word.as_str() {
+                "--out" | "-o" => drop(words.next()),
+                _ if word.starts_with("--out=") => (),
+                _ => kept.push(word),
+            }
+        }
+        kept
+    };
+    let known: BTreeSet<Vec<String>> = before.iter().map(command).collect();
+    let ended = |journal: &Journal| journal.end.as_ref().is_some_and(|end| end.complete);
+    after.iter().all(|journal| {
+        let words = command(journal);
+        ended(journal) && !words.is_empty() && known.contains(&words)
+    })
+}
+
 /// Logarithms of the medians of all runs of each case and host.
 fn learnt_groups(journals: &[&Journal]) -> Vec<(Case, Vec<f64>)> {
     let mut hosts: BTreeMap<&str, Vec<&Journal>> = BTreeMap::new();
@@ -309,6 +348,20 @@ fn side_groups(
     let both = a.iter().filter_map(|(text, a)| Some((a, b.get(text)?)));
     both.filter(|(a, b)| has_enough(a) && has_enough(b))
         .flat_map(|(a, b)| [a, b].map(|side| (side.case.clone(), side.logs())))
+        .collect()
+}
+
+/// Differences of the logarithms of medians, of undisturbed cases with one run a side.
+fn single_differences(
+    a: &BTreeMap<String, CaseSide<'_>>,
+    b: &BTreeMap<String, CaseSide<'_>>,
+) -> Vec<(Case, f64)> {
+    let both = a.iter().filter_map(|(text, a)| Some((a, b.get(text)?)));
+    both.filter(|(a, b)| a.disturbed.is_none() && b.disturbed.is_none())
+        .filter_map(|(a, b)| match (a.runs.as_slice(), b.runs.as_slice()) {
+            ([a_run], [b_run]) => Some((a.case.clone(), b_run.log_median - a_run.log_median)),
+            _ => None,
+        })
         .collect()
 }
 

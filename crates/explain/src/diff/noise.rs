@@ -21,6 +21,9 @@ const FREEDOM_OF_FEW: f64 = 6.0;
 /// Weight of a class, in further runs, if runs of both sides show the noise of each case.
 const FREEDOM_OF_CLASS: f64 = 4.0;
 
+/// Minimum cases of a class whose differences between two runs show its noise.
+const MIN_DIFFERENCES: usize = 8;
+
 /// A row of the noise table.
 #[derive(Debug, Clone, PartialEq)]
 struct NoiseRule {
@@ -217,6 +220,22 @@ impl NoiseTable {
                 let origin = format!("these runs, {}", cases(groups.len() / 2));
                 self.learnt.insert(class, (noise, origin));
             }
+        }
+    }
+
+    /// Adjusts shipped values by the differences of logarithms between one run a side, of all cases of a class.
+    pub(super) fn learn_from_differences(&mut self, differences: &[(Case, f64)]) {
+        let mut classes: BTreeMap<&'static str, (&Case, Vec<f64>)> = BTreeMap::new();
+        for (case, difference) in differences {
+            classes.entry(class_of(case)).or_insert((case, Vec::new())).1.push(*difference);
+        }
+        classes.retain(|class, (_, all)| {
+            all.len() >= MIN_DIFFERENCES && !self.learnt.contains_key(class)
+        });
+        for (class, (case, all)) in classes.into_iter().filter(|_| !self.is_model) {
+            let (noise, origin) = self.case_noise(case);
+            let origin = format!("{origin}; and these runs' {}", cases(all.len()));
+            self.learnt.insert(class, (noise.with_differences(&all), origin));
         }
     }
 

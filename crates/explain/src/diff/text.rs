@@ -41,7 +41,9 @@ impl RunDiff {
     pub fn false_changes(&self) -> String {
         let rate = fmt::percent(self.judged.rate);
         match self.judged.found {
-            0 => format!("expected false changes: none (false discovery rate {rate})"),
+            0 => format!(
+                "no change is significant at a false discovery rate of {rate}; one below `visible` would not be"
+            ),
             found => format!(
                 "expected false changes: at most {:.1} of {found} (false discovery rate {rate})",
                 self.judged.expected_false()
@@ -122,8 +124,17 @@ impl RunDiff {
             )?;
         }
         match self.one_sided() {
-            Some(cases) if !all => writeln!(f, "{cases} (--all lists them)"),
-            _ => Ok(()),
+            Some(cases) if !all => writeln!(f, "{cases} (--all lists them)")?,
+            _ => (),
+        }
+        match self.missing() {
+            0 => Ok(()),
+            missing => writeln!(
+                f,
+                "not judged: {} without an outcome after; complete that run (--resume) or give both the same \
+                 selection",
+                fmt::count(missing, "case")
+            ),
         }
     }
 

@@ -171,10 +171,7 @@ fn both_ways(run: &RunView) -> Option<Figure> {
                     .iter()
                     .find(|s| memory(s.kind()) == line.name && s.size().as_f64() == *x)?;
                 let alone = run.cell(alone.entry, CaseQuantity::Payload);
-                let ratio = both.value? / alone.value?;
-                let relative = both.half_width / both.value? + alone.half_width / alone.value?;
-                let gain = format!("{} +-{}", fmt::number(ratio), fmt::number(ratio * relative));
-                Some(format!("{gain} times in {}", line.name))
+                Some(format!("{} times in {}", both.ratio_to(&alone)?.number_text()?, line.name))
             })
             .collect();
         if !gains.is_empty() {
@@ -341,17 +338,12 @@ fn scaling(lines: &[ChartLine]) -> String {
     let one = |line: &ChartLine| {
         let ((first, one), (last, all)) = (line.points.first()?, line.points.last()?);
         let ratio = (last > first).then_some(all.value? / one.value?)?;
-        let relative = all.half_width / all.value? + one.half_width / one.value?;
-        Some((ratio / (last / first), ratio, relative, *last, line.name.clone()))
+        Some((ratio / (last / first), all.ratio_to(one)?.number_text()?, *last, line.name.clone()))
     };
     let mut gains: Vec<_> = lines.iter().filter_map(one).collect();
     gains.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let describe = |(_, ratio, relative, pairs, name): &(f64, f64, f64, f64, String)| {
-        format!(
-            "{pairs} pairs get {} +-{} times what one gets ({name})",
-            fmt::number(*ratio),
-            fmt::number(ratio * relative)
-        )
+    let describe = |(_, ratio, pairs, name): &(f64, String, f64, String)| {
+        format!("{pairs} pairs get {ratio} times what one gets ({name})")
     };
     match gains.as_slice() {
         [] => String::new(),

@@ -77,6 +77,47 @@ fn another_kernel_on_the_same_path_is_compared_and_named() {
     assert!(diff(&with_gpu, &second, 0.02).unwrap().is_worse());
 }
 
+/// 5 of 342 cases after: lost if the same command ended, and else not judged, never fine.
+#[test]
+fn cases_that_vanished_are_lost_or_not_judged() {
+    let case = |nth: u32| CASE.replace("64MiB", &format!("{}KiB", 64 + nth));
+    let run = |cases: u32| run_of((0..cases).map(|n| at_rate("host", &case(n), 10.0)).collect());
+    let (before, mut after) = (run(342), run(5));
+    let found = diff(&before, &after, 0.02).unwrap();
+    assert_eq!((found.count(CaseChange::Lost), found.is_worse()), (337, true), "{found}");
+    // Another selection, or a run that did not end.
+    after.begin.command = vec!["pathline".to_owned(), "run".to_owned(), "--quick".to_owned()];
+    let found = diff(&before, &after, 0.02).unwrap();
+    assert_eq!((found.missing(), found.is_worse()), (337, false), "{found}");
+    assert!(found.to_string().contains("not judged: 337 cases"), "{found}");
+    after.begin.command.clone_from(&before.begin.command);
+    after.end = None;
+    assert_eq!(diff(&before, &after, 0.02).unwrap().missing(), 337);
+}
+
+/// Pinned copies that are 5 % slower on a node whose runs differ by 0.1 %: the shipped 1.3 % would hide them.
+#[test]
+fn a_class_that_stands_still_shows_its_own_noise() {
+    let case = |n: u32| format!("numa0.pinned > gpu0.vram by dma@gpu0 x {}MiB", 16 + n);
+    let run = |seed: u32, slow: f64| {
+        let rate = |n: u32| 55.0 * (1.0 + 1e-4 * f64::from((n * 7 + seed) % 11));
+        let outcomes = (0..40).map(|n| {
+            let factor = if n % 4 == 0 { slow } else { 1.0 };
+            at_rate("host-link", &case(n), rate(n) * factor)
+        });
+        run_of(outcomes.collect())
+    };
+    let found = diff(&run(1, 1.0), &run(5, 0.95), 0.02).unwrap();
+    assert_eq!(
+        (found.count(CaseChange::Slower), found.count(CaseChange::Faster)),
+        (10, 0),
+        "{found}"
+    );
+    let same = diff(&run(1, 1.0), &run(5, 1.0), 0.02).unwrap();
+    assert!(!same.is_worse() && same.count(CaseChange::Faster) == 0, "{same}");
+    assert!(same.to_string().contains("no change is significant"), "{same}");
+}
+
 #[test]
 fn a_run_of_gpus_is_the_same_as_itself() {
     let case = |gpu: u32| format!("gpu0.vram > gpu{gpu}.vram by dma@gpu0 x 1GiB");

@@ -48,8 +48,8 @@ fn slowed(journal: &Journal, factor: f64, every: usize, of: impl Fn(&str) -> boo
     journal
 }
 
-/// Journals of format 1 state a half width and no visits: all figures follow from their samples, in visits
-/// of four.
+/// Journals of format 1 state a half width and no visits: all figures follow from their samples, each
+/// of which counts as a visit.
 #[test]
 fn figures_of_an_older_journal_are_derived_from_its_samples() {
     let (old, after) = (fixture("h200-x4"), fixture("h200-x4-again"));
@@ -57,7 +57,7 @@ fn figures_of_an_older_journal_are_derived_from_its_samples() {
     let CaseOutcome::Measured(first) = &old.outcomes[0] else { panic!("{:?}", old.outcomes[0]) };
     assert!(first.series[0].visits.is_empty() && first.series[0].samples_ns.len() == 8);
     let times = CaseTimes::slowest_flow(&first.series);
-    assert_eq!(times.visits, [4, 4]);
+    assert_eq!(times.visits, [1; 8]);
     let mut sorted = times.ns;
     sorted.sort_by(f64::total_cmp);
     // Of eight samples the mean of the fourth and the fifth.
@@ -113,20 +113,21 @@ fn three_per_cent_of_a_large_gpu_copy_is_found() {
             found.rows.iter().filter(|r| r.change == CaseChange::Slower && is_gpu_bulk(r)).count();
         let changed = found.rows.iter().filter(has_changed).count();
         println!("{wanted:>4} of {:<20} {hits:>6} {:>6}", bulk.len(), changed - hits);
-        assert!(bulk.len() > 60 && hits * 100 >= wanted * 95, "{found}");
+        assert!(bulk.len() > 60 && hits + 1 + wanted / 20 >= wanted, "{found}");
         assert!(hits <= wanted && (changed - hits) * 100 <= found.compared(), "{found}");
     }
 }
 
 #[test]
 fn what_no_run_could_show_is_said() {
-    // Copies that share an engine meet one of two states in each process: 6.3 % of deviation.
+    // Copies that share an engine meet one of two states in each process: 6.3 % of deviation shipped, and
+    // differences to both sides in these.
     let (before, after) = (fixture("h200-x4-contention"), fixture("h200-x4-random-again"));
     let found = compared(&[&before], &[&after]);
     let sets = found.noise.iter().find(|n| n.class == "GPU copies at the same time").unwrap();
-    assert!(sets.visible > 0.2 && sets.cases > 50, "{sets:?}");
+    assert!(sets.visible > 0.15 && sets.cases > 50, "{sets:?}");
     let text = found.to_string();
-    assert!(text.contains("GPU copies at the same time") && text.contains("6.30 %"), "{text}");
+    assert!(text.contains("GPU copies at the same time") && text.contains("and these runs' 120 cases"), "{text}");
     assert!(text.contains("visible: the smallest slowdown that is found here"), "{text}");
     // What three processes of one node show takes the place of what ships.
     let runs = ["h200-x4", "h200-x4-again", "h200-x4-killed"].map(fixture);
@@ -188,11 +189,11 @@ fn ten_per_cent_of_the_host_takes_several_runs() {
         println!("{n:>11} {invented:>13} of 400 {hits:>13} of 400   {:.1} %", visible * 100.0);
         assert!(invented <= 4, "{invented}");
         if n == 1 {
-            // A virtual machine's processes differ by 10 %: the output states what is visible instead, and
-            // what it takes: (3.09 + 1.66) 10 % sqrt(2 / 62) = 8.5 %, and 10 % are 8.6 beyond the tolerance.
+            // A virtual machine's processes differ by 10 %, by the table, which 40 cases that differ by 1.5 %
+            // here lower to 5.5: the output states what is visible instead, and what it takes.
             let (repeats, text) = advice.unwrap();
             assert!(hits == 0 && visible > 0.3, "{hits} {visible}");
-            assert_eq!(repeats.classes, [("host".to_owned(), Some(62))]);
+            assert_eq!(repeats.classes, [("host".to_owned(), Some(20))]);
             println!("{}", repeats.text());
             let (runs, deviation) = repeats.choices[0];
             assert!(runs == 3 && deviation > 0.01, "the next line of the table: {repeats:?}");

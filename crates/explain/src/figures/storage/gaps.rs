@@ -233,10 +233,9 @@ pub(super) fn finding(
         parts.push(match gap.is_zero {
             true => format!("no difference in {statistic} distinguishable from zero"),
             false => format!(
-                "{}{} +-{} {unit} in {statistic}",
+                "{}{} {unit} in {statistic}",
                 if value >= 0.0 { "+" } else { "" },
-                fmt::number(value),
-                fmt::number(gap.cell.half_width)
+                gap.cell.number_text().unwrap_or_default()
             ),
         });
     }

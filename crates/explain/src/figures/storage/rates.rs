@@ -311,10 +311,9 @@ pub(super) fn pages(run: &RunView, jobs: &[IoEntry<'_, '_>]) -> Option<Figure> {
         suite: SUITE.into(),
         title: "What huge pages do: the same I/O with memory of small and of huge pages".into(),
         finding: format!(
-            "Most: {} +-{} times the rate for {}{requests}. A block on small pages is scattered over \
+            "Most: {} times the rate for {}{requests}. A block on small pages is scattered over \
              memory, and the device takes only so many pieces in one request.",
-            fmt::number(best.0),
-            fmt::number(best.1.get(2).map_or(0.0, |c| c.half_width)),
+            best.1.get(2)?.number_text()?,
             best.2.work()
         ),
         command: command(run, "* > * by * x 1MiB"),

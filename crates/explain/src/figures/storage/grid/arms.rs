@@ -49,9 +49,8 @@ impl CaseGrid<'_, '_, '_> {
             .filter_map(|(label, cells)| Some((cells.get(2)?.value?, cells.get(2)?, label)))
             .min_by(|a, b| a.0.total_cmp(&b.0))?;
         let finding = format!(
-            "At least {} +-{} % of the near rate is left ({}).",
-            fmt::number(worst.0),
-            fmt::number(worst.1.half_width),
+            "At least {} % of the near rate is left ({}).",
+            worst.1.number_text()?,
             worst.2
         );
         let column = |name: &str, unit: &str, better| SheetColumn {
