@@ -206,7 +206,7 @@ impl BucketPlace {
     pub(super) fn count(&self, key: &str) -> CallResult<u64> {
         let mut count = 0;
         list(&mut self.control(LIST_TIMEOUT), key, None, &mut |_, page| {
-            count += page.iter().filter(|t| t.parent == "Contents" && t.name == "Key").count();
+            count += values(page, "Contents", "Key").count();
             Ok(())
         })?;
         Ok(count as u64)
@@ -290,22 +290,21 @@ impl BucketPlace {
                 .with("part-number-marker", marker.to_string())
                 .with("uploadId", id.as_str());
             let answer = control.call(&request)?;
-            let texts = xml_texts(&String::from_utf8_lossy(&answer));
-            let (before, mut number, mut more) = (marker, 0u64, false);
-            for text in texts {
-                match (text.parent.as_str(), text.name.as_str()) {
-                    ("Part", "PartNumber") => number = text.text.trim().parse().unwrap_or(0),
-                    ("Part", "ETag") if (marker + 1..=parts).contains(&number) => {
-                        marker = number;
-                        let tag = quick_xml::escape::escape(text.text.trim());
-                        chosen.push_str(&format!(
-                            "<Part><PartNumber>{number}</PartNumber><ETag>{tag}</ETag></Part>"
-                        ));
-                    }
-                    (_, "IsTruncated") => more = text.text.trim() == "true",
-                    _ => {}
+            let page = xml_texts(&String::from_utf8_lossy(&answer));
+            let before = marker;
+            let tags = values(&page, "Part", "ETag").map(str::trim);
+            let numbers =
+                values(&page, "Part", "PartNumber").map(|n| n.trim().parse().unwrap_or(0));
+            for (number, tag) in numbers.zip(tags) {
+                if (marker + 1..=parts).contains(&number) {
+                    marker = number;
+                    let tag = quick_xml::escape::escape(tag);
+                    chosen.push_str(&format!(
+                        "<Part><PartNumber>{number}</PartNumber><ETag>{tag}</ETag></Part>"
+                    ));
                 }
             }
+            let more = page.iter().any(|t| t.name == "IsTruncated" && t.text.trim() == "true");
             if !more || marker == before {
                 break;
             }
@@ -368,6 +367,15 @@ fn unlike(client: &BucketClient, request: &ObjectRequest, why: &str) -> CallErro
         .or_try("see whether --s3-endpoint names an S3 server")
 }
 
+/// The texts of elements of a name, whatever their order among others.
+fn values<'a>(
+    page: &'a [XmlText],
+    parent: &'a str,
+    name: &'a str,
+) -> impl Iterator<Item = &'a str> {
+    page.iter().filter(move |t| t.parent == parent && t.name == name).map(|t| t.text.as_str())
+}
+
 /// Lists what is under a prefix, page by page.
 fn list<'a>(
     control: &mut RequestPool<'a>,
@@ -411,26 +419,19 @@ fn remove(control: &mut RequestPool<'_>, run: &str, prefix: &str) -> CallResult<
     };
     let mut foreign = 0;
     list(control, prefix, None, &mut |control, page| {
-        let keys = page.iter().filter(|t| t.parent == "Contents" && t.name == "Key");
-        let (mut own, others): (Vec<_>, Vec<_>) = keys.partition(|t| is_own(&t.text));
+        let keys = values(page, "Contents", "Key");
+        let (mut own, others): (Vec<_>, Vec<_>) = keys.partition(|key| is_own(key));
         foreign += others.len();
-        control.call_all(|_| {
-            own.pop().map(|key| ObjectRequest::new(Method::Delete, key.text.as_str()))
-        })
+        control.call_all(|_| own.pop().map(|key| ObjectRequest::new(Method::Delete, key)))
     })?;
     let request = ObjectRequest::new(Method::Get, "").with("prefix", prefix).with("uploads", "");
     // Not every server lists uploads.
     let Ok(answer) = control.ask(&request) else { return Ok(foreign) };
-    let (mut uploads, mut key) = (Vec::new(), String::new());
-    for text in xml_texts(&String::from_utf8_lossy(&answer)) {
-        match (text.parent.as_str(), text.name.as_str()) {
-            ("Upload", "Key") => key = text.text,
-            ("Upload", "UploadId") if is_own(&key) => uploads.push((key.clone(), text.text)),
-            _ => {}
-        }
-    }
+    let page = xml_texts(&String::from_utf8_lossy(&answer));
+    let uploads = values(&page, "Upload", "Key").zip(values(&page, "Upload", "UploadId"));
+    let mut uploads = uploads.filter(|(key, _)| is_own(key));
     control.call_all(|_| {
-        let (key, id) = uploads.pop()?;
+        let (key, id) = uploads.next()?;
         Some(ObjectRequest::new(Method::Delete, key).with("uploadId", id))
     })?;
     Ok(foreign)

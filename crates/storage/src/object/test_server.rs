@@ -183,7 +183,7 @@ fn answer(state: &ServerState, request: &ServerRequest) -> Reply {
         "HEAD" if key.is_empty() => (200, Vec::new()),
         "GET" if has("uploads") => {
             let list = uploads.keys().map(|(key, id)| {
-                format!("<Upload><Key>{key}</Key><UploadId>{id}</UploadId></Upload>")
+                format!("<Upload><UploadId>{id}</UploadId><Key>{key}</Key></Upload>")
             });
             (200, format!("<R>{}</R>", list.collect::<String>()).into_bytes())
         }
@@ -202,7 +202,7 @@ fn answer(state: &ServerState, request: &ServerRequest) -> Reply {
             let Some(parts) = uploads.get(&upload) else { return missing() };
             let parts = parts
                 .keys()
-                .map(|n| format!("<Part><PartNumber>{n}</PartNumber><ETag>\"e{n}\"</ETag></Part>"));
+                .map(|n| format!("<Part><ETag>\"e{n}\"</ETag><PartNumber>{n}</PartNumber></Part>"));
             (200, format!("<R>{}</R>", parts.collect::<String>()).into_bytes())
         }
         "GET" | "HEAD" => match (objects.get(key), range) {
