@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use pathline_stats::{ascending, hodges_lehmann, interpolated, median_polish};
 
 use crate::edits::WorldEdit;
-use crate::monitor::HealthMonitor;
+use crate::monitor::{HealthMonitor, ProbeSeries};
 use crate::report::Culprit;
 
 /// The most probable edits that are tried in pairs, if none explains everything alone.
@@ -60,8 +60,10 @@ impl<'m> ProbeLosses<'m> {
         let mut scale = vec![0.0; probes];
         for (nth, class) in monitor.plan.classes.iter().enumerate() {
             let members = monitor.members(nth);
-            let known = members.iter().filter_map(|&p| measured.get(p).copied().flatten());
-            let spread = interpolated(&ascending(known.map(f64::abs)), 0.5).unwrap_or(0.0);
+            // Noise of rounds, and not what paths differ by: half of a small class may be damaged.
+            let rounds = members.iter().flat_map(|&probe| monitor.series(probe));
+            let distances = ascending(rounds.flat_map(ProbeSeries::deviations));
+            let spread = interpolated(&distances, 0.5).unwrap_or(0.0);
             let floor = monitor.settings.margin_of(class.tail) / 5.0;
             for &member in members {
                 if let Some(scale) = scale.get_mut(member) {
@@ -219,7 +221,10 @@ impl<'m> ProbeLosses<'m> {
                 let edits = [a.edits.as_slice(), &b.edits].concat();
                 let left = [a.left.as_slice(), &b.left].concat();
                 let gain = self.gain(&self.slowdowns(&edits, &left));
-                let ln_probability = gain + edits.iter().map(prior).sum::<f64>() + ln_prior;
+                let alone: f64 = edits.iter().map(prior).sum();
+                // A path that is slow by itself goes with anything.
+                let both = if alone < 0.0 { PAIR_PRIOR } else { ln_prior };
+                let ln_probability = gain + alone + both;
                 pairs.push(FittedEdit { edits, left, ln_probability });
             }
         }

@@ -98,7 +98,7 @@ impl ProbeSeries {
         Some(1.0 - interpolated(&ascending(self.relative.iter().copied()), 0.5)?.exp())
     }
     /// Distances of its rounds from their median.
-    fn deviations(&self) -> impl Iterator<Item = f64> {
+    pub(crate) fn deviations(&self) -> impl Iterator<Item = f64> {
         let median = interpolated(&ascending(self.relative.iter().copied()), 0.5).unwrap_or(0.0);
         self.relative.iter().map(move |relative| (relative - median).abs())
     }

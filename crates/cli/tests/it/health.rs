@@ -594,7 +594,7 @@ fn a_node_is_compared_with_its_history_a_run_and_a_twin() {
     // One without any of the paths is no reference.
     let other = dir.path().join("other");
     let out = other.to_str().expect("a path");
-    let case = "numa0.paged > numa0.paged by cpu-copy@numa0[1] x 1MiB";
+    let case = "numa0.huge > numa0.huge by cpu@numa0[copy-memcpy-t1] x 64MiB";
     let args = ["run", "--quiet", "--machine", &path, "--case", case, "--out", out];
     assert_eq!(pathline(&args).status.code(), Some(0));
     assert_eq!(against(&path, &other, "9").1, 2);
