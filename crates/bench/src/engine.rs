@@ -192,27 +192,18 @@ impl<'a> CaseEngine<'a> {
         let (machine, memory) = (self.machine, self.settings.memory);
         self.pool.begin(&needed, |buffers| fits(machine, memory, buffers, &ranks));
         let (mut open, mut short) = (Vec::new(), Vec::new());
-        let mut unbound = VecDeque::from(batch);
-        loop {
-            // The visits that are due come first; starts of cases fill the time until others are.
-            if unbound.is_empty() || self.is_due(&open) {
-                if !self.visit_next(&mut open, interrupt, sink)? {
-                    break;
-                }
-                continue;
-            }
-            let Some(entry) = unbound.pop_front() else { break };
+        for entry in batch {
             now(&entry, TaskStep::Bind, sink)?;
             if interrupt().is_some() {
-                unbound.clear();
-                continue;
+                break;
             }
             match self.bind(&entry) {
-                Ok(case) => open.push(case),
+                Ok(case) => open.extend(self.take_turn(case, interrupt, sink)?),
                 Err(error) if error.severity == Severity::Exhausted => short.push(entry),
                 Err(error) => failed(entry, &error, sink)?,
             }
         }
+        self.take_turns(open, interrupt, sink)?;
         Ok(short)
     }
 
@@ -230,9 +221,8 @@ impl<'a> CaseEngine<'a> {
         self.pool.free_all();
         match self.bind(&entry) {
             Ok(case) => {
-                let mut open = vec![case];
-                while self.visit_next(&mut open, interrupt, sink)? {}
-                Ok(())
+                let open = self.take_turn(case, interrupt, sink)?;
+                self.take_turns(open.into_iter().collect(), interrupt, sink)
             }
             Err(error) => failed(entry, &error, sink),
         }

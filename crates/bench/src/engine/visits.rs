@@ -23,28 +23,30 @@ const MAX_PASSES: usize = 1000;
 const VISIT_OVERHEAD: f64 = 1.1;
 
 impl<'a> CaseEngine<'a> {
-    /// Whether one of some cases waits for a visit.
-    pub(super) fn is_due(&self, open: &[RunningCase<'_>]) -> bool {
-        let now = self.machine.clock.now();
-        open.iter().any(|case| case.due <= now)
-    }
-
-    /// Visits the case whose visit is due first. Whether there was one.
-    pub(super) fn visit_next(
+    /// Visits cases that had their first visit until all end. The other visits of all are spread over one
+    /// span, so that each fills the time in which another waits.
+    pub(super) fn take_turns(
         &mut self,
-        open: &mut Vec<RunningCase<'a>>,
+        mut open: Vec<RunningCase<'a>>,
         interrupt: InterruptCheck<'_>,
         sink: EventSink<'_>,
-    ) -> io::Result<bool> {
-        let dues = open.iter().enumerate();
-        let first = dues.min_by(|(_, a), (_, b)| a.due.0.total_cmp(&b.due.0));
-        let Some(first) = first.map(|(nth, _)| nth) else { return Ok(false) };
-        let case = open.swap_remove(first);
-        open.extend(self.take_turn(case, interrupt, sink)?);
-        Ok(true)
+    ) -> io::Result<()> {
+        let begun = self.machine.clock.now();
+        for case in &mut open {
+            case.due = begun + case.stretch * self.random(case, 1);
+        }
+        let first = |open: &[RunningCase<'_>]| {
+            let dues = open.iter().map(|case| case.due.0).enumerate();
+            dues.min_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(nth, _)| nth)
+        };
+        while let Some(first) = first(&open) {
+            let case = open.swap_remove(first);
+            open.extend(self.take_turn(case, interrupt, sink)?);
+        }
+        Ok(())
     }
 
-    /// Sets the stretches of time of a case that was bound and the moment of its first visit.
+    /// Sets the stretches of time of a case that was bound; its first visit follows at once.
     pub(super) fn spread_visits(&self, case: &mut RunningCase<'_>) {
         // Without six visits there is no interval that could be wrong.
         if self.settings.max_samples as usize >= MIN_VISITS {
@@ -52,7 +54,6 @@ impl<'a> CaseEngine<'a> {
             let left = (budget - case.spent).0.max((budget * MIN_SPREAD).0);
             case.stretch = Ns(left / MIN_VISITS as f64);
         }
-        case.due = self.machine.clock.now() + case.stretch * self.random(case, 0);
     }
 
     /// A random number from 0 to 1 for a visit of a case, by the seed of the run.
