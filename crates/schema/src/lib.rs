@@ -31,6 +31,7 @@ mod record;
 mod repeats;
 mod sample_check;
 mod select;
+mod size_effects;
 mod stripes;
 mod suite;
 mod switch;
@@ -78,6 +79,7 @@ pub use record::{
 };
 pub use repeats::RunRepeat;
 pub use select::CasePattern;
+pub use size_effects::SizeEffects;
 pub use stripes::StripeLayout;
 pub use suite::SuiteId;
 pub use switch::UcxSetting;
