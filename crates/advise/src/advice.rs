@@ -2,10 +2,11 @@
 
 use std::fmt;
 
+use pathline_schema::Bytes;
 use pathline_tuner::TunerRow;
 use serde::{Deserialize, Serialize};
 
-use crate::arm::{AdviceChoice, ArmEnv, TrialArm};
+use crate::arm::{AdviceChoice, AdviceScope, ArmEnv, TrialArm};
 use crate::emit::{AdviceFile, AdviceOrigin};
 use crate::guard_figure::GuardOutcome;
 use crate::proof::GainInterval;
@@ -17,6 +18,10 @@ use crate::tuner_choice::tuner_row;
 pub enum AdviceVerdict {
     /// The change gains at least what was asked for, on trials that did not choose it.
     Proven,
+    /// The same on a simulated machine, whose gains are what its model assumes.
+    Predicted,
+    /// A setting gains at some sizes and loses at others: no global setting.
+    BySize,
     /// No choice gains that much: keep the default. Of a variable that is set: it gains.
     Keep,
     /// A variable that is set gains nothing: unset it.
@@ -34,6 +39,8 @@ impl AdviceVerdict {
     pub const fn word(self) -> &'static str {
         match self {
             Self::Proven => "PROVEN",
+            Self::Predicted => "PREDICTED",
+            Self::BySize => "BY SIZE",
             Self::Keep => "KEEP",
             Self::Remove => "REMOVE",
             Self::Withdrawn => "WITHDRAWN",
@@ -68,6 +75,9 @@ pub struct Advice {
     /// Whether the change must not be a variable, which harms other cases, but a row of a tuner.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_row_only: bool,
+    /// What the change does at a size that it harms: the gain there, which is negative.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub harmed: Option<(Bytes, f64)>,
     /// Figures that the change must not make worse, over the blocks of its proof.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub guarded: Vec<GuardOutcome>,
@@ -118,24 +128,72 @@ impl Advice {
 
     /// Whether a user should change something.
     pub fn is_change(&self) -> bool {
-        matches!(self.verdict, AdviceVerdict::Proven | AdviceVerdict::Remove)
+        use AdviceVerdict::{Predicted, Proven, Remove};
+        matches!(self.verdict, Proven | Predicted | Remove)
+    }
+
+    /// Makes of what trials on a simulated machine prove what it is.
+    pub fn predict(&mut self) {
+        if self.verdict == AdviceVerdict::Proven {
+            self.verdict = AdviceVerdict::Predicted;
+            "the model assumes so; nothing was measured".clone_into(&mut self.reason);
+        }
+    }
+
+    /// An answer about choices that no trial was made for: `why` is a sentence without a full stop.
+    pub fn withheld(scope: &AdviceScope, why: String) -> Self {
+        Self {
+            subject: scope.subject.clone(),
+            verdict: AdviceVerdict::Unclear,
+            reason: why,
+            baseline: scope.baseline.clone(),
+            choice: None,
+            gain: None,
+            chosen: None,
+            bound: None,
+            by_row_only: false,
+            harmed: None,
+            guarded: Vec::new(),
+            screened: Vec::new(),
+        }
+    }
+
+    /// The size of what is moved; none of a command.
+    pub(crate) fn bytes(&self) -> Option<Bytes> {
+        self.baseline.bytes()
     }
 }
 
-/// `+12 % [+9, +15]`; without the interval where it is narrower than the digits.
+/// `+12 % [+9, +15]` or `7.8x [7.6, 8.1]`; without the interval where it is narrower than the digits.
 impl fmt::Display for GainInterval {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [gain, low, high] = [self.gain, self.low, self.high].map(percent);
+        let (digits, unit): (fn(f64) -> String, _) = match self.gain > 1.0 {
+            true => (factor_digits, "x"),
+            false => (percent, " %"),
+        };
+        let [gain, low, high] = [self.gain, self.low, self.high].map(digits);
         if low == gain && high == gain {
-            write!(f, "{gain} %")
+            write!(f, "{gain}{unit}")
         } else {
-            write!(f, "{gain} % [{low}, {high}]")
+            write!(f, "{gain}{unit} [{low}, {high}]")
         }
     }
 }
 
+/// A gain: `+12 %`, and above twice the rate `7.8x`.
+pub(crate) fn gain_text(gain: f64) -> String {
+    if gain > 1.0 { format!("{}x", factor_digits(gain)) } else { format!("{} %", percent(gain)) }
+}
+
+/// The factor of a gain with two digits that count.
+pub(crate) fn factor_digits(gain: f64) -> String {
+    let factor = 1.0 + gain;
+    let digits = usize::from(factor < 9.95);
+    format!("{factor:.digits$}")
+}
+
 /// A share in percent with its sign: two digits that count, none below 0.1 %.
-pub fn percent(share: f64) -> String {
+pub(crate) fn percent(share: f64) -> String {
     let value = share * 100.0;
     let digits = usize::from(value.abs() < 9.95);
     let text = format!("{value:+.digits$}");
@@ -157,6 +215,15 @@ pub(crate) fn share_text(share: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn above_twice_the_rate_a_gain_is_a_factor() {
+        let shown = [-0.22, 0.46, 1.0, 1.04, 6.8, 130.99].map(gain_text);
+        assert_eq!(shown, ["-22 %", "+46 %", "+100 %", "2.0x", "7.8x", "132x"]);
+        let gain = |gain, low, high| GainInterval { gain, low, high, blocks: 9 }.to_string();
+        assert_eq!(gain(6.8, 6.6, 7.1), "7.8x [7.6, 8.1]");
+        assert_eq!(gain(0.12, 0.09, 0.15), "+12 % [+9.0, +15]");
+    }
 
     #[test]
     fn percentages_have_a_sign_and_two_digits() {

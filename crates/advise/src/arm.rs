@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use pathline_schema::Case;
+use pathline_schema::{Bytes, Case};
 use serde::{Deserialize, Serialize};
 
 /// Environment variables of the process of an arm: name and value; an empty value removes the variable.
@@ -35,6 +35,14 @@ impl TrialArm {
     /// An arm that measures a case without further settings.
     pub fn of_case(label: impl Into<String>, case: Case) -> Self {
         Self { label: label.into(), task: ArmTask::Case(case), env: ArmEnv::new() }
+    }
+
+    /// The size of what it moves; none of a command.
+    pub(crate) fn bytes(&self) -> Option<Bytes> {
+        match &self.task {
+            ArmTask::Case(case) => Some(case.timed.first()?.bytes),
+            ArmTask::Command => None,
+        }
     }
 
     /// The same task with further settings.

@@ -127,8 +127,8 @@ impl AdviceFile {
     /// A variable has a name or a value that no shell can set.
     pub fn env_text(&self, plugin: Option<&str>) -> Result<String, UnwritableText> {
         let AdviceOrigin { node, date, version, simulated, parts, .. } = &self.origin;
-        let simulated = if *simulated { ", simulated" } else { "" };
-        let head = format!("Proven by pathline {version} on {node}{simulated}, {date}.");
+        let word = if *simulated { "Predicted by the model of" } else { "Proven on" };
+        let head = format!("{word} {node} by pathline {version}, {date}.");
         let mut text = comment_line(&head);
         text += &comment_line("Prove it again after an upgrade: pathline advise --check DIR");
         text.extend(parts.iter().map(|part| comment_line(part)));
@@ -193,7 +193,8 @@ impl AdviceFile {
 
     /// The questions that are to be proven again: each change with its own default and no other choice.
     pub fn questions_again(&self) -> Vec<crate::AdviceScope> {
-        let changes = self.answers.iter().filter(|a| a.verdict == AdviceVerdict::Proven);
+        let again = |verdict| matches!(verdict, AdviceVerdict::Proven | AdviceVerdict::Predicted);
+        let changes = self.answers.iter().filter(|a| again(a.verdict));
         let scope = |advice: &Advice| {
             Some(crate::AdviceScope {
                 subject: advice.subject.clone(),
@@ -233,6 +234,7 @@ mod tests {
             chosen: None,
             bound: None,
             by_row_only: false,
+            harmed: None,
             guarded: Vec::new(),
             screened: Vec::new(),
         }

@@ -163,6 +163,10 @@ impl TrialRunner for KeptTrials<'_> {
         self.runner.guard_figures()
     }
 
+    fn is_model(&self) -> bool {
+        self.runner.is_model()
+    }
+
     /// The time that trials took: not that between two sessions.
     fn elapsed(&self) -> f64 {
         self.seconds

@@ -4,6 +4,7 @@
 
 mod advice;
 mod arm;
+mod by_size;
 mod collective_settings;
 mod command_log;
 mod emit;
@@ -23,7 +24,7 @@ mod setting_names;
 mod text;
 mod tuner_choice;
 
-pub use advice::{Advice, AdviceVerdict, ScreenedChoice, percent};
+pub use advice::{Advice, AdviceVerdict, ScreenedChoice};
 pub use arm::{AdviceChoice, AdviceScope, ArmEnv, ArmTask, TrialArm};
 pub use collective_settings::{is_shown_by_choice, usual_collectives};
 pub use command_log::CommandLog;

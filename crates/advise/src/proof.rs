@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// Fewest blocks of a proof: six make an interval of its gain.
 pub const MIN_BLOCKS: usize = 6;
 /// Most blocks of a proof or of a check for harm.
-pub(crate) const MAX_BLOCKS: usize = 64;
+pub(crate) const MAX_BLOCKS: usize = 96;
 /// Evidence at which "it gains less than that" is taken as shown. It decides only whether more time is
 /// spent, so it need not be as strong as a recommendation.
 const KEEP_LEVEL: f64 = 0.05;

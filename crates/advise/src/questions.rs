@@ -3,7 +3,7 @@
 
 use pathline_schema::{
     Bytes, Case, CopyAgent, Flow, GpuCaps, IoEngine, IoSpec, KernelOp, KernelVariant, MemKind,
-    MessageOp, Mover, MpiControls, Place, Rank, Topology, Transport, UcxSetting, Unit,
+    MessageOp, Mover, MpiControls, Place, Rank, SizeEffects, Topology, Transport, UcxSetting, Unit,
 };
 
 use crate::arm::{AdviceChoice, AdviceScope, ArmEnv, TrialArm};
@@ -11,9 +11,11 @@ use crate::collective_settings::{CollectiveScope, collective_settings, other_siz
 use crate::mpi_settings::{MpiScope, MpiSetting, mpi_settings};
 use crate::relays::{over_relays, to_all};
 
-/// Sizes of the transfers that are asked about unless a user names some: a message of which the start is
-/// most of the time, a usual one, and one whose rate hardly depends on the size.
-const SIZES: [Bytes; 3] = [Bytes::kib(64), Bytes::mib(1), Bytes::mib(64)];
+/// Sizes of the transfers that are asked about unless a user names some.
+const SIZES: [Bytes; 3] = SizeEffects::USUAL;
+
+/// In the subject of a question about relays: what they add to the plain way.
+pub(crate) const MORE_PATHS: &str = " over more paths";
 
 /// Transfers that are asked about where a user names none: between the memory nearest to the first GPU
 /// and that GPU, both directions; from it to each of `peers`, alone and next to compute; with several
@@ -78,10 +80,12 @@ pub fn questions(
 ) -> Vec<AdviceScope> {
     let mut all: Vec<AdviceScope> = Vec::new();
     for case in subjects {
-        let Some(scope) = QuestionMaker { topology, case, nodes, mpi }.scope() else { continue };
+        let maker = QuestionMaker { topology, case, nodes, mpi };
+        let Some(scope) = maker.scope() else { continue };
         let is_known = all.iter().any(|other| other.baseline.task == scope.baseline.task);
         if !is_known {
-            all.extend(by_who_can_choose(scope));
+            let more_paths = maker.more_paths(&scope.ends);
+            all.extend(by_who_can_choose(scope).chain(more_paths));
         }
     }
     let guards: Vec<Vec<Vec<(TrialArm, TrialArm)>>> = (0..all.len())
@@ -333,21 +337,50 @@ impl QuestionMaker<'_> {
             format!("Allocate the host buffer with {alloc}, and copy it in a kernel"),
             format!("{pinned}, and {}s of the GPU while it copies", caps.unit_name),
         ));
-        all.extend(self.relayed(flow, gpu));
         all.retain(|other| other.case != *self.case);
         all
     }
 
-    /// Over relays at the same time, where links are idle.
-    fn relayed(&self, flow: &Flow, gpu: u32) -> Option<OtherCase> {
-        let over = over_relays(self.topology, flow, self.caps(gpu))?;
+    /// What relays at the same time add to the plain way, where links are idle: to pinned memory, and between
+    /// GPUs to a copy kernel if relays are kernels.
+    fn more_paths(&self, ends: &str) -> Option<AdviceScope> {
+        let ([flow], []) = (self.case.timed.as_slice(), self.case.background.as_slice()) else {
+            return None;
+        };
+        let Mover::Dma { at } = flow.by else { return None };
+        let caps = self.caps(at.gpu()?);
+        let over = over_relays(self.topology, flow, caps)?;
+        let is_kernel = over.by.paths()?.agent == CopyAgent::Kernel;
+        let variant = KernelVariant::standard(KernelOp::Copy);
+        let (label, by) = match is_kernel {
+            true => (
+                format!("a copy kernel at {}", flow.dst.unit),
+                Mover::Kernel { at: flow.dst.unit, variant },
+            ),
+            false => (caps.engine_copy.to_owned(), flow.by),
+        };
+        let plain = self.with(Flow { src: over.src, dst: over.dst, by, ..*flow });
+        let pinned =
+            if over.src == flow.src && over.dst == flow.dst { "" } else { "pinned memory, " };
+        let ends = format!("{ends}{MORE_PATHS}");
+        Some(AdviceScope {
+            subject: format!("{ends}, {}", flow.bytes.rounded()),
+            ends,
+            baseline: TrialArm::of_case(format!("{pinned}{label}"), plain),
+            choices: vec![self.relayed(flow, over)?.into_choice()],
+        })
+    }
+
+    fn relayed(&self, flow: &Flow, over: Flow) -> Option<OtherCase> {
         let gpus = over.by.paths()?.gpus;
         let has_host = [flow.src.unit, flow.dst.unit].iter().any(|unit| unit.numa().is_some());
         let pinned = if has_host { "host memory that cannot be swapped, and " } else { "" };
         Some(OtherCase::new(
             format!("over {} more GPUs at once", gpus.len()),
             self.with(over),
-            format!("Copy over {gpus} at the same time, in chunks that the destination pulls"),
+            format!(
+                "In addition, copy over {gpus} at the same time, in chunks that the destination pulls"
+            ),
             format!("{pinned}links and some memory of {gpus} while the copy lasts"),
         ))
     }
@@ -380,7 +413,6 @@ impl QuestionMaker<'_> {
                 cost.clone(),
             ));
         }
-        all.extend(self.relayed(flow, src));
         all
     }
 

@@ -1,5 +1,7 @@
 //! Review: whether variables that are set gain anything.
 
+use pathline_schema::SizeEffects;
+
 use crate::advice::{Advice, AdviceVerdict, share_text};
 use crate::arm::{AdviceChoice, AdviceScope, ArmEnv, TrialArm};
 use crate::guard_figure::{GuardCheck, GuardOutcome, add_block, harm_text};
@@ -94,6 +96,7 @@ pub(crate) fn untried(name: &str, value: &str, verdict: AdviceVerdict, reason: S
         chosen: None,
         bound: None,
         by_row_only: false,
+        harmed: None,
         guarded: Vec::new(),
         screened: Vec::new(),
     }
@@ -142,11 +145,9 @@ impl AdviceSession<'_> {
         let mut effects = Vec::new();
         for (at, scope) in scopes.iter().enumerate() {
             let until = begin + share * (at + 1) as f64 / scopes.len() as f64;
-            let effect = self.removal_effect(&removal, scope, target, until);
-            let decided = effect.harms == Some(true);
-            effects.push(effect);
-            if decided {
-                break;
+            // Questions about one default differ in their choices only.
+            if !effects.iter().any(|known: &RemovalEffect| known.scope.baseline == scope.baseline) {
+                effects.push(self.removal_effect(&removal, scope, target, until));
             }
         }
         let arm = scopes.first().map_or_else(|| baseline.clone(), |s| s.baseline.clone());
@@ -162,6 +163,7 @@ impl AdviceSession<'_> {
             chosen: None,
             bound: None,
             by_row_only: false,
+            harmed: None,
             guarded: Vec::new(),
             screened: Vec::new(),
         }
@@ -216,6 +218,23 @@ fn harms_any(check: &HarmCheck, guards: &[GuardCheck]) -> Option<bool> {
     }
 }
 
+/// What a variable that is set does by size, where it gains at some and loses at others: the sentence about what
+/// it makes fastest, and the gain of its removal there.
+fn setting_by_size(effects: &[RemovalEffect<'_>]) -> Option<(String, Option<GainInterval>)> {
+    let by_size = |of: &RemovalEffect<'_>| {
+        let same = effects.iter().filter(|e| e.scope.ends == of.scope.ends && e.harms.is_some());
+        // To set it is the inverse of its removal.
+        let gain = |e: &RemovalEffect<'_>| {
+            Some((e.scope.baseline.bytes()?, (1.0 + e.gain?.gain).recip() - 1.0))
+        };
+        let sizes = SizeEffects::new(same.filter_map(gain));
+        Some((sizes.text()?, of.gain, sizes.best()))
+    };
+    let all = effects.iter().filter_map(by_size);
+    let best = all.max_by(|a, b| a.2.total_cmp(&b.2))?;
+    Some((best.0, best.1))
+}
+
 fn conclude(
     name: &str,
     value: &str,
@@ -223,7 +242,12 @@ fn conclude(
     min_gain: f64,
 ) -> (AdviceVerdict, String, Option<GainInterval>) {
     let all = effects.len();
-    if let Some(harmed) = effects.iter().find(|effect| effect.harms == Some(true)) {
+    if let Some((by_size, gain)) = setting_by_size(effects) {
+        return (AdviceVerdict::BySize, by_size, gain);
+    }
+    let harmed = effects.iter().filter(|effect| effect.harms == Some(true));
+    let loss = |effect: &&RemovalEffect| effect.gain.map_or(0.0, |gain| gain.gain);
+    if let Some(harmed) = harmed.min_by(|a, b| loss(a).total_cmp(&loss(b))) {
         let by = harmed.gain.map(|gain| format!(": {gain}")).unwrap_or_default();
         let why = match &harmed.harmed {
             Some(text) => format!("to unset it {text}"),

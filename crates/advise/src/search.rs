@@ -1,9 +1,11 @@
 //! From questions to answers: short trials select, fresh trials prove.
 
+use pathline_schema::Bytes;
 use pathline_tuner::TunerRow;
 
-use crate::advice::{Advice, AdviceVerdict, ScreenedChoice, percent, share_text};
+use crate::advice::{Advice, AdviceVerdict, ScreenedChoice, gain_text, share_text};
 use crate::arm::{AdviceChoice, AdviceScope, TrialArm};
+use crate::by_size::say_by_size;
 use crate::gain_bound::GainBound;
 use crate::guard_figure::{
     GuardCheck, GuardFigure, GuardOutcome, TrialCost, add_block, harm_text, open_text,
@@ -20,6 +22,8 @@ const SCREEN_SHARE: f64 = 0.4;
 const HOPELESS: f64 = 1.3;
 /// Choices of one question that are worth a proof, the best first.
 const MAX_PROOFS: usize = 2;
+/// Of choices whose gains differ by less than this share the one that asks for least is taken.
+const ALIKE: f64 = 0.03;
 /// Loss of a guarded case that counts as none.
 const ALLOWED_LOSS: f64 = 0.01;
 /// Probability with which a larger loss of a guarded case may be overlooked.
@@ -39,6 +43,10 @@ pub trait TrialRunner {
     fn elapsed(&self) -> f64;
     /// Why everything must end now, if it must.
     fn interrupted(&self) -> Option<String>;
+    /// Whether trials are simulated: what they show is what a model assumes.
+    fn is_model(&self) -> bool {
+        false
+    }
     /// What a library chose for an arm that was measured, or why the settings by which it differs from the
     /// baseline do not act in its process. None if nothing shows it.
     fn honoured(&mut self, baseline: &TrialArm, arm: &TrialArm) -> Option<Result<String, String>> {
@@ -144,6 +152,8 @@ struct SelectedScope<'s> {
     seconds: f64,
     /// What the library chose under the proven setting.
     chosen: Option<String>,
+    /// A size that the choice harms, and the gain there.
+    harmed: Option<(Bytes, f64)>,
     /// The row of a tuner that does the same for this case alone, where the variable may harm others.
     by_row_only: Option<TunerRow>,
 }
@@ -163,6 +173,7 @@ impl<'s> SelectedScope<'s> {
             guards: Vec::new(),
             seconds: 0.0,
             chosen: None,
+            harmed: None,
             by_row_only: None,
         }
     }
@@ -211,6 +222,7 @@ impl<'s> SelectedScope<'s> {
             chosen: self.chosen,
             bound: self.bound,
             by_row_only: self.by_row_only.is_some(),
+            harmed: self.harmed,
             guarded: self.guards.iter().map(GuardCheck::outcome).collect(),
             screened: self.screened,
         }
@@ -350,18 +362,13 @@ impl AdviceSession<'_> {
         selected.bounds = promising.map(|t| (t.choice, t.bound.clone())).collect();
         tried.sort_by(|a, b| b.score().total_cmp(&a.score()));
         let margin = self.limits.min_gain.max(0.0);
-        let worthy: Vec<&TriedChoice<'s>> = tried
-            .iter()
-            .filter(|t| t.is_promising() && t.score() > margin)
-            .take(MAX_PROOFS)
-            .collect();
+        let gains = |t: &&TriedChoice<'s>| t.is_promising() && t.score() > margin;
+        let worthy: Vec<&TriedChoice<'s>> = tried.iter().filter(gains).take(MAX_PROOFS).collect();
         let most = worthy.first().map_or(f64::NEG_INFINITY, |t| t.score());
         // Of choices that gain alike, the first in the question: it asks for the least.
         let place = |t: &&TriedChoice<'s>| scope_place(selected.scope, t.choice);
-        let alike = tried
-            .iter()
-            .filter(|t| t.is_promising() && t.score() > margin && t.score() > most - margin);
-        let simplest = alike.min_by_key(place).map(|t| t.choice);
+        let alike = |t: &&TriedChoice<'s>| (1.0 + t.score()) * (1.0 + ALIKE) > 1.0 + most;
+        let simplest = tried.iter().filter(gains).filter(alike).min_by_key(place).map(|t| t.choice);
         selected.worthy =
             worthy.iter().map(|t| t.choice).filter(|c| Some(*c) != simplest).collect();
         selected.worthy.truncate(MAX_PROOFS - 1);
@@ -378,8 +385,8 @@ impl AdviceSession<'_> {
         match best.filter(|(score, _)| score.is_finite()) {
             Some((score, label)) => {
                 let why = format!(
-                    "no choice gains {asked} % in short trials; the best, {label}: {} %",
-                    percent(score)
+                    "no choice gains {asked} % in short trials; the best, {label}: {}",
+                    gain_text(score)
                 );
                 selected.keep = Some(why);
                 selected
@@ -431,7 +438,12 @@ impl AdviceSession<'_> {
                 self.bound_block(scope);
             }
         }
-        scopes.into_iter().map(SelectedScope::into_advice).collect()
+        let mut answers: Vec<Advice> = scopes.into_iter().map(SelectedScope::into_advice).collect();
+        say_by_size(&mut answers);
+        if self.runner.is_model() {
+            answers.iter_mut().for_each(Advice::predict);
+        }
+        answers
     }
 
     /// The question whose proof needs the least time, if the time that is left is not enough for a proof of
@@ -468,7 +480,7 @@ impl AdviceSession<'_> {
             scope.bound = shown.reduce(f64::max);
             let why = match scope.bound {
                 Some(bound) => format!(
-                    "no choice gains {} %, false with probability {} % at most",
+                    "no choice gains {} %; if one did, this would be printed with probability at most {} %",
                     share_text(bound),
                     share_text(level)
                 ),
@@ -487,11 +499,11 @@ impl AdviceSession<'_> {
             });
             scope.answer = Some(match may_gain {
                 Some((choice, bound)) => {
-                    let gain = percent(bound.median().unwrap_or(0.0));
+                    let gain = gain_text(bound.median().unwrap_or(0.0));
                     let label = &choice.arm.label;
                     let blocks = bound.blocks();
                     let why = format!(
-                        "{label} may gain: {gain} % in {blocks} blocks, which prove nothing; {over}"
+                        "{label} may gain: {gain} in {blocks} blocks, which prove nothing; {over}"
                     );
                     (AdviceVerdict::Unclear, why)
                 }
@@ -629,15 +641,17 @@ impl AdviceSession<'_> {
         let Some(proof) = &scope.proof else {
             return (AdviceVerdict::Unclear, "it has no proof".to_owned());
         };
-        let (mut answer, harms) = self.guarded(choice, proof, target, chosen.as_deref());
+        let mut answer =
+            self.guarded((choice, proof, target), chosen.as_deref(), &mut scope.harmed);
         if let (AdviceVerdict::Proven, false) = (answer.0, guards.is_empty()) {
             let all: Vec<String> = guards.iter().map(|g| g.figure.to_string()).collect();
             answer.1 += &format!("; {}", all.join(", "));
         }
         let row = chosen.as_deref().and_then(|chosen| tuner_row(choice, chosen));
-        match (harms, row) {
+        match (answer.0, row) {
+            (AdviceVerdict::Proven, _) => answer,
             // A row of a tuner acts on this size alone.
-            (true, Some(row)) => {
+            (_, Some(row)) => {
                 scope.by_row_only = Some(row);
                 (AdviceVerdict::Proven, format!("by a row of a tuner only: {}", answer.1))
             }
@@ -645,14 +659,13 @@ impl AdviceSession<'_> {
         }
     }
 
-    /// The verdict on a proven gain, by whether the choice harms nothing else; and whether it may.
+    /// The verdict on a proven gain, by whether the choice harms nothing else; what it harms is kept in `harmed`.
     fn guarded(
         &mut self,
-        choice: &AdviceChoice,
-        proof: &GainProof,
-        target: ProofTarget,
+        (choice, proof, target): (&AdviceChoice, &GainProof, ProofTarget),
         chosen: Option<&str>,
-    ) -> ((AdviceVerdict, String), bool) {
+        harmed: &mut Option<(Bytes, f64)>,
+    ) -> (AdviceVerdict, String) {
         let label = &choice.arm.label;
         // What MPI_T reads begins with its name.
         let acted = chosen.map(|chosen| match chosen.starts_with("MPI_T ") {
@@ -661,37 +674,44 @@ impl AdviceSession<'_> {
         });
         let acted = acted.unwrap_or_default();
         for (before, after) in &choice.guards {
-            match self.check_harm(before, after) {
-                Ok(Some(false)) => {}
-                Ok(Some(true)) => {
-                    let why = format!("{label} gains here and harms {before}");
-                    return ((AdviceVerdict::Withdrawn, why), true);
-                }
-                Ok(None) => {
-                    let why =
-                        format!("{label} gains here; whether it harms {before} is not decided");
-                    return ((AdviceVerdict::Unclear, why), true);
-                }
+            let check = match self.check_harm(before, after) {
+                Ok(check) => check,
                 Err(error) => {
                     let why = format!("{label} gains here, and with it {before} fails: {error}");
-                    return ((AdviceVerdict::Withdrawn, why), true);
+                    return (AdviceVerdict::Withdrawn, why);
+                }
+            };
+            match check.harms() {
+                Some(false) => {}
+                Some(true) => {
+                    let gain = check.gain();
+                    *harmed = before.bytes().zip(gain.map(|gain| gain.gain));
+                    let loss = gain.map(|gain| format!(": {gain}")).unwrap_or_default();
+                    let why = format!("{label} gains here and slows {before}{loss}");
+                    return (AdviceVerdict::Withdrawn, why);
+                }
+                None => {
+                    let why =
+                        format!("{label} gains here; whether it slows {before} is not decided");
+                    return (AdviceVerdict::Unclear, why);
                 }
             }
         }
         let guards = match choice.guards.len() {
             0 => String::new(),
-            1 => "; 1 other case is not harmed".to_owned(),
-            n => format!("; {n} other cases are not harmed"),
+            1 => "; 1 other case is not slowed".to_owned(),
+            n => format!("; {n} other cases are not slowed"),
         };
-        let [blocks, share] = [proof.blocks() as f64, target.level * 100.0];
+        let (blocks, level) = (proof.blocks(), share_text(target.level));
         let why = format!(
-            "{blocks} fresh blocks; false with probability {share} % at most{acted}{guards}"
+            "{blocks} fresh blocks; if it changed nothing, a session would print this with probability at most \
+             {level} %{acted}{guards}"
         );
-        ((AdviceVerdict::Proven, why), false)
+        (AdviceVerdict::Proven, why)
     }
 
     /// Whether a change harms another case; none if blocks or time end first.
-    fn check_harm(&mut self, before: &TrialArm, after: &TrialArm) -> Result<Option<bool>, String> {
+    fn check_harm(&mut self, before: &TrialArm, after: &TrialArm) -> Result<HarmCheck, String> {
         let mut check = HarmCheck::new(ALLOWED_LOSS, 0.0, HARMLESS_LEVEL);
         for blocks in 0..MAX_BLOCKS {
             if self.is_over(1.0).is_some() {
@@ -708,7 +728,7 @@ impl AdviceSession<'_> {
                 break;
             }
         }
-        Ok(check.harms())
+        Ok(check)
     }
 }
 

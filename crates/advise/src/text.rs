@@ -4,9 +4,10 @@ use std::fmt::Write as _;
 
 use pathline_schema::plain_line;
 
-use crate::advice::{Advice, AdviceVerdict, percent, share_text};
+use crate::advice::{Advice, AdviceVerdict, factor_digits, gain_text, share_text};
 use crate::arm::ArmTask;
 use crate::guard_figure::GuardOutcome;
+use crate::questions::MORE_PATHS;
 use crate::search::AdviceLimits;
 
 /// Columns before the text of an answer.
@@ -28,8 +29,10 @@ pub fn answers_text(answers: &[Advice], limits: &AdviceLimits, width: usize) -> 
     let mut parts = Vec::new();
     for verdict in [
         AdviceVerdict::Proven,
+        AdviceVerdict::Predicted,
         AdviceVerdict::Remove,
         AdviceVerdict::Keep,
+        AdviceVerdict::BySize,
         AdviceVerdict::Withdrawn,
         AdviceVerdict::Ignored,
         AdviceVerdict::Unclear,
@@ -45,11 +48,17 @@ pub fn answers_text(answers: &[Advice], limits: &AdviceLimits, width: usize) -> 
     let _ = writeln!(text, "{asked}: {}.", parts.join(", "));
     if proven > 0 {
         let sure = format!(
-            "The probability that any of these changes gains less than {} % is at most {} %.",
+            "PROVEN: gains more than {} %. If the choices changed nothing, a session would print any of these \
+             with probability at most {} %.",
             share_text(limits.min_gain),
             share_text(limits.level)
         );
         text.push_str(&wrapped("", &sure, 0, width));
+    }
+    if count(AdviceVerdict::Predicted) > 0 {
+        let sure =
+            "PREDICTED: gains of the model, not measured. Run this on the node to prove them.";
+        text.push_str(&wrapped("", sure, 0, width));
     }
     for group in groups(answers) {
         text.push('\n');
@@ -61,8 +70,17 @@ pub fn answers_text(answers: &[Advice], limits: &AdviceLimits, width: usize) -> 
 fn groups(answers: &[Advice]) -> Vec<AnswerGroup<'_>> {
     let mut groups: Vec<AnswerGroup<'_>> = Vec::new();
     let mut sorted: Vec<&Advice> = answers.iter().collect();
-    // Stable: within a verdict the order is that of the questions.
-    sorted.sort_by_key(|advice| (!advice.is_change(), advice.verdict.word()));
+    // What gains most comes first, and what adds to a choice after it; else the order is that of the questions.
+    sorted.sort_by(|a, b| {
+        let key = |advice: &Advice| (!advice.is_change(), advice.verdict.word());
+        let most = |advice: &Advice| gain_of(plain(advice, answers), answers);
+        let by_gain = || most(b).total_cmp(&most(a));
+        let rank = key(a).cmp(&key(b));
+        match a.is_change() {
+            true => rank.then_with(by_gain).then(is_addition(a).cmp(&is_addition(b))),
+            false => rank,
+        }
+    });
     for advice in sorted {
         let known = groups.iter_mut().find(|group| {
             let first = group.first;
@@ -78,6 +96,31 @@ fn groups(answers: &[Advice]) -> Vec<AnswerGroup<'_>> {
         }
     }
     groups
+}
+
+/// Whether an answer is about what adds to another choice than the default.
+fn is_addition(advice: &Advice) -> bool {
+    advice.subject.contains(MORE_PATHS)
+}
+
+/// The answer that one about an addition adds to; itself if there is none.
+fn plain<'a>(advice: &'a Advice, all: &'a [Advice]) -> &'a Advice {
+    let Some((ends, _)) = advice.subject.split_once(MORE_PATHS) else { return advice };
+    let is_plain = |other: &&Advice| {
+        let same = other.subject.starts_with(ends) && other.bytes() == advice.bytes();
+        same && other.is_change() && !is_addition(other)
+    };
+    all.iter().find(is_plain).unwrap_or(advice)
+}
+
+/// The greatest gain of the answers that give the same advice.
+fn gain_of(advice: &Advice, all: &[Advice]) -> f64 {
+    let action = |a: &Advice| a.choice.as_ref().map(|choice| choice.action.clone());
+    let same = all
+        .iter()
+        .filter(|other| other.verdict == advice.verdict && action(other) == action(advice));
+    let gains = same.filter_map(|other| Some(other.gain?.gain));
+    gains.fold(f64::NEG_INFINITY, f64::max)
 }
 
 /// Whether an answer is about a variable that is set: its choice removes one.
@@ -102,12 +145,17 @@ impl AnswerGroup<'_> {
         let head = match (change, verdict) {
             (Some(choice), _) => choice.action.clone(),
             (None, AdviceVerdict::Keep) if !is_review(self.first) => {
-                "Keep the default: no choice gains enough".to_owned()
+                "Keep the default; behind each size what the next best choice does".to_owned()
             }
+            (None, AdviceVerdict::BySize) => capital(&self.most().reason),
             // Others of the group differ in what is moved only.
             _ => capital(reason),
         };
         let mut text = wrapped(&label, &format!("{head}."), INDENT, width);
+        let is_by_size = *verdict == AdviceVerdict::BySize && !is_review(self.first);
+        if let (true, Some(choice)) = (is_by_size, choice) {
+            text.push_str(&wrapped("", &format!("{}.", choice.action), INDENT, width));
+        }
         for (ends, members) in self.by_ends() {
             let of: Vec<String> = members.iter().map(|(size, a)| member_text(size, a)).collect();
             let of = match of.iter().all(String::is_empty) {
@@ -131,6 +179,13 @@ impl AnswerGroup<'_> {
             text.push_str(&wrapped("", &why, INDENT, width));
         }
         text
+    }
+
+    /// The member that gains most.
+    fn most(&self) -> &Advice {
+        let gain = |advice: &Advice| advice.gain.map_or(f64::NEG_INFINITY, |gain| gain.gain);
+        let most = |a: &'_ Advice, b: &'_ Advice| gain(a) >= gain(b);
+        self.members.iter().copied().fold(self.first, |a, b| if most(a, b) { a } else { b })
     }
 
     /// Members by what is moved, in order, with their sizes.
@@ -169,10 +224,18 @@ fn guarded_text(advice: &Advice) -> Option<String> {
 /// `64MiB +16 %`; of a default that is kept, the best that was tried.
 fn member_text(size: &str, advice: &Advice) -> String {
     let gain = match advice.verdict {
+        AdviceVerdict::BySize if is_review(advice) => None,
         AdviceVerdict::Keep if is_review(advice) => advice.gain.map(|gain| gain.to_string()),
-        AdviceVerdict::Proven | AdviceVerdict::Remove | AdviceVerdict::Withdrawn => {
-            advice.gain.map(|gain| gain.to_string())
+        AdviceVerdict::Proven | AdviceVerdict::Predicted if is_addition(advice) => {
+            let more =
+                |gain: f64| format!("{}x more than {}", factor_digits(gain), advice.baseline.label);
+            advice.gain.map(|gain| more(gain.gain))
         }
+        AdviceVerdict::Proven
+        | AdviceVerdict::Predicted
+        | AdviceVerdict::Remove
+        | AdviceVerdict::BySize
+        | AdviceVerdict::Withdrawn => advice.gain.map(|gain| gain.to_string()),
         // Answers of different choices may share the reason for which nothing is decided.
         AdviceVerdict::Unclear => {
             let label = advice.choice.as_ref().map_or("", |choice| choice.arm.label.as_str());
@@ -181,8 +244,8 @@ fn member_text(size: &str, advice: &Advice) -> String {
         AdviceVerdict::Keep => {
             let proven = advice.gain.map(|gain| gain.gain);
             let best = proven.or_else(|| advice.screened.first().and_then(|best| best.gain));
-            let bound = advice.bound.map(|bound| format!(" (shown: < {} %)", share_text(bound)));
-            best.map(|gain| format!("{} %{}", percent(gain), bound.unwrap_or_default()))
+            let bound = advice.bound.map(|bound| format!(" (none gains {} %)", share_text(bound)));
+            best.map(|gain| format!("{}{}", gain_text(gain), bound.unwrap_or_default()))
         }
         AdviceVerdict::Ignored => None,
     };
@@ -245,6 +308,7 @@ mod tests {
             chosen: None,
             bound: None,
             by_row_only: false,
+            harmed: None,
             guarded: Vec::new(),
             screened: Vec::new(),
         }
@@ -261,14 +325,16 @@ mod tests {
         assert_eq!(
             text,
             "3 questions: 2 proven, 1 keep.\n\
-             The probability that any of these changes gains less than 1\n\
-             % is at most 1 %.\n\
+             PROVEN: gains more than 1 %. If the choices changed nothing,\n\
+             a session would print any of these with probability at most\n\
+             1 %.\n\
              \n\
              PROVEN     Set A=1.\n           \
              copies from a to b: 1MiB +50 %; 64MiB +25 %\n           \
              It costs CUs.\n\
              \n\
-             KEEP       Keep the default: no choice gains enough.\n           \
+             KEEP       Keep the default; behind each size what the next\n           \
+             best choice does.\n           \
              copies from a to b: 64KiB 0.0 %\n"
         );
         assert!(text.lines().all(|line| line.chars().count() <= 60));

@@ -168,15 +168,16 @@ fn an_algorithm_that_gains_is_found() {
 }
 
 #[test]
-fn a_gain_that_harms_the_other_size_is_withdrawn() {
+fn a_gain_that_slows_the_other_size_is_said_by_size() {
     let gain = |env: &ArmEnv, bytes: Bytes| match (env.contains_key(EAGER), bytes) {
         (false, _) => 0.0,
         (true, Bytes(16384)) => 0.2,
         (true, _) => -0.2,
     };
     let answers = MpiWorld::answers(gain, &[], 1);
-    assert_eq!(answers[0].verdict, AdviceVerdict::Withdrawn, "{}", answers[0].reason);
-    assert!(answers[0].reason.contains("harms"), "{}", answers[0].reason);
+    assert_eq!(answers[0].verdict, AdviceVerdict::BySize, "{}", answers[0].reason);
+    let by_size = "not as a global setting: faster at 16KiB (20 %), 20 % slower at 1MiB";
+    assert_eq!(answers[0].reason, by_size);
 }
 
 #[test]

@@ -135,7 +135,7 @@ fn defaults_are_kept_with_a_bound_where_nothing_gains() {
             assert!(world.time <= 120.0 + 5.0 * noise.seconds, "{}", world.time);
             let is_shown = |a: &&Advice| {
                 let reason = a.reason.starts_with("no choice gains ");
-                assert_eq!(a.bound.is_some(), reason && a.reason.ends_with("at most"), "{a:?}");
+                assert_eq!(a.bound.is_some(), reason && a.reason.ends_with("with probability at most 1 %"), "{a:?}");
                 a.verdict == AdviceVerdict::Keep && a.bound.is_some_and(|bound| bound <= 0.01)
             };
             shown += answers.iter().filter(is_shown).count();
@@ -260,7 +260,7 @@ fn a_change_that_harms_another_case_is_withdrawn() {
     assert_eq!(withdrawn.verdict, AdviceVerdict::Withdrawn, "{}", withdrawn.reason);
     let proven = verdict(0.0);
     assert_eq!(proven.verdict, AdviceVerdict::Proven, "{}", proven.reason);
-    assert!(proven.reason.ends_with("1 other case is not harmed"), "{}", proven.reason);
+    assert!(proven.reason.ends_with("1 other case is not slowed"), "{}", proven.reason);
 }
 
 #[test]

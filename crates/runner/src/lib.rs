@@ -33,7 +33,7 @@ pub use health::{
 pub use hooks::ProcessHooks;
 pub use leftovers::{CleanupNote, StoreCleanup};
 pub use machine::{HostMachine, MachineChoice, MachineModel, OpenMachine, half_of_free};
-pub use origins::{ModelVariants, OriginExecutor};
+pub use origins::{ModelVariants, OriginExecutor, assumed_cases};
 pub use probe::{
     AdapterAnswer, DevicesAnswer, DirectAnswer, HostAnswer, LibraryProbe, ManagementAnswer,
     ProbeError, ProbeLimits, RuntimeAnswer, ask, ask_and_show, mpi_controls_with, serve_probe,

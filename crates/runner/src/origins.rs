@@ -1,12 +1,13 @@
 //! What the results of a simulated machine rest on: each case is also measured on copies of the machine
 //! whose constants of one origin are slightly different.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use anyhow::Result;
 use pathline_bench::{
-    CaseTask, EventSink, Executor, InterruptCheck, LocalExecutor, MachineInfo, TaskEnd, TaskEvent,
+    CaseTask, EventSink, Executor, InterruptCheck, LocalExecutor, MachineInfo, RunPlan, TaskEnd,
+    TaskEvent, TimerScope,
 };
 use pathline_flow::MachineDesc;
 use pathline_hal::Machine;
@@ -67,6 +68,35 @@ impl ModelVariants {
             changed: self.changed.iter().map(|(origin, machine)| (*origin, on(machine))).collect(),
         }
     }
+}
+
+/// Cases of a plan whose simulated times rest on constants that nobody measured.
+///
+/// # Errors
+/// The machine cannot be opened, or measured.
+pub fn assumed_cases(
+    request: &RunRequest,
+    env: &BTreeMap<String, String>,
+    plan: RunPlan,
+) -> Result<BTreeSet<Case>> {
+    let mut found = BTreeSet::new();
+    let Some(variants) = ModelVariants::open(request, env)? else { return Ok(found) };
+    let open = request.open(env, None)?;
+    let about = MachineInfo::of(&open.machine, open.without.clone(), TimerScope::Known);
+    let settings =
+        RunSettings { min_samples: 1, max_samples: 1, ..request.settings_on(&about.topology) };
+    let main = LocalExecutor::new(&open.machine, about.clone(), settings);
+    let entries = plan.entries.into_iter().filter(|entry| entry.skip.is_none()).collect();
+    let task = CaseTask { entries, carried: Vec::new() };
+    variants.executor(main, &about, settings).measure(&task, &|| None, &mut |event| {
+        if let TaskEvent::Record(JournalRecord::Measured(measured)) = event
+            && measured.origin == Some(ConstantOrigin::Assumed)
+        {
+            found.insert(measured.case);
+        }
+        Ok(())
+    })?;
+    Ok(found)
 }
 
 impl MachineModel {

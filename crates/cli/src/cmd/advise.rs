@@ -22,7 +22,7 @@ use pathline_dylib::{TriedPlace, locate_installed};
 use pathline_flow::RuntimeEnv;
 use pathline_runner::{
     CaseTrials, HostMachine, HostSurvey, MachineChoice, MachineModel, RankJob, RunRequest,
-    StorePlaces, half_of_free, hostname, read_text, switches,
+    StorePlaces, assumed_cases, half_of_free, hostname, read_text, switches,
 };
 use pathline_schema::{Case, MpiControls, RunSettings, Topology, Transport, Unit, WorldKind};
 
@@ -243,7 +243,7 @@ impl AdviceRun<'_> {
                     origin.clone()
                 })
             }
-            None => self.case_trials(|about, runner, scopes| {
+            None => self.case_trials(|about, runner, scopes, _| {
                 trials(scopes, runner);
                 Ok(AdviceOrigin { parts: parts(about), ..origin.clone() })
             }),
@@ -294,8 +294,9 @@ impl AdviceRun<'_> {
     }
 
     fn on_cases(&self) -> Result<(AdviceOrigin, Vec<Advice>)> {
-        self.case_trials(|about, runner, scopes| {
-            let answers = self.answers(&scopes, runner, &self.limits());
+        self.case_trials(|about, runner, scopes, withheld| {
+            let mut answers = self.answers(&scopes, runner, &self.limits());
+            answers.extend(withheld);
             let node = match &about.world {
                 WorldKind::Simulated(name) => name.clone(),
                 WorldKind::Real => hostname(),
@@ -306,7 +307,7 @@ impl AdviceRun<'_> {
 
     fn case_trials<T>(
         &self,
-        run: impl FnOnce(&MachineInfo, &mut dyn TrialRunner, Vec<AdviceScope>) -> Result<T>,
+        run: impl FnOnce(&MachineInfo, &mut dyn TrialRunner, Vec<AdviceScope>, Vec<Advice>) -> Result<T>,
     ) -> Result<T> {
         let request = self.request()?;
         on_machine(&request, &self.stopper, |executor| self.measure(executor, &request, run))
@@ -339,15 +340,16 @@ impl AdviceRun<'_> {
         &self,
         executor: &mut dyn Executor,
         request: &RunRequest,
-        run: impl FnOnce(&MachineInfo, &mut dyn TrialRunner, Vec<AdviceScope>) -> Result<T>,
+        run: impl FnOnce(&MachineInfo, &mut dyn TrialRunner, Vec<AdviceScope>, Vec<Advice>) -> Result<T>,
     ) -> Result<T> {
         let about = executor.about().clone();
         let mpi = controls_of_ranks(&about);
         let scopes = self.scopes(&about, mpi.as_ref())?;
         let plan = plan_of(&about, &scopes, request)?;
+        let (scopes, withheld) = without_assumed(scopes, request, &plan)?;
         let interrupt = || self.stopper.reason();
         let mut trials = CaseTrials::new(executor, plan, &interrupt).with_mpi(mpi);
-        run(&about, &mut trials, scopes)
+        run(&about, &mut trials, scopes, withheld)
     }
 
     fn scopes(&self, about: &MachineInfo, mpi: Option<&MpiControls>) -> Result<Vec<AdviceScope>> {
@@ -406,6 +408,35 @@ impl AdviceRun<'_> {
         }
         Ok(scopes)
     }
+}
+
+/// Why a gain on a model is no advice.
+const ASSUMED: &str = "withheld: its times rest on constants of the model that nobody measured";
+
+/// The questions without what a model only assumes, and the answers that are withheld for that.
+fn without_assumed(
+    scopes: Vec<AdviceScope>,
+    request: &RunRequest,
+    plan: &RunPlan,
+) -> Result<(Vec<AdviceScope>, Vec<Advice>)> {
+    let assumed = assumed_cases(request, &switches(), plan.clone())?;
+    let is_assumed =
+        |arm: &TrialArm| matches!(&arm.task, ArmTask::Case(case) if assumed.contains(case));
+    let (mut asked, mut withheld) = (Vec::new(), Vec::new());
+    for mut scope in scopes {
+        for choice in scope.choices.iter_mut().filter(|choice| is_assumed(&choice.arm)) {
+            choice.ignored = choice.ignored.take().or_else(|| Some(ASSUMED.to_owned()));
+        }
+        let has_choices = !scope.choices.is_empty();
+        if is_assumed(&scope.baseline)
+            || has_choices && scope.choices.iter().all(|c| is_assumed(&c.arm))
+        {
+            withheld.push(Advice::withheld(&scope, ASSUMED.to_owned()));
+        } else {
+            asked.push(scope);
+        }
+    }
+    Ok((asked, withheld))
 }
 
 /// A choice that the environment makes already is the default here.
@@ -573,11 +604,7 @@ fn origin(node: &str, parts: Vec<String>, simulated: bool) -> AdviceOrigin {
 /// Prints the answers: changes first.
 fn show(file: &AdviceFile, earlier: Option<&AdviceFile>, limits: &AdviceLimits) {
     let AdviceOrigin { node, parts, simulated, .. } = &file.origin;
-    let has_gain = file.answers.iter().any(|answer| answer.gain.is_some());
-    let simulated = match *simulated && has_gain {
-        true => " (simulated: gains repeat what the model assumes)",
-        false => "",
-    };
+    let simulated = if *simulated { " (simulated)" } else { "" };
     let parts: String = parts.iter().map(|part| format!(" · {part}")).collect();
     paragraph(&format!("{node}{simulated}{parts}"), 2);
     for difference in

@@ -44,9 +44,8 @@ fn one_run_of_a_setting_decides_nothing() {
     let [plain, set] = [&plain, &set].map(|path| path.to_str().expect("a printable path"));
     let output = pathline(&["audit", "--machine", "mi250x", "--runs", plain, set]);
     let found = text(&output).split_whitespace().collect::<Vec<_>>().join(" ");
-    // 9 pairs decide at least: (1.5^9 + 1.9^9) / 2 = 180 for 1 / 0.01, and not all may agree.
     assert!(found.contains("UNCLEAR all_reduce x 16MiB: NCCL_PROTO=Simple"), "{found}");
-    assert!(found.contains("over 1 pair; about 13 more runs of each"), "{found}");
+    assert!(found.contains("over 1 pair of runs; the order of runs was not drawn"), "{found}");
     assert!(!found.contains("KEEP"), "{found}");
 }
 
@@ -71,15 +70,13 @@ fn trials_keep_a_good_default_and_change_a_bad_one() {
         text(&output).split_whitespace().collect::<Vec<_>>().join(" ")
     };
     let found = audit("hgx-h200", "good", "600s");
-    assert!(found.contains("KEEP the default in 1 of 1 rows: no setting gains 3 %"), "{found}");
-    assert!(found.contains("NCCL_PROTO=Simple: not compared, it does not act"), "{found}");
+    assert!(found.contains("KEEP Keep the default;") && found.contains("(none gains "), "{found}");
     let machine = file.to_str().expect("a printable path");
     let found = audit(machine, "bad", "600s");
-    assert!(found.contains("CHANGE all_reduce x 64MiB: NCCL_NVLS_ENABLE=0 gains +"), "{found}");
-    // A block is measured whatever it takes, and says how long the rest would.
+    // The word of a model.
+    assert!(found.contains("PREDICTED Set NCCL_NVLS_ENABLE=0."), "{found}");
     let found = audit(machine, "short", "1ms");
-    assert!(found.contains("Trials ended after 1 blocks"), "{found}");
-    assert!(found.contains("more pairs decide, ") && found.contains("UNCLEAR"), "{found}");
+    assert!(found.contains("UNCLEAR") && found.contains("of --budget are over"), "{found}");
 }
 
 /// ROCm/rocm-systems#7792: after an upgrade RCCL used 2 channels instead of 4, since a preset was lost.
