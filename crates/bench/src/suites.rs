@@ -26,7 +26,7 @@ use host::{copies, host, ladder, streaming, threads_of, widest};
 use pathline_flow::routes::RouteTable;
 use pathline_schema::{
     Bytes, Case, CpuHow, CpuOp, CpuWork, Flow, KernelOp, KernelVariant, LinkEnd, MemKind,
-    MigrateHow, Mover, Ns, Place, SuiteId, Topology, Transport, Unit,
+    MigrateHow, Mover, Ns, Place, SizeEffects, SuiteId, Topology, Transport, Unit,
 };
 use payloads::{BULK, CHASED_FAR, PayloadSizes, chased};
 pub(crate) use payloads::{core_bulk, core_cache};
@@ -251,7 +251,7 @@ pub const SUITES: &[SuiteSpec] = &[
     },
     SuiteSpec {
         id: SuiteId::MpiPeers,
-        about: "MPI from GPU 0 to each peer next to direct copies: 8 B, 16 MiB, 1 GiB, SDMA and blit",
+        about: "MPI from GPU 0 to each peer next to direct copies: 8 B to 1 GiB, SDMA and blit",
         by_default: peers::by_default,
         cases: CaseMaker::Scoped(peers::mpi_peers),
     },
@@ -629,6 +629,13 @@ fn sweep(topology: &Topology) -> Vec<Case> {
             bytes <= largest(src, dst) && (bytes != CROSSOVER || !between_gpus(src, dst))
         });
         cases.extend(fits.map(|&(src, dst, by)| Case::single(src, dst, by, bytes)));
+    }
+    // The runtime's own kernel, which a setting of a whole job chooses at all sizes.
+    if topology.any_gpu(|caps| caps.copy_kernel) {
+        for peer in peers_of_each_class(topology, first) {
+            let (src, dst, by) = (vram(first), vram(peer), blit(first));
+            cases.extend(SizeEffects::USUAL.map(|bytes| Case::single(src, dst, by, bytes)));
+        }
     }
     cases
 }

@@ -146,7 +146,7 @@ fn bandwidth_edits(
         }
         if node.product.is_some_and(|p| p.name.starts_with("MI2")) {
             draft.edits.push(flat(WorldEdit::new("sdma-cap", AnswerClass::SetUpSo, 0.25).expects("best", 45.0, 0.15)
-                .says("MPI copies between GPUs by SDMA: at most 50 GB/s whatever the links").decided_by("HSA_ENABLE_SDMA=0 or MPICH_GPU_IPC... by kernel: pairs of several links get faster")));
+                .says("MPI copies between GPUs by SDMA: at most 50 GB/s whatever the links").decided_by("HSA_ENABLE_SDMA=0, with which the library's copies go by blit kernel: large messages between GPUs of several links get faster")));
         }
         draft.edits.push(flat(
             WorldEdit::new(

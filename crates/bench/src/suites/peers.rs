@@ -12,6 +12,8 @@ use crate::scope::PlanScope;
 const SMALL: Bytes = Bytes(8);
 /// Sizes of osu_bw: that of AMD's tables, and that of the KTH figures.
 const LARGE: [Bytes; 2] = [Bytes::mib(16), Bytes::gib(1)];
+/// Smaller messages, since an agent that is faster for large ones is slower for small ones.
+const SMALLER: [Bytes; 2] = [Bytes::kib(64), Bytes::mib(1)];
 
 /// In a model by default. On hardware windows of 64 x 1 GiB take 0.4 to 1.9 s each, so a run of
 /// 7 peers by 2 agents takes minutes and has to be named.
@@ -32,7 +34,7 @@ pub(super) fn mpi_peers(scope: &PlanScope<'_>) -> Vec<Case> {
                 lone(Flow { src, dst, by: Mover::Wire { at: src.unit, wire }, bytes })
             };
             cases.push((agent, 0, message(WireOp::Ping, SMALL)));
-            for (nth, bytes) in (1..).zip(LARGE) {
+            for (nth, bytes) in (1..).zip(LARGE.into_iter().chain(SMALLER)) {
                 let window = WireOp::Send { window: crate::message_grid::OSU_WINDOW };
                 cases.push((agent, nth, message(window, bytes)));
             }

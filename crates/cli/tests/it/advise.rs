@@ -47,15 +47,64 @@ fn a_model_advises_blit_for_large_messages_and_sdma_next_to_compute() {
         "r0.gpu0.vram > r2.gpu2.vram by mpi@gpu0[send-w64] x 16MiB",
     ]);
     let gains: Vec<f64> = large.iter().filter_map(|(_, _, gain)| *gain).collect();
-    assert!(large.iter().all(|(_, verdict, _)| verdict == "proven"), "{large:?}");
+    // A model proves nothing.
+    assert!(large.iter().all(|(_, verdict, _)| verdict == "predicted"), "{large:?}");
     // 142 / 49 - 1 = 190 %; 38 / 36 - 1 = 5.6 %.
     assert!((gains[0] - 190.0).abs() < 10.0 && (gains[1] - 5.0).abs() < 3.0, "{gains:?}");
     let usual = answers(&["--machine", "mi250x"]);
     let overlap = usual.iter().find(|(subject, ..)| subject.starts_with("a triad kernel"));
-    assert_eq!(overlap.map(|(_, verdict, _)| verdict.as_str()), Some("proven"));
-    // A variable changes all sizes: what gains from 1 MiB on harms 64 KiB.
+    assert_eq!(overlap.map(|(_, verdict, _)| verdict.as_str()), Some("predicted"));
+    // A variable changes all sizes: what gains from 1 MiB on slows 64 KiB.
     let setting = usual.iter().find(|(s, ..)| s == "copies from gpu0 to gpu1 by a setting, 64MiB");
-    assert_eq!(setting.map(|(_, verdict, _)| verdict.as_str()), Some("withdrawn"));
+    assert_eq!(setting.map(|(_, verdict, _)| verdict.as_str()), Some("by-size"));
+    assert!(usual.iter().all(|(_, verdict, _)| verdict != "proven"), "{usual:?}");
+    // Constants of its stores are assumed, so no gain of files is advice.
+    let files = usual.iter().filter(|(subject, ..)| subject.contains(" of files, "));
+    assert!(files.clone().count() > 0 && files.clone().all(|(_, verdict, _)| verdict == "unclear"));
+    // Of 64 MiB into the GPU, to pin is 7.8x, and a second path 1.5x more: 11.7x in all.
+    let gain = |of: &str| {
+        let found = usual.iter().find(|(subject, ..)| subject == of).expect("a question");
+        1.0 + found.2.expect("a gain") / 100.0
+    };
+    let pinned = gain("copies from numa3 to gpu0 (H2D), 64MiB");
+    let more = gain("copies from numa3 to gpu0 (H2D) over more paths, 64MiB");
+    assert!((pinned - 7.8).abs() < 0.3 && (more - 1.5).abs() < 0.1, "{pinned} {more}");
+}
+
+/// What `run`, `advise` and `advise --review` say of a setting that gains at some sizes only.
+#[test]
+fn commands_agree_on_a_setting_by_size() {
+    let dir = TempDir::new().expect("a folder");
+    for ranks in [&[][..], &["--ranks", "8"]] {
+        let said = |command: &[&str], env: &[(&str, &str)]| {
+            let mut pathline = Command::new(assert_cmd::cargo::cargo_bin!("pathline"));
+            pathline.args(command).args(["--machine", "mi250x"]).args(ranks);
+            let output = pathline.envs(env.iter().copied()).env("COLUMNS", "100").output();
+            let text = out(&output.expect("the binary runs"));
+            let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            let begin = "Not as a global setting: ";
+            let found: Vec<String> = text
+                .split(begin)
+                .skip(1)
+                .map(|rest| rest.split_once("KiB.").expect("a sentence").0.to_owned())
+                .collect();
+            assert!(!found.is_empty(), "{command:?}: {text}");
+            found
+        };
+        let folder = dir.path().join(format!("run{}", ranks.len()));
+        let folder = folder.to_str().expect("a path");
+        let run = said(&["run", "--out", folder], &[]);
+        let advised = said(&["advise"], &[]);
+        let set = [("HSA_ENABLE_SDMA", "0")];
+        let reviewed = said(&["advise", "--review", "HSA_ENABLE_SDMA"], &set);
+        for said in run.iter().chain(&advised).chain(&reviewed) {
+            // Copies are 22 % slower at 64 KiB, messages 29 %; large ones are 2.9 to 3.4 times faster.
+            let is_copy = said.starts_with("faster from 1MiB on (1.5 to 3.");
+            let is_message = said.starts_with("faster from 1MiB on (1.6 to ");
+            let slower = if is_copy { ", 22 % slower at 64" } else { ", 29 % slower at 64" };
+            assert!((is_copy || is_message) && said.ends_with(slower), "{said}");
+        }
+    }
 }
 
 /// On the model of an NVSwitch node all_reduce of 32 MiB is NVLS, which the switches make faster; of 64 KiB it is LL
@@ -86,8 +135,9 @@ fn the_answer_fits_eighty_columns() {
     // Identity, then the answer: how many changes there are, and how sure they are.
     assert!(text.starts_with("mi250x (simulated"), "{text}");
     let answer: Vec<&str> = text.lines().skip_while(|line| !line.is_empty()).skip(1).collect();
-    assert!(answer[0].contains(" questions: ") && answer[0].contains(" proven"), "{text}");
-    assert!(answer[1].ends_with("is at most 1 %."), "{text}");
+    assert!(answer[0].contains(" questions: ") && answer[0].contains(" predicted"), "{text}");
+    assert!(answer[1].starts_with("PREDICTED: gains of the model, not measured."), "{text}");
+    assert!(!text.contains("PROVEN"), "{text}");
 }
 
 #[test]
@@ -112,7 +162,7 @@ fn settings_are_proven_on_a_command_and_proven_again() {
     let output = advise(&words, &[]);
     assert_eq!(output.status.code(), Some(0), "{}", err(&output));
     // 4.5 / 1.5 - 1.
-    assert!(out(&output).contains("PROVEN     Set FAST=4 X='.") && out(&output).contains("+200 %"));
+    assert!(out(&output).contains("PROVEN     Set FAST=4 X='.") && out(&output).contains("3.0x"));
     let script = fs::read_to_string(emitted.join("advice.env")).expect("a file");
     assert!(
         script.contains("\nexport FAST=4\n") && script.contains("\nexport X=''\\'''\n"),
@@ -372,15 +422,15 @@ fn a_killed_session_on_a_command_goes_on() {
     );
     let output = session.command().output().expect("the binary runs");
     let text = out(&output);
-    assert!(text.contains("PROVEN     Set FAST=4.") && text.contains("+200 %"), "{text}");
+    assert!(text.contains("PROVEN     Set FAST=4.") && text.contains("3.0x"), "{text}");
     let all = session.lines("trials.jsonl");
     assert_eq!(all[..kept.len()], kept, "what was kept stays");
-    // (4.5 / 1.5) - 1 = 200 % in 9 blocks of 3 runs, a line that names the session, and one that nothing shows
-    // whether the command reads FAST.
-    assert_eq!(all.len(), 9 * 3 + 2);
+    // 4.5 / 1.5 = 3 in 6 blocks of 3 runs, a line that names the session, and one that nothing shows whether the
+    // command reads FAST.
+    assert_eq!(all.len(), 6 * 3 + 2);
     // Two runs were in flight when their sessions ended.
     let runs = session.lines("runs").len();
-    assert!((27..=29).contains(&runs), "{runs}");
+    assert!((18..=20).contains(&runs), "{runs}");
     // Finished: the answer again, without a run.
     let again = session.command().output().expect("the binary runs");
     assert_eq!((out(&again), session.lines("runs").len()), (text, runs));

@@ -6,7 +6,7 @@ use pathline_explain::figures::overlap::{kept, work_label};
 use pathline_explain::figures::pairs::{MeasuredPair, PairMover, pairs};
 use pathline_explain::fmt;
 use pathline_explain::run::CaseQuantity;
-use pathline_schema::{Case, CopyAgent, GpuCaps, KernelOp, Mover, Unit};
+use pathline_schema::{Bytes, Case, CopyAgent, Flow, GpuCaps, KernelOp, Mover, SizeEffects, Unit};
 
 use crate::evidence::{
     Evidence, LEAST_GAIN, SoundValue, factor_text, lost, range_of, range_text, widest_text,
@@ -219,7 +219,7 @@ fn finding(evidence: &Evidence, caps: &GpuCaps, slow: &[SlowPair], all: usize) -
     }
     Some(Finding {
         cause: cause(caps, slow),
-        action: action(caps, by_runtime, predicted, &factors),
+        action: action(caps, by_runtime, predicted, &factors, &by_size(evidence, by_runtime)),
         gain,
         cost: cost(evidence, caps, by_runtime),
         places: slow.iter().map(|p| format!("gpu{}→gpu{}", p.src, p.dst)).collect(),
@@ -253,15 +253,48 @@ fn cause(caps: &GpuCaps, slow: &[SlowPair]) -> String {
     )
 }
 
-fn action(caps: &GpuCaps, by_runtime: bool, predicted: bool, factors: &[f64]) -> String {
+/// What the blit kernel does instead of the engine at each size, for the pair that gains most.
+fn by_size(evidence: &Evidence, by_runtime: bool) -> SizeEffects {
+    let mut pairs: BTreeMap<(Unit, Unit), Vec<(Bytes, f64)>> = BTreeMap::new();
+    for (entry, flow) in evidence.lone().filter(|_| by_runtime) {
+        let is_copy = matches!(flow.by, Mover::Dma { .. }) && flow.src.unit != flow.dst.unit;
+        let on_gpus = flow.src.unit.gpu().is_some() && flow.dst.unit.gpu().is_some();
+        let by_engine = entry.copy_agent() == Some(CopyAgent::Engine);
+        if !(is_copy && on_gpus && by_engine && SizeEffects::USUAL.contains(&flow.bytes)) {
+            continue;
+        }
+        let Some(engine) = evidence.rate(entry) else { continue };
+        let blit = Flow { by: Mover::Blit { at: flow.src.unit }, ..*flow };
+        let measured = evidence.lone().find(|(_, other)| **other == blit);
+        let measured =
+            measured.and_then(|(entry, _)| Some(KernelArm::Measured(evidence.rate(entry)?)));
+        if let Some(kernel) = measured.or_else(|| predict_blit(evidence, &engine)) {
+            let effect = (flow.bytes, kernel.rate() / engine.value - 1.0);
+            pairs.entry((flow.src.unit, flow.dst.unit)).or_default().push(effect);
+        }
+    }
+    let all = pairs.into_values().map(SizeEffects::new);
+    all.max_by(|a, b| a.best().total_cmp(&b.best())).unwrap_or_default()
+}
+
+fn action(
+    caps: &GpuCaps,
+    by_runtime: bool,
+    predicted: bool,
+    factors: &[f64],
+    by_size: &SizeEffects,
+) -> String {
+    let by_size = by_size.sentence().map(|text| text + " Where copies are larger: ");
+    let set = if by_size.is_some() { "set" } else { "Set" };
+    let by_size = by_size.unwrap_or_default();
     let known = if predicted { "" } else { " (as measured)" };
     let unknown = if predicted { "" } else { " (not measured)" };
     match (caps.copy_engine_env.filter(|_| by_runtime), caps.peer_engine_env) {
         (Some(all), Some(peers)) => format!(
-            "Set {all}=0{known}, or {peers}=0 to keep {} for host copies{unknown}.",
+            "{by_size}{set} {all}=0{known}, or {peers}=0 to keep {} for host copies{unknown}.",
             caps.engine_name
         ),
-        (Some(all), None) => format!("Set {all}=0."),
+        (Some(all), None) => format!("{by_size}{set} {all}=0."),
         (None, _) => format!(
             "Copy between these GPUs by a kernel, not by {} ({}).",
             caps.copy_calls[0],

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use pathline_explain::message_records::library_name;
-use pathline_schema::{Bytes, CopyAgent, MemKind, Place, Transport, WireOp};
+use pathline_schema::{Bytes, CopyAgent, MemKind, Place, SizeEffects, Transport, WireOp};
 
 use crate::evidence::{Evidence, SoundValue, lost, range_text, widest_text};
 use crate::{Finding, FindingSeverity};
@@ -24,6 +24,8 @@ struct SlowMessage<'a> {
     engine: SoundValue<'a>,
     kernel: SoundValue<'a>,
     factor: f64,
+    /// What the setting does at each size of this pair.
+    by_size: SizeEffects,
 }
 
 pub(super) fn find(evidence: &Evidence) -> Vec<Finding> {
@@ -53,17 +55,28 @@ fn rates<'a>(
 fn finding(evidence: &Evidence, via: Transport) -> Option<Finding> {
     let caps = evidence.caps();
     let setting = caps.copy_engine_env?;
-    let mut compared = 0;
+    let mut compared = Vec::new();
     let mut slow = Vec::new();
     for ((src, dst), sizes) in rates(evidence, via) {
+        let effect = |(bytes, rates): (&Bytes, &AgentRates<'_>)| {
+            Some((*bytes, rates.kernel?.value / rates.engine?.value - 1.0))
+        };
+        let by_size = SizeEffects::new(sizes.iter().filter_map(effect));
         let both = |rates: &AgentRates<'_>| rates.engine.is_some() && rates.kernel.is_some();
-        let Some((_, rates)) = sizes.into_iter().rfind(|(_, rates)| both(rates)) else { continue };
+        let Some((size, rates)) = sizes.into_iter().rfind(|(_, rates)| both(rates)) else {
+            continue;
+        };
         let (Some(engine), Some(kernel)) = (rates.engine, rates.kernel) else { continue };
-        compared += 1;
+        compared.push(size);
         if let Some(factor) = kernel.gain_over(&engine) {
-            slow.push(SlowMessage { src, dst, engine, kernel, factor });
+            slow.push(SlowMessage { src, dst, engine, kernel, factor, by_size });
         }
     }
+    // What is said of a size is of the pairs that were compared at it.
+    let largest = compared.iter().max().copied();
+    compared.retain(|size| Some(*size) == largest);
+    let compared = compared.len();
+    slow.retain(|m: &SlowMessage| m.engine.case.timed.first().map(|flow| flow.bytes) == largest);
     slow.sort_by(|a, b| b.factor.total_cmp(&a.factor));
     let most = slow.first()?;
     let engines: Vec<SoundValue> = slow.iter().map(|m| m.engine).collect();
@@ -86,9 +99,15 @@ fn finding(evidence: &Evidence, via: Transport) -> Option<Finding> {
             "The library copies with the runtime, and one {} engine has one rate whatever the links.",
             caps.engine_name.trim_end_matches(" engine")
         ),
-        action: format!(
-            "Start the job with {setting}=0, unless its messages must overlap with kernels."
-        ),
+        action: match most.by_size.sentence() {
+            Some(by_size) => format!(
+                "{by_size} Start the job with {setting}=0 if its messages are larger, unless they must overlap \
+                 with kernels."
+            ),
+            None => format!(
+                "Start the job with {setting}=0, unless its messages must overlap with kernels."
+            ),
+        },
         gain: evidence.gain(&factors),
         cost: "The copies occupy compute units of the sender.".to_owned(),
         places: slow.iter().map(|m| format!("{}→{}", name(m.src), name(m.dst))).collect(),
