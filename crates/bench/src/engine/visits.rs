@@ -129,7 +129,9 @@ impl<'a> CaseEngine<'a> {
             if left < each.max(1.0) {
                 break;
             }
-            let reps = ((left / each.max(1.0)) as u64).clamp(1, most.max(1));
+            // One that was never timed may last long.
+            let reps = if each > 0.0 { (left / each) as u64 } else { 1 };
+            let reps = reps.clamp(1, most.max(1));
             let laps = once(self.machine, case, reps, &mut || ())?;
             let took = laps.iter().take(case.timed).map(|lap| lap.elapsed.0).fold(0.0, f64::max);
             passed += took;
