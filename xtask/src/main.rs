@@ -119,7 +119,7 @@ fn test(root: &Path, args: &[String]) -> Result<()> {
 /// Changes the core in small ways, one at a time (`.cargo/mutants.toml` names its files), and runs the
 /// tests of the crate: a change that survives is behaviour that no test holds.
 fn mutants(root: &Path, args: &[String]) -> Result<()> {
-    call(cargo(root, &["mutants"]).args(args))
+    call(cargo(root, &["mutants", "--workspace"]).args(args))
 }
 
 fn bless(root: &Path, args: &[String]) -> Result<()> {
