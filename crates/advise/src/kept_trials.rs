@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::arm::{AdviceScope, TrialArm};
 use crate::guard_figure::{GuardFigure, TrialCost};
-use crate::search::TrialRunner;
+use crate::session::TrialRunner;
 
 /// What a runner gave, in the order in which it was asked.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

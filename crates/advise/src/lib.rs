@@ -20,6 +20,7 @@ mod questions;
 mod relays;
 mod review;
 mod search;
+mod session;
 mod setting_names;
 mod text;
 mod tuner_choice;
@@ -43,6 +44,7 @@ pub use proof::{
 };
 pub use questions::{questions, usual_file_subjects, usual_subjects};
 pub use review::{is_setting, not_reviewed, review};
-pub use search::{AdviceLimits, AdviceStep, TrialRunner, advise};
+pub use search::advise;
+pub use session::{AdviceLimits, AdviceStep, TrialRunner};
 pub use setting_names::{NamingLibrary, has_naming_library, judge_setting_name};
 pub use text::answers_text;

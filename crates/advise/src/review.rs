@@ -6,7 +6,7 @@ use crate::advice::{Advice, AdviceVerdict, share_text};
 use crate::arm::{AdviceChoice, AdviceScope, ArmEnv, TrialArm};
 use crate::guard_figure::{GuardCheck, GuardOutcome, add_block, harm_text};
 use crate::proof::{GainInterval, HarmCheck, MAX_BLOCKS, ProofTarget, TrialBlock};
-use crate::search::{AdviceLimits, AdviceSession, AdviceStep, TrialRunner};
+use crate::session::{AdviceLimits, AdviceSession, AdviceStep, TrialRunner};
 
 /// Beginnings of the names of variables that GPU runtimes, MPI, NCCL, RCCL and UCX read.
 const FAMILIES: [&str; 19] = [

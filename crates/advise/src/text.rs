@@ -8,7 +8,7 @@ use crate::advice::{Advice, AdviceVerdict, factor_digits, gain_text, share_text}
 use crate::arm::ArmTask;
 use crate::guard_figure::GuardOutcome;
 use crate::questions::MORE_PATHS;
-use crate::search::AdviceLimits;
+use crate::session::AdviceLimits;
 
 /// Columns before the text of an answer.
 const INDENT: usize = 11;
