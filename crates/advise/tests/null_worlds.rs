@@ -94,7 +94,9 @@ fn pareto(random: &mut fastrand::Rng, power: f64) -> f64 {
     (1.0 - random.f64()).powf(-power) - 1.0
 }
 
-fn named_worlds() -> Vec<(&'static str, fn() -> Noise)> {
+type NamedNoise = (&'static str, fn() -> Noise);
+
+fn named_worlds() -> Vec<NamedNoise> {
     vec![
         ("first of a block +3 %, sd 0.2 %", || {
             Box::new(|r, at| 0.002 * normal(r) + if at.place == 0 { 0.03 } else { 0.0 })
