@@ -278,10 +278,7 @@ impl JournalSession {
                     run.writer.put(JournalRecord::Note(note.clone()))?;
                 }
             }
-            for note in &notes {
-                run.writer.put(JournalRecord::Note(note.clone()))?;
-            }
-            for note in &self.notes {
+            for note in notes.iter().chain(&self.notes) {
                 run.writer.put(JournalRecord::Note(note.clone()))?;
             }
             // Before the first case, so that the journal of an interrupted run lists the skipped
