@@ -586,17 +586,12 @@ fn system_part(topology: &Topology) -> Option<String> {
 }
 
 fn origin(node: &str, parts: Vec<String>, simulated: bool) -> AdviceOrigin {
-    let mut command: Vec<String> =
-        std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
-    if let Some(program) = command.first_mut() {
-        *program = "pathline".to_owned();
-    }
     AdviceOrigin {
         node: node.to_owned(),
         parts,
         date: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        command,
+        command: super::run::command_line(),
         simulated,
     }
 }
