@@ -20,7 +20,7 @@ use world::{
 };
 
 /// Seconds of virtual time that a run has.
-const BUDGET: f64 = 5.0;
+const BUDGET: f64 = 10.0;
 /// Healthy runs of each node whose rule values are kept.
 const KEPT: u64 = 20_000;
 const KINDS: [&str; 4] =

@@ -15,8 +15,8 @@ const CLEAR_LEVEL: f64 = 0.01;
 /// Fewest rounds of a process: 9 agreeing signs clear a path, and a slow path has evidence against it by
 /// then, so that it is measured on.
 const MIN_ROUNDS: u32 = 10;
-/// Rounds of a process that are useful. Three processes of any number do not show that a path is steady
-/// with less than three of [`MIN_ROUNDS`] do; more rounds see what is shorter or rarer.
+/// Rounds of a process that are useful: more of them see what is shorter or rarer, but a process has only
+/// one state.
 const USEFUL_ROUNDS: u32 = 24;
 /// Most rounds of a process; a path that is undecided then is so close to the border, or so noisy, that
 /// another process is of more use.

@@ -20,7 +20,8 @@ use crate::machine::MachineChoice;
 
 /// Longest time of an operation of a round, as a share of the budget and at most; it takes milliseconds.
 const ROUND_STEP: (f64, Duration) = (0.2, Duration::from_secs(1));
-/// Longest time to bind a probe, as a share of the budget: kernels may have to be compiled.
+/// Longest time to bind a probe or to compare its bytes, as a share of the budget: kernels may have to be
+/// compiled.
 const BIND_STEP: f64 = 0.4;
 /// A process that does not answer is given up for a hang only after this long.
 const HANG_TIME: Duration = Duration::from_millis(500);
@@ -409,7 +410,10 @@ impl HealthCheck<'_> {
             // The first round of a process also compares bytes.
             let compare = rounds_here == 0;
             let order = ProbeOrder::Round { probes: numbers, seed, wait, compare };
-            let limit = self.request.budget.mul_f64(ROUND_STEP.0).min(ROUND_STEP.1) + wait;
+            let limit = match compare {
+                true => self.request.budget.mul_f64(BIND_STEP),
+                false => self.request.budget.mul_f64(ROUND_STEP.0).min(ROUND_STEP.1) + wait,
+            };
             let (times, failed) = match self.ask(&mut process, &order, limit) {
                 ProbeAnswer::Event(ProbeEvent::Round { times, failed }) => (times, failed),
                 other => return self.lost(process, other, which, limit),
