@@ -131,6 +131,9 @@ impl TrialRunner for CaseTrials<'_> {
         };
         arms.iter().map(measure).collect()
     }
+    fn is_model(&self) -> bool {
+        self.executor.about().world.is_model()
+    }
     fn elapsed(&self) -> f64 {
         (self.executor.now() - self.begun).as_secs()
     }
