@@ -471,11 +471,7 @@ impl<'s> CallWorld<'s> {
             && members.iter().all(of_gpu)
             && members.iter().all(|(_, dst, stream)| self.must_succeed(dst, &src, *stream));
         let is_ok = status == CopyStatus::Ok;
-        assert!(
-            is_ok || !must,
-            "{status:?}: {n} bytes to {members:?}, {}",
-            last_text()
-        );
+        assert!(is_ok || !must, "{status:?}: {n} bytes to {members:?}, {}", last_text());
         if n == 0 || status == CopyStatus::Invalid {
             return;
         }

@@ -215,7 +215,11 @@ pub(crate) fn advice(input: &[u8]) -> String {
     let lines = answers_text(&file.answers, &AdviceLimits::default(), 80);
     let script = file.env_text(Some("plugin.so"));
     file.questions_again();
-    format!("read: {} {}", lines.lines().count().min(9), script.is_ok_and(|script| script.contains("contradicted")))
+    format!(
+        "read: {} {}",
+        lines.lines().count().min(9),
+        script.is_ok_and(|script| script.contains("contradicted"))
+    )
 }
 
 /// Words of the log of NCCL.

@@ -189,7 +189,10 @@ fn begin() -> RunBegin {
             node: 0,
             pid: 4242,
             gpus: vec![0],
-            gpu_identities: vec![GpuIdentity { pci: PciAddress::new(0, 0xc1, 0, 0), host_index: 4 }],
+            gpu_identities: vec![GpuIdentity {
+                pci: PciAddress::new(0, 0xc1, 0, 0),
+                host_index: 4,
+            }],
             gpu: Some(String::new()),
             numa: 0,
             cpus: "0-7".to_owned(),

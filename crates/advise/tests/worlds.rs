@@ -135,7 +135,11 @@ fn defaults_are_kept_with_a_bound_where_nothing_gains() {
             assert!(world.time <= 120.0 + 5.0 * noise.seconds, "{}", world.time);
             let is_shown = |a: &&Advice| {
                 let reason = a.reason.starts_with("no choice gains ");
-                assert_eq!(a.bound.is_some(), reason && a.reason.ends_with("with probability at most 1 %"), "{a:?}");
+                assert_eq!(
+                    a.bound.is_some(),
+                    reason && a.reason.ends_with("with probability at most 1 %"),
+                    "{a:?}"
+                );
                 a.verdict == AdviceVerdict::Keep && a.bound.is_some_and(|bound| bound <= 0.01)
             };
             shown += answers.iter().filter(is_shown).count();

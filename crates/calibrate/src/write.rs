@@ -64,7 +64,8 @@ impl NodeTwin {
             let name = if g.name.is_empty() { "GPU" } else { &g.name };
             format!("{} x {name}", gpus.len())
         });
-        let made = format!("A twin, made by pathline calibrate from runs of a {what} node: {which}.");
+        let made =
+            format!("A twin, made by pathline calibrate from runs of a {what} node: {which}.");
         *out += &comment_line(&made);
         let _ = writeln!(
             out,
@@ -239,7 +240,8 @@ impl NodeTwin {
             let _ =
                 writeln!(out, "# It slows {} of the measured sets by more than 1 %.", group.slows);
             if !group.rivals.is_empty() {
-                *out += &comment_line(&format!("Explains as much: {}.", group.rivals.join(", or ")));
+                *out +=
+                    &comment_line(&format!("Explains as much: {}.", group.rivals.join(", or ")));
             }
             let (low, value, high) = interval(group.low, shared.capacity, group.high);
             let _ = writeln!(

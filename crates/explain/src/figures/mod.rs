@@ -46,8 +46,8 @@ use crate::figure::{
     FigurePanel, Headline, HeadlineTone, MatrixBody, PanelsBody, extremes,
 };
 use crate::fmt;
-use crate::run_identity::shorten_command;
 use crate::run::{CaseQuantity, EntryState, RunEntry, RunView, is_stream, stream_name};
+use crate::run_identity::shorten_command;
 
 pub use storage::StorageSummary;
 pub(crate) use storage::{conditions as storage_conditions, warnings as storage_warnings};

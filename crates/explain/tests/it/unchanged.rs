@@ -127,7 +127,10 @@ fn what_no_run_could_show_is_said() {
     let sets = found.noise.iter().find(|n| n.class == "GPU copies at the same time").unwrap();
     assert!(sets.visible > 0.15 && sets.cases > 50, "{sets:?}");
     let text = found.to_string();
-    assert!(text.contains("GPU copies at the same time") && text.contains("and these runs' 120 cases"), "{text}");
+    assert!(
+        text.contains("GPU copies at the same time") && text.contains("and these runs' 120 cases"),
+        "{text}"
+    );
     assert!(text.contains("visible: the smallest slowdown that is found here"), "{text}");
     // What three processes of one node show takes the place of what ships.
     let runs = ["h200-x4", "h200-x4-again", "h200-x4-killed"].map(fixture);
