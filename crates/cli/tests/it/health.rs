@@ -498,28 +498,35 @@ fn stand_ins_whose_links_nvml_states_are_judged_and_a_slow_pair_fails() {
 
 #[test]
 fn wrong_bytes_and_a_management_library_that_fails_do_not_pass() {
-    let check = |spec: &str, others: &[StubLibraries]| {
-        let node = Node::new(spec);
-        lay_out(&node.path("lib"), others, &[]).expect("libraries");
-        let output = node.pathline(&["health", "--format", "json", "--budget", "12s"]);
-        let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-        (
-            json["reason"].as_str().unwrap_or_default().to_owned(),
-            output.status.code().expect("a code"),
-        )
+    // On a busy host an operation may take longer than a second, which is no answer about the node.
+    let check = |spec: &str, others: &[StubLibraries], wanted: (i32, &str)| {
+        let once = |_| {
+            let node = Node::new(&format!("gpus=4,memory=512MiB{spec}"));
+            lay_out(&node.path("lib"), others, &[]).expect("libraries");
+            let output = node.pathline(&["health", "--format", "json", "--budget", "8s"]);
+            let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+            let reason = json["reason"].as_str().unwrap_or_default().to_owned();
+            (output.status.code().expect("a code"), reason)
+        };
+        let is_wanted = |(code, reason): &(i32, String)| {
+            assert!(wanted.0 == 0 || *code != 0, "{spec}: {reason}");
+            *code == wanted.0 && reason.contains(wanted.1)
+        };
+        let found: Vec<_> = (0..ATTEMPTS)
+            .map(once)
+            .scan(false, |over, found| {
+                (!std::mem::replace(over, is_wanted(&found))).then_some(found)
+            })
+            .collect();
+        assert!(found.last().is_some_and(is_wanted), "{spec}: {found:?}");
     };
     let nvml = &[StubLibraries::Nvml];
-    let (reason, code) = check("gpus=4,memory=512MiB", nvml);
-    assert_eq!(code, 0, "{reason}");
+    check("", nvml, (0, "all 24 paths"));
     // Each copy from the fifth on stores wrong bytes.
-    let (reason, code) = check("gpus=4,memory=512MiB,corrupt=cuMemcpyAsync@5+", nvml);
-    assert!(code == 1 && reason.contains("gpu"), "{code} {reason}");
-    let (reason, code) = check("gpus=4,memory=512MiB,fail=nvmlInit_v2:999", nvml);
-    assert!(code == 1 && reason.contains("nvmlInit returns 999"), "{code} {reason}");
-    let (reason, code) = check("gpus=4,memory=512MiB,fail=nvmlDeviceGetFieldValues:999", nvml);
-    assert!(code == 3 && reason.contains("nvmlDeviceGetFieldValues"), "{code} {reason}");
-    let (reason, code) = check("gpus=4,memory=512MiB", &[]);
-    assert!(code == 3 && reason.contains("were not read"), "{code} {reason}");
+    check(",corrupt=cuMemcpyAsync@5+", nvml, (1, "gpu"));
+    check(",fail=nvmlInit_v2:999", nvml, (1, "nvmlInit returns 999"));
+    check(",fail=nvmlDeviceGetFieldValues:999", nvml, (3, "nvmlDeviceGetFieldValues"));
+    check("", &[], (3, "were not read"));
 }
 
 #[test]
