@@ -17,6 +17,8 @@ pub const MIN_HISTORY: usize = 5;
 const USUAL_NOISE: RunNoise = RunNoise { deviation: 0.001, freedom: 2.0 };
 /// Least size whose time says how long other sizes take: starts are some percent of it.
 const LEAST_SCALED: u64 = 16 << 20;
+/// Factor on a time of a path to the host that is scaled from another size.
+const HOST_SIZE_ERROR: f64 = 1.1;
 /// Significant digits of times: 1e-5 is below any interval.
 const DIGITS: i32 = 5;
 
@@ -115,7 +117,8 @@ impl RunDigest {
     }
 
     /// Median time of one operation of a case in ns; without that case the time of the same one of the nearest
-    /// size, scaled, where both sizes are too large for starts to matter.
+    /// size, scaled, where both sizes are too large for starts to matter. Caches of the host keep a part of a
+    /// size, so that of a path to the host may be 10 % longer.
     pub(crate) fn time_of(&self, case: &Case) -> Option<f64> {
         let text = case.to_string();
         if let Some(known) = self.cases.get(&text) {
@@ -130,7 +133,10 @@ impl RunDigest {
         let others = self.cases.iter().filter_map(|(text, known)| Some((sized(text)?, known.1)));
         let same = others.filter(|((other, _), _)| *other == path);
         let nearest = same.map(|((_, size), ns)| ((size / bytes).ln().abs(), ns * bytes / size));
-        nearest.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, ns)| ns)
+        let time = nearest.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, ns)| ns);
+        let gpus =
+            case.timed.iter().all(|f| f.src.unit.gpu().is_some() && f.dst.unit.gpu().is_some());
+        time.map(|ns| if gpus { ns } else { ns * HOST_SIZE_ERROR })
     }
 
     /// A digest without cases.
@@ -413,6 +419,13 @@ mod tests {
         // 368 MiB take 368 / 64 = 5.75 times as long.
         let larger = time("gpu0.vram > gpu1.vram by dma@gpu0 x 368MiB").expect("a time");
         assert!((larger / known - 5.75).abs() < 1e-9);
+        let mut host = digest.clone();
+        let case = |size: &str| {
+            format!("numa0.pinned > gpu0.vram by dma@gpu0 x {size}").parse().expect("a case")
+        };
+        host.add(&case("256MiB"), &[5e6], 1, "device-events".into());
+        // 32 MiB take an eighth of 5 ms, and caches up to a tenth more.
+        assert_eq!(host.time_of(&case("32MiB")), Some(5e6 / 8.0 * 1.1));
         // Small sizes do not scale, and another path is another one.
         assert_eq!(time("gpu0.vram > gpu1.vram by dma@gpu0 x 64KiB"), None);
         assert_eq!(time("gpu0.vram > gpu1.vram by dma@gpu1 x 368MiB"), None);
