@@ -239,13 +239,16 @@ fn compare(
              DIR/NAME.digest.json`"
         ));
     }
-    let mut judgement = judge(&found, &path.to_string());
+    let mut judgement = judge(&found, plan.probes.len(), &path.to_string());
     let mut result = format!(
         "{} of {} paths are more than {} % slower than {path}, after division by their class",
         found.slower.len(),
         found.compared,
         args.loss * 100.0
     );
+    if !found.missing.is_empty() {
+        result = format!("{result}; it does not know {}", found.missing.join("; "));
+    }
     let mut slower = found.slower;
     if let Some(compared) = history {
         result = digest::sentence(&compared);
@@ -265,16 +268,18 @@ fn compare(
     Ok((HealthReference { name: path.to_string(), result, slower }, judgement))
 }
 
-/// A reference that knows too few of the paths does not judge a node.
-fn judge(found: &ReferenceComparison, path: &str) -> Judgement {
-    match (&found.worst, found.missing.first()) {
-        (Some((what, lost)), _) => Judgement::Slower(format!(
+/// A reference that knows less than half of the paths does not judge a node.
+fn judge(found: &ReferenceComparison, paths: usize, path: &str) -> Judgement {
+    match &found.worst {
+        Some((what, lost)) => Judgement::Slower(format!(
             "{what}: {:.1} % slower than {path} says, of {:.0} % allowed",
             lost * 100.0,
             REFERENCE_ERROR * 100.0
         )),
-        (None, Some(class)) => Judgement::TooLittle(format!("{path} does not know {class}")),
-        (None, None) => Judgement::Fine,
+        None if 2 * found.compared < paths => {
+            Judgement::TooLittle(format!("{path} knows {} of {paths} paths", found.compared))
+        }
+        None => Judgement::Fine,
     }
 }
 
