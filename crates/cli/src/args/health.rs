@@ -22,7 +22,7 @@ pub(crate) struct HealthArgs {
     #[arg(long, short, value_name = "NAME|FILE")]
     pub(crate) machine: Option<String>,
     /// Answer within this time, such as 5s or 500ms.
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     pub(crate) budget: Duration,
     /// Compare with this, too: a twin (machine file), a run, or a folder of digests.
     ///

@@ -125,7 +125,10 @@ impl<'m> ProbeServer<'m> {
             let Some(&probe) = probes.get(nth) else { continue };
             let Some(bound) = self.bound.get(probe).copied().flatten() else { continue };
             send(ProbeEvent::Started(probe))?;
-            let measured = self.rounds.measure(bound).and_then(|time| {
+            // The first operation after a rest is slow: links and clocks have to wake. Between two H200s a copy
+            // of 416 MiB then takes 16 % longer. It is not timed.
+            let rested = self.rounds.measure(bound);
+            let measured = rested.and_then(|_| self.rounds.measure(bound)).and_then(|time| {
                 if compare {
                     self.rounds.compare(bound)?;
                 }
