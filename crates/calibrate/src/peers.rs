@@ -297,8 +297,8 @@ impl<'t> PartClasses<'t> {
         Self { topology, routes: RouteTable::of(topology) }
     }
 
-    /// The class of a group of paths: its name without numbers, what the topology states of the units that
-    /// it names, and the classes of its paths.
+    /// The class of a group of paths: its name without numbers, what the topology states of the one or two
+    /// units that it names, and the classes of its paths.
     fn of_group(
         &self,
         data: &CalibrationData,
@@ -309,6 +309,11 @@ impl<'t> PartClasses<'t> {
         let (template, units) = template(name);
         if let Some((a, b, _)) = link {
             return format!("{template} {}", self.link(a, b));
+        }
+        // Three units and more that slow each other are no part of the topology: where their routes cross
+        // differs from one set of them to the next, as do the links that they share.
+        if units.len() > 2 {
+            return name.to_owned();
         }
         let mut units: Vec<String> = units.iter().map(|unit| self.unit(unit)).collect();
         units.sort_unstable();
