@@ -84,8 +84,8 @@ fn tile(
     }
 }
 
-/// The firmest of the points whose interval reaches that of the fastest: the one with the most samples, and
-/// of those the one with the narrowest interval. The largest size has the fewest samples.
+/// The firmest of the points whose interval reaches that of the fastest: the one with the narrowest interval,
+/// and of alike ones that with the most samples. A noisy point has more samples than a quiet one.
 fn firmest<'t, T>(
     evidence: &Evidence,
     points: &'t [T],
@@ -97,9 +97,13 @@ fn firmest<'t, T>(
         let shown = evidence.run.entry(value(point).case).and_then(|entry| entry.shown(quantity));
         shown.map_or(0, |shown| shown.samples)
     };
-    let width = |point: &T| value(point).half_width() / value(point).value;
+    // A point of few samples has no interval, and no width.
+    let width = |point: &T| match value(point).half_width() / value(point).value {
+        width if width > 0.0 => width,
+        _ => f64::INFINITY,
+    };
     let near = points.iter().filter(|point| value(point).high >= value(fastest).low);
-    near.max_by(|a, b| samples(a).cmp(&samples(b)).then(width(b).total_cmp(&width(a))))
+    near.min_by(|a, b| width(a).total_cmp(&width(b)).then(samples(b).cmp(&samples(a))))
 }
 
 /// The firmest of the fastest copies between host memory and the first GPU.
