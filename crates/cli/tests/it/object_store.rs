@@ -111,8 +111,8 @@ fn a_bucket_is_measured_verified_and_left_as_it_was() {
     let folder = runs.path().join("a");
     let output = server.run(&folder, "s3://data/tests", &CASES);
     let shown = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(0), "{shown}");
     let journal = journal(&folder);
+    assert_eq!(output.status.code(), Some(0), "{shown} {:?}", journal.outcomes);
     for case in CASES {
         let found = journal.outcomes.iter().find_map(|outcome| match outcome {
             CaseOutcome::Measured(m) if m.case.to_string() == case => Some(m),

@@ -89,7 +89,7 @@ fn killed_at_twenty_moments_only_cases_in_flight_are_lost() {
     let lost = faults(&journal);
     assert!(lost.len() <= killed, "{} cases for {killed} kills", lost.len());
     assert!(!lost.is_empty());
-    assert_eq!(code, Some(1));
+    assert_eq!(code, Some(3), "incomplete; nothing accuses the node");
     for fault in lost {
         // A process that was killed from outside proves nothing about the GPU.
         assert_eq!(fault.severity, Severity::Transient, "{}", fault.error);
