@@ -230,7 +230,11 @@ fn a_killed_worker_costs_a_case_and_leaves_no_files() {
     let (child, worker) = site.begun("run", &SLOW, &[READ]);
     signal(worker, "-KILL");
     let output = child.wait_with_output().unwrap();
-    assert_eq!(code(&output), Some(3), "who kills a worker does not show that the node is at fault");
+    assert_eq!(
+        code(&output),
+        Some(3),
+        "who kills a worker does not show that the node is at fault"
+    );
     let journal = journal(&site.run("run"));
     is_whole(&journal, 1);
     let lost = faults(&journal);
@@ -246,7 +250,11 @@ fn after_a_killed_worker_the_others_are_measured() {
     let (child, worker) = site.begun("run", &args, &[READ, WRITE, CACHED]);
     signal(worker, "-KILL");
     let output = child.wait_with_output().unwrap();
-    assert_eq!(code(&output), Some(3), "who kills a worker does not show that the node is at fault");
+    assert_eq!(
+        code(&output),
+        Some(3),
+        "who kills a worker does not show that the node is at fault"
+    );
     let journal = journal(&site.run("run"));
     is_whole(&journal, 3);
     let done = journal.outcomes.iter().filter(|o| matches!(o, CaseOutcome::Measured(_))).count();
