@@ -410,10 +410,7 @@ impl HealthCheck<'_> {
             // The first round of a process also compares bytes.
             let compare = rounds_here == 0;
             let order = ProbeOrder::Round { probes: numbers, seed, wait, compare };
-            let limit = match compare {
-                true => self.request.budget.mul_f64(BIND_STEP),
-                false => self.request.budget.mul_f64(ROUND_STEP.0).min(ROUND_STEP.1) + wait,
-            };
+            let limit = self.round_limit(compare, wait);
             let (times, failed) = match self.ask(&mut process, &order, limit) {
                 ProbeAnswer::Event(ProbeEvent::Round { times, failed }) => (times, failed),
                 other => return self.lost(process, other, which, limit),
@@ -440,6 +437,15 @@ impl HealthCheck<'_> {
                 return ProcessEnding::Over;
             }
         }
+    }
+
+    /// Longest time of a step of a round, with the wait before it.
+    fn round_limit(&self, compares: bool, wait: Duration) -> Duration {
+        let budget = self.request.budget;
+        if compares {
+            return budget.mul_f64(BIND_STEP);
+        }
+        budget.mul_f64(ROUND_STEP.0).min(ROUND_STEP.1) + wait
     }
 
     /// What comes next, and how long to wait before it: rounds that only help are spread over the time.
