@@ -185,16 +185,16 @@ fn cost(evidence: &Evidence, best: &FanRate, worst: &FanRate) -> String {
 fn shared(all: &[FanRate]) -> Option<Finding> {
     let mut parts = Vec::new();
     let mut arms = Vec::new();
-    let mut most: Option<(usize, f64)> = None;
     let mut places = Vec::new();
+    // Of all of them: a sum of fewer GPUs, where no other is sound, is no answer.
+    let n = all.iter().map(|f| f.fan.gpus.len()).max().filter(|n| *n > 1)?;
     for direction in DIRECTIONS {
         let of = || all.iter().filter(move |f| f.fan.direction == direction);
         let one = of().find(|f| f.fan.gpus.len() == 1);
-        let (Some(one), Some(many)) = (one, of().max_by_key(|f| f.fan.gpus.len())) else {
+        let (Some(one), Some(many)) = (one, of().find(|f| f.fan.gpus.len() == n)) else {
             continue;
         };
-        let n = many.fan.gpus.len();
-        if n < 2 || many.rate.high >= SERVED * one.rate.low * n as f64 {
+        if many.rate.high >= SERVED * one.rate.low * n as f64 {
             continue;
         }
         let share = many.rate.value / (one.rate.value * n as f64);
@@ -208,10 +208,10 @@ fn shared(all: &[FanRate]) -> Option<Finding> {
         arms.push(many.rate.arm(format!("{n} GPUs, {}", label(direction))));
         arms.push(one.rate.arm(format!("1 GPU, {}", label(direction))));
         places = many.fan.gpus.iter().map(|g| format!("gpu{g}")).collect();
-        let each = many.rate.value / n as f64;
-        most = Some(most.map_or((n, each), |(_, old)| (n, old.min(each))));
     }
-    let (n, _) = most?;
+    if parts.is_empty() {
+        return None;
+    }
     let observation = format!(
         "All {n} GPUs together get from host memory less than one by one: {}.",
         parts.join("; ")
