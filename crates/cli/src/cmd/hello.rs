@@ -39,7 +39,7 @@ pub(super) fn run() -> Result<ExitKind> {
     outln!("  pathline run --quick            the main paths of this host in 30 s");
     outln!("  pathline run                    all of it: {} cases, about {time}", plan.runnable());
     outln!("  pathline run --machine mi250x   the same on a simulated node, one of {count}");
-    outln!("  pathline health                 whether GPUs and links are healthy, within 10 s");
+    outln!("  pathline health                 whether GPUs and links are healthy, in 10 s");
     outln!("  pathline explain FILE           what a pasted result or log means, and why");
     outln!("  pathline advise                 what to set instead of defaults, with proof");
     outln!("  pathline place, where           GPU, cores and adapter of each rank of a job");
