@@ -153,7 +153,12 @@ fn small_limits_cost_cases_not_the_run() {
             0 | 2 | 3 => assert!(code != 2 || !err.is_empty()),
             // An allocator that gets nothing can only abort.
             134 | -1 if err.contains("memory allocation") => {}
-            _ => panic!("ulimit {limit}: code {code}, {err}"),
+            _ => {
+                let journal = fs::read_to_string(dir.path().join(format!("run{nth}/run.jsonl")));
+                let journal = journal.unwrap_or_default();
+                let faults: Vec<_> = journal.lines().filter(|l| l.contains("faulted")).collect();
+                panic!("ulimit {limit}: code {code}, {err} {faults:?}")
+            }
         }
     }
 }
