@@ -51,7 +51,7 @@ fn stream_name(handle: usize, device: i32) -> u64 {
 }
 
 impl CopyNode {
-    /// Enqueues copies in the order of streams. The numbers of those that the caller is to make plainly.
+    /// Enqueues copies in the order of streams. Returns the numbers of the copies that the caller makes plainly.
     ///
     /// # Errors
     /// The streams do not wait for what is enqueued, so the host has waited for it.

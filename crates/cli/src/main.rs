@@ -43,7 +43,7 @@ fn main() -> ExitCode {
     if given.is_none_or(|bytes| bytes >= STACK as u64) {
         return run();
     }
-    // A stack of its own where that of the process may not grow as usual.
+    // A thread with a fixed stack, where the stack of the process may not grow as usual.
     let done = std::thread::Builder::new().stack_size(STACK).spawn(run);
     let done = done.map(|thread| thread.join().unwrap_or(ExitCode::FAILURE));
     done.unwrap_or_else(|error| {

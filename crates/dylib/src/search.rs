@@ -343,13 +343,13 @@ pub fn locate(spec: &LibrarySpec<'_>) -> LibraryReport {
 /// A file that is installed with this program: in the folder of the program, or in `lib` of the root in whose `bin`
 /// the program is. None that others may replace.
 pub fn locate_installed(name: &str) -> LibraryReport {
-    locate_beside(&std::env::current_exe().unwrap_or_default(), name)
+    locate_near(&std::env::current_exe().unwrap_or_default(), name)
 }
 
-fn locate_beside(program: &Path, name: &str) -> LibraryReport {
-    let beside = program.parent().map(Path::to_owned).into_iter().collect();
+fn locate_near(program: &Path, name: &str) -> LibraryReport {
+    let near = program.parent().map(Path::to_owned).into_iter().collect();
     let roots = prefix_of(program).into_iter().collect();
-    let places = vec![SearchPlace::Roots(beside, &[""]), SearchPlace::Roots(roots, &["lib"])];
+    let places = vec![SearchPlace::Roots(near, &[""]), SearchPlace::Roots(roots, &["lib"])];
     locate(&LibrarySpec { names: LibraryNames::Exact(&[name]), places, ..LibrarySpec::default() })
 }
 

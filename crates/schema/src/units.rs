@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ParseError;
 
-/// A number with so many decimals: `?` for one that is infinite or none, and a zero without a sign.
+/// A number with `decimals` decimals: `?` for one that is infinite or NaN, and a zero without a sign.
 pub fn decimal_text(value: f64, decimals: usize) -> String {
     if !value.is_finite() {
         return "?".to_owned();

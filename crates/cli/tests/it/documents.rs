@@ -1,4 +1,4 @@
-//! What documents quote from the program is what it prints: marked regions are compared with it, and written anew by
+//! Marked regions of documents quote the program: they are compared with what it prints, and rewritten by
 //! `cargo xtask bless`, which sets `INSTA_UPDATE=always`.
 //!
 //! - `<!-- prints: ARGUMENTS | START N | .. -->` before a fenced block: the block has the N lines of the output from

@@ -146,7 +146,7 @@ fn files_of_the_installation_are_those_that_nobody_else_writes() {
     }
     let name = "libx.so.1";
     std::fs::copy(resolve("libm.so.6").unwrap(), lib.join(name)).unwrap();
-    let of = |folder: &str| locate_beside(&root.path().join(folder).join("pathline"), name);
+    let of = |folder: &str| locate_near(&root.path().join(folder).join("pathline"), name);
     assert_eq!((of("mine").path, of("bin").path), (None, Some(lib.join(name))));
     for (path, mode) in [(lib.clone(), 0o777), (lib.join(name), 0o666)] {
         let old = path.metadata().unwrap().permissions();
