@@ -25,7 +25,7 @@ const FASTEST_NIC: u64 = 3_200_000;
 struct NcclReader<'a> {
     file: &'a str,
     topology: Topology,
-    /// Switches by their addresses, those that a virtual machine hides last.
+    /// Switches by their addresses; the ones hidden by a virtual machine come last.
     switches: Vec<Option<PciAddress>>,
     /// Links of the file: GPU, kind, target (none: a hidden switch), target class, count, line.
     links: Vec<(u32, LinkKind, Option<PciAddress>, u32, u32, usize)>,
