@@ -2,8 +2,9 @@
 
 use crate::order::{MAD_TO_SD, mad, median, median_of, sorted};
 
-/// Minimum samples of a visit. More tell little of a quiet case: they resemble each other.
-pub const VISIT_SAMPLES: u32 = 2;
+/// Minimum samples of a visit: one that is late does not move the median of three. More tell little of a
+/// quiet case, since they resemble each other.
+pub const VISIT_SAMPLES: u32 = 3;
 
 /// The number of samples for the next visit of a series: at least [`VISIT_SAMPLES`] and at most `most`,
 /// and as many as the noise of the samples so far needs for an interval of the relative half width
@@ -50,14 +51,14 @@ pub fn settled(samples: &[f64]) -> bool {
 mod tests {
     use super::*;
 
-    /// Neighbours 1 of 100.5 apart: 1.588 * 1.043 / 0.5 = 3.31, squared 10.97. Quiet series take two.
+    /// Neighbours 1 of 100.5 apart: 1.588 * 1.043 / 0.5 = 3.31, squared 10.97. Quiet series take three.
     #[test]
     fn noise_asks_for_more_samples_of_a_visit() {
         let noisy: Vec<f64> = (0..8).map(|i| 100.0 + f64::from(i % 2)).collect();
         assert_eq!(visit_samples(&noisy, 0.005, 16), 11);
-        assert_eq!((visit_samples(&noisy, 0.001, 16), visit_samples(&noisy, 0.1, 16)), (16, 2));
+        assert_eq!((visit_samples(&noisy, 0.001, 16), visit_samples(&noisy, 0.1, 16)), (16, 3));
         assert_eq!(visit_samples(&[], 0.01, 16), VISIT_SAMPLES);
-        assert_eq!((visit_samples(&[0.0; 4], 0.01, 16), visit_samples(&noisy, 0.005, 1)), (2, 1));
+        assert_eq!((visit_samples(&[0.0; 4], 0.01, 16), visit_samples(&noisy, 0.005, 1)), (3, 1));
     }
 
     #[test]

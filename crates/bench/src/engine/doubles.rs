@@ -9,12 +9,14 @@ use pathline_hal::{CallError, CallResult, Machine, StartGate};
 use pathline_schema::{Bytes, Ns, Severity, StopReason, TimerKind, VerifyResult};
 
 use super::{CaseEngine, RunningCase, default_settings};
+use crate::block_sample::SampledBlock;
 use crate::lane::{BoundLane, LaneSample};
 use crate::plan::PlannedCase;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum LaneCall {
     Spoil,
+    Mark,
     Issue,
 }
 
@@ -24,6 +26,7 @@ struct IdleCopy<'m> {
     calls: Rc<RefCell<Vec<LaneCall>>>,
     /// Time of the nth sample, and of it without a CPU.
     times: fn(usize) -> (Ns, Ns),
+    has_blocks: bool,
 }
 
 impl BoundLane for IdleCopy<'_> {
@@ -47,6 +50,15 @@ impl BoundLane for IdleCopy<'_> {
         self.calls.borrow_mut().push(LaneCall::Spoil);
         Ok(())
     }
+    fn has_blocks(&self) -> bool {
+        self.has_blocks
+    }
+    fn spoil_blocks(&mut self, blocks: &[SampledBlock]) -> CallResult<()> {
+        // 64 MiB: both ends and up to four drawn places, 4 KiB each.
+        assert!((2..=6).contains(&blocks.len()) && blocks.iter().all(|(_, bytes)| *bytes == 4096));
+        self.calls.borrow_mut().push(LaneCall::Mark);
+        Ok(())
+    }
     fn check(&self) -> CallResult<VerifyResult> {
         if self.calls.borrow().contains(&LaneCall::Spoil) {
             return Err(CallError::new(Severity::Corrupt, "check", "a copy", "wrong bytes"));
@@ -58,6 +70,7 @@ impl BoundLane for IdleCopy<'_> {
 /// Visits a case with such a lane to its end. Calls `look` with engine, case, reason and the lane's calls.
 fn visit_to_the_end(
     times: fn(usize) -> (Ns, Ns),
+    has_blocks: bool,
     look: impl Fn(&mut CaseEngine<'_>, &mut RunningCase<'_>, StopReason, &[LaneCall]),
 ) {
     let desc = MachineDesc::preset("hgx-h200").unwrap();
@@ -73,7 +86,8 @@ fn visit_to_the_end(
     };
     let mut case = engine.bind(&entry).unwrap();
     let calls = Rc::new(RefCell::new(Vec::new()));
-    case.lanes = vec![Box::new(IdleCopy { machine: &machine, calls: Rc::clone(&calls), times })];
+    let lane = IdleCopy { machine: &machine, calls: Rc::clone(&calls), times, has_blocks };
+    case.lanes = vec![Box::new(lane)];
     (case.spent, case.reps) = (Ns::ZERO, 1);
     let reason = loop {
         if let Some(reason) = engine.visit_to_compare(&mut case).unwrap() {
@@ -97,8 +111,20 @@ fn spoiled_before_the_last_visit(case: &RunningCase<'_>, calls: &[LaneCall]) {
 
 #[test]
 fn bytes_that_no_timed_operation_stored_are_not_verified() {
-    visit_to_the_end(undisturbed, |engine, case, reason, calls| {
+    visit_to_the_end(undisturbed, false, |engine, case, reason, calls| {
         assert_eq!((reason, case.visits()), (StopReason::Precise, 6));
+        spoiled_before_the_last_visit(case, calls);
+        assert!(engine.verify(case).is_err());
+    });
+}
+
+/// What CPUs have just written is slow to store to once, and no timed operation is the one that pays.
+#[test]
+fn an_untimed_operation_takes_what_was_spoiled_and_timed_ones_correct_marks() {
+    visit_to_the_end(undisturbed, true, |engine, case, _, calls| {
+        let spoilt = calls.iter().position(|call| *call == LaneCall::Spoil).unwrap();
+        let after = &calls[spoilt..];
+        assert_eq!(after[..3], [LaneCall::Spoil, LaneCall::Issue, LaneCall::Mark]);
         spoiled_before_the_last_visit(case, calls);
         assert!(engine.verify(case).is_err());
     });
@@ -108,7 +134,7 @@ fn bytes_that_no_timed_operation_stored_are_not_verified() {
 #[test]
 fn another_visit_follows_an_unexpected_end() {
     let times = |nth| (Ns::ms(if nth == 5 { 300.0 } else { 1.0 }), Ns::ZERO);
-    visit_to_the_end(times, |engine, case, _, calls| {
+    visit_to_the_end(times, false, |engine, case, _, calls| {
         assert!(case.spent > Ns::ms(300.0) && case.visits() < 6, "{:?}", case.series[0].visits);
         spoiled_before_the_last_visit(case, calls);
         assert!(engine.verify(case).is_err());
@@ -119,11 +145,11 @@ fn another_visit_follows_an_unexpected_end() {
 #[test]
 fn disturbed_samples_do_not_end_a_case() {
     let all = |_| (Ns::ms(1.0), Ns::ms(0.2));
-    visit_to_the_end(all, |_, case, reason, _| {
+    visit_to_the_end(all, false, |_, case, reason, _| {
         assert_eq!((reason, case.visits()), (StopReason::Budget, 12));
     });
     let first = |nth| (Ns::ms(1.0), if nth < 8 { Ns::ms(0.2) } else { Ns::ZERO });
-    visit_to_the_end(first, |_, case, reason, _| {
+    visit_to_the_end(first, false, |_, case, reason, _| {
         assert!(reason == StopReason::Precise && (8..=10).contains(&case.visits()));
     });
 }

@@ -11,8 +11,8 @@ use crate::task::{EventSink, InterruptCheck};
 
 /// Minimum samples of a case whose budget is spent.
 const MIN_FOR_BUDGET: usize = 3;
-/// A visit ends at its first sample once that lasts this share of the case's budget.
-const LONG_VISIT: f64 = 0.01;
+/// A visit of a quiet case ends once it lasts this share of the case's budget.
+const LONG_VISIT: f64 = 0.05;
 /// Maximum visits, where other programs disturb samples.
 const MAX_VISITS: usize = 2 * MIN_VISITS;
 /// The visits of a case are spread over what its start left of its budget, at least this share.
