@@ -190,7 +190,7 @@ fn messages(root: &Path, args: &[String]) -> Result<()> {
 /// Simulates healthy and damaged nodes with noise of real runs. 300,000 runs take some minutes.
 fn health(root: &Path, args: &[String]) -> Result<()> {
     let mut run =
-        cargo(root, &["bench", "--quiet", "-p", "pathline-health", "--bench", "health", "--"]);
+        cargo(root, &["bench", "--quiet", "-p", "pathline-diagnose", "--bench", "health", "--"]);
     call(run.args(args))
 }
 

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use pathline_diagnose::{UnlikePath, compared_cases, unlike_paths};
 use pathline_explain::fmt;
 use pathline_explain::run::{CaseQuantity, RunEntry, RunView};
 use pathline_flow::Network;
-use pathline_health::{UnlikePath, compared_cases, unlike_paths};
 use pathline_schema::{Case, CopyAgent, Flow, Gpu, GpuCaps, Journal, RunNote, Topology};
 
 use crate::{ExpectedGain, FindingArm, GainBasis};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use pathline_audit::{CollectiveCause, judge_causes};
+use pathline_diagnose::{CollectiveCause, judge_causes};
 use pathline_flow::{FaultEffect, FaultElement, MachineFault};
 use pathline_message::BufferPlace;
 use pathline_schema::{LinkEnd, Ns, Unit};

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Parser as _;
-use pathline_audit::{
+use pathline_diagnose::{
     CollectiveCause, CollectiveRun, LedgerRow, NodeCut, PairedChoice, audit_rows, common_settings,
     describes, judge_causes, likely_causes, measured_exchanges,
 };

@@ -7,7 +7,7 @@ use anyhow::Result;
 use pathline_advise::{
     Advice, AdviceChoice, AdviceLimits, AdviceScope, TrialArm, advise, answers_text,
 };
-use pathline_audit::{LedgerRow, PairedChoice};
+use pathline_diagnose::{LedgerRow, PairedChoice};
 use pathline_message::ExchangeSpec;
 use pathline_runner::{
     CaseTrials, HostMachine, MachineChoice, MachineModel, RankJob, RunRequest, StorePlaces,

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use pathline_calibrate::{FitStep, NamedRun, NodeTwin, UnlikePart, calibrate};
+use pathline_diagnose::unlike_paths;
 use pathline_flow::MachineDesc;
-use pathline_health::unlike_paths;
 use pathline_runner::MachineModel;
 
 use super::ExitKind;

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result, anyhow};
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use pathline_health::{HistoryComparison, RunDigest};
+use pathline_diagnose::{HistoryComparison, RunDigest};
 
 use super::ExitKind;
 use crate::args::DigestArgs;
@@ -41,7 +41,7 @@ pub(super) fn run(args: &DigestArgs) -> Result<ExitKind> {
             }
             if compared.significant {
                 exit = ExitKind::Wrong;
-            } else if (compared.runs < pathline_health::MIN_HISTORY || compared.cases == 0)
+            } else if (compared.runs < pathline_diagnose::MIN_HISTORY || compared.cases == 0)
                 && exit == ExitKind::Fine
             {
                 exit = ExitKind::CouldNotJudge;
@@ -143,10 +143,10 @@ pub(super) fn sentence(compared: &HistoryComparison) -> String {
         0 => String::new(),
         n => format!(" ({n} of other software left out)"),
     };
-    if *runs < pathline_health::MIN_HISTORY {
+    if *runs < pathline_diagnose::MIN_HISTORY {
         return format!(
             "{runs} earlier runs of the same software{left_out}; {} are needed to judge",
-            pathline_health::MIN_HISTORY
+            pathline_diagnose::MIN_HISTORY
         );
     }
     let found = match (slower.len(), significant) {

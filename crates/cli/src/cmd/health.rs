@@ -5,11 +5,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
-use pathline_flow::{MachineDesc, Network, RuntimeEnv};
-use pathline_health::{
+use pathline_diagnose::{
     HealthSettings, MIN_HISTORY, REFERENCE_ERROR, ReferenceComparison, RunDigest, TailKind,
     compare_with_reference, measured_in_runs, predicted_by_twin,
 };
+use pathline_flow::{MachineDesc, Network, RuntimeEnv};
 use pathline_report::health::{
     DocumentState, HealthClass, HealthDocument, HealthPath, HealthPhases, HealthReference, json,
     junit, nagios, prometheus, reframe, text,

@@ -1,7 +1,7 @@
 //! Paths that are slower than the paths that should equal them.
 
+use pathline_diagnose::UnlikePath;
 use pathline_explain::fmt;
-use pathline_health::UnlikePath;
 
 use crate::evidence::Evidence;
 use crate::{Finding, FindingSeverity};

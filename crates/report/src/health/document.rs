@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pathline_health::{HealthReport, HealthState, NodeFacts, RunDigest};
+use pathline_diagnose::{HealthReport, HealthState, NodeFacts, RunDigest};
 use serde::Serialize;
 
 /// Version of [`HealthDocument`] as JSON.

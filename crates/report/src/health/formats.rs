@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use pathline_health::{SuspectPath, TrainedLink};
+use pathline_diagnose::{SuspectPath, TrainedLink};
 use pathline_schema::{label_text, markup_text, plain_line};
 
 use super::document::{DocumentState, HealthClass, HealthDocument};

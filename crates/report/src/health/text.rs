@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use pathline_health::{HealthReport, SuspectPath};
+use pathline_diagnose::{HealthReport, SuspectPath};
 
 use super::document::HealthDocument;
 

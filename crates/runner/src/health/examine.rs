@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use pathline_flow::Network;
-use pathline_hal::pattern;
-use pathline_health::{
+use pathline_diagnose::{
     HealthMonitor, HealthPlan, HealthReport, HealthSettings, HealthState, NextStep, NodeFacts,
     RoundPace,
 };
+use pathline_flow::Network;
+use pathline_hal::pattern;
 use pathline_schema::{Severity, Topology};
 
 use super::process::{KernelState, ProbeAnswer, ProbeProcess};

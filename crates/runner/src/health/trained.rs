@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pathline_health::TrainedLink;
+use pathline_diagnose::TrainedLink;
 use pathline_schema::{Gpu, GpuState, LinkEnd, LinkKind, PcieLink, Topology};
 
 use super::protocol::NodeView;

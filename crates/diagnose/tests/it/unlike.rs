@@ -1,6 +1,6 @@
 //! Like compared with like in finished runs.
 
-use pathline_health::unlike_paths;
+use pathline_diagnose::unlike_paths;
 use pathline_schema::{CaseOutcome, Flow, Journal};
 
 use crate::fixture::fixture;

@@ -4,9 +4,9 @@ use std::cell::OnceCell;
 
 use pathline_stats::{SignEvidence, ascending, interpolated};
 
+use crate::health::plan::HealthPlan;
+use crate::health::steady::SteadyEvidence;
 use crate::labels::TailKind;
-use crate::plan::HealthPlan;
-use crate::steady::SteadyEvidence;
 
 /// Evidence of one process against a path is 1000:1.
 const SUSPECT_LEVEL: f64 = 1e-3;

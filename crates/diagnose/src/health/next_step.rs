@@ -1,9 +1,9 @@
 //! What a health check measures next, and its verdict on what it has measured.
 
-use crate::facts::NodeFacts;
-use crate::monitor::{HealthMonitor, MAX_PROCESSES, ProbeSeries, REFERENCES};
-use crate::report::HealthReport;
-use crate::verdict::{judge_node, unjudged_classes};
+use crate::health::facts::NodeFacts;
+use crate::health::monitor::{HealthMonitor, MAX_PROCESSES, ProbeSeries, REFERENCES};
+use crate::health::report::HealthReport;
+use crate::health::verdict::{judge_node, unjudged_classes};
 
 /// What to measure next.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,9 +6,9 @@ use pathline_schema::{Case, CaseOutcome, CaseTimes, Journal, MeasuredCase, Mover
 use pathline_stats::{MedianInterval, ascending, interpolated, median_interval};
 use serde::Serialize;
 
+use crate::health::report::as_text;
 use crate::labels::{TailKind, case_label, ends_label, mover_label, tail_kind};
-use crate::report::as_text;
-use crate::symmetry::equal_groups;
+use crate::peers::equal_groups;
 
 /// Fewest cases of a class: of two, it is open which one is slow.
 const MIN_CLASS: usize = 3;

@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use pathline_health::{
+use pathline_diagnose::{
     HealthMonitor, HealthPlan, HealthReport, HealthSettings, HealthState, NextStep, NodeFacts,
     TailKind, TrainedLink,
 };
@@ -239,7 +239,7 @@ fn what_was_not_read_or_is_slow_everywhere_does_not_pass() {
     assert_eq!(monitor.report(&unread).reason, "gpu3 was not read");
     // All paths to the host at half of what they should be: 44 % of the link.
     let mut monitor = HealthMonitor::new(&node.plan, HealthSettings::default());
-    let halved = |(probe, ns): (&pathline_health::HealthProbe, &f64)| {
+    let halved = |(probe, ns): (&pathline_diagnose::HealthProbe, &f64)| {
         Some(if probe.label.contains("numa") { ns * 2.0 } else { *ns })
     };
     let times: Vec<Option<f64>> = node.plan.probes.iter().zip(&node.base_ns).map(halved).collect();

@@ -7,7 +7,7 @@ use pathline_message::{ExchangeSpec, GpuRing, MessageLayer, MessageLibrary};
 use pathline_schema::{Flow, MemKind, Ns, Place, Unit};
 use pathline_stats::{ascending, interpolated};
 
-use crate::cut::fastest_copy;
+use crate::collectives::cut::fastest_copy;
 
 /// Scale of the errors of a prediction that is right, as a share of the time.
 const SCALE: f64 = 0.05;
@@ -252,7 +252,7 @@ mod tests {
     use pathline_schema::{Bytes, Collective};
 
     use super::*;
-    use crate::ledger::tests::BOUNDED;
+    use crate::collectives::ledger::tests::BOUNDED;
 
     /// Each cause planted in the model with times off by up to 2 %, on all presets with a library, wherever it
     /// makes any size 3 % slower: it is the likeliest cause, or one that the times do not tell apart from the

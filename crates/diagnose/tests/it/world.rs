@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use pathline_flow::{MachineDesc, Network, RuntimeEnv};
-use pathline_health::{
+use pathline_diagnose::{
     HealthMonitor, HealthPlan, HealthReport, HealthSettings, NextStep, NodeFacts, RoundPace,
     TailKind,
 };
+use pathline_flow::{MachineDesc, Network, RuntimeEnv};
 use pathline_schema::{CaseOutcome, CaseTimes, Flow, Journal, KernelOp, MemKind, Mover};
 
 /// Time that a process takes before its first round, s: opening the GPUs and allocating.

@@ -11,7 +11,7 @@ mod world;
 
 use std::collections::BTreeMap;
 
-use pathline_health::{HealthReport, HealthState, TailKind};
+use pathline_diagnose::{HealthReport, HealthState, TailKind};
 
 use rules::{RULES, statistic};
 use world::{

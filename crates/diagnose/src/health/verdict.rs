@@ -2,11 +2,11 @@
 
 use pathline_stats::{ascending, interpolated};
 
-use crate::culprit::ProbeLosses;
-use crate::facts::{NodeFacts, TrainedLink};
-use crate::monitor::{HealthMonitor, ProbeSeries};
-use crate::plan::PathCeiling;
-use crate::report::{ClassShare, HealthReport, HealthState, SuspectPath, TestPower};
+use crate::health::culprit::ProbeLosses;
+use crate::health::facts::{NodeFacts, TrainedLink};
+use crate::health::monitor::{HealthMonitor, ProbeSeries};
+use crate::health::plan::PathCeiling;
+use crate::health::report::{ClassShare, HealthReport, HealthState, SuspectPath, TestPower};
 
 /// The most characters of a reason.
 const REASON_CHARS: usize = 100;
@@ -218,7 +218,7 @@ struct Checked<'c> {
 fn state(
     monitor: &HealthMonitor<'_>,
     checked: &Checked<'_>,
-    culprits: &[crate::report::Culprit],
+    culprits: &[crate::health::report::Culprit],
 ) -> (HealthState, String) {
     let Checked { facts, faults, suspects, unjudged, .. } = *checked;
     if let Some(first) = faults.first() {
@@ -348,7 +348,7 @@ fn wide_spreads(monitor: &HealthMonitor<'_>) -> impl Iterator<Item = String> {
 }
 
 fn class_shares(monitor: &HealthMonitor<'_>) -> Vec<ClassShare> {
-    let share = |(nth, class): (usize, &crate::plan::SymmetryClass)| {
+    let share = |(nth, class): (usize, &crate::health::plan::SymmetryClass)| {
         let members = monitor.members(nth);
         let times = members.iter().flat_map(|&probe| monitor.series(probe));
         let median_ns = interpolated(&ascending(times.flat_map(|s| s.times.iter().copied())), 0.5);

@@ -3,7 +3,7 @@
 
 use std::sync::OnceLock;
 
-use pathline_health::HealthState;
+use pathline_diagnose::HealthState;
 
 use crate::fixture::fixture;
 use crate::world::{REAL_STATES, RealNoise, TestNode, nodes, run, run_at};

@@ -3,8 +3,8 @@
 use pathline_flow::Network;
 use pathline_stats::{ascending, interpolated};
 
-use crate::digest::RunDigest;
-use crate::plan::HealthPlan;
+use crate::health::digest::RunDigest;
+use crate::health::plan::HealthPlan;
 
 /// Share of its speed that a path may lose against a reference before that counts. Twins err by some
 /// percent; runs of one node differ by less.
@@ -36,7 +36,7 @@ pub fn predicted_by_twin(plan: &HealthPlan, twin: &Network) -> Vec<Option<f64>> 
 
 /// Median time of each probe in earlier runs in ns, scaled from the nearest size where they have another.
 pub fn measured_in_runs(plan: &HealthPlan, runs: &[RunDigest]) -> Vec<Option<f64>> {
-    let time = |probe: &crate::plan::HealthProbe| {
+    let time = |probe: &crate::health::plan::HealthProbe| {
         let times = runs.iter().filter_map(|run| run.time_of(&probe.case));
         interpolated(&ascending(times), 0.5)
     };

@@ -8,11 +8,11 @@ use pathline_schema::{
 };
 use serde::Serialize;
 
-use crate::coverage::{CandidateClass, choose_classes};
 use crate::edits::{FlowShape, WorldEdit, element_edits, general_edits};
+use crate::health::coverage::{CandidateClass, choose_classes};
+use crate::health::report::as_text;
 use crate::labels::{TailKind, case_label, tail_kind};
-use crate::report::as_text;
-use crate::symmetry::equal_groups;
+use crate::peers::equal_groups;
 
 /// The most pairs of GPUs that are measured.
 const MAX_PAIRS: usize = 1024;

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use pathline_stats::{ascending, hodges_lehmann, interpolated, median_polish};
 
 use crate::edits::WorldEdit;
-use crate::monitor::{HealthMonitor, ProbeSeries};
-use crate::report::Culprit;
+use crate::health::monitor::{HealthMonitor, ProbeSeries};
+use crate::health::report::Culprit;
 
 /// The most probable edits that are tried in pairs, if none explains everything alone.
 const PAIRED: usize = 24;

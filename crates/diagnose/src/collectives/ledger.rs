@@ -7,8 +7,8 @@ use pathline_message::{ExchangeOp, ExchangeSpec, MessageLayer, MessageLibrary, e
 use pathline_schema::{Case, CaseOutcome, Collective, FlowSeries, Journal, Ns};
 use pathline_stats::{ascending, interpolated};
 
-use crate::cut::{NodeCut, find_cut};
-use crate::paired_choice::PairedChoice;
+use crate::collectives::cut::{NodeCut, find_cut};
+use crate::collectives::paired_choice::PairedChoice;
 
 /// Prefixes of variables by which a library of collectives is set.
 const SETTINGS: [&str; 2] = ["NCCL_", "RCCL_"];

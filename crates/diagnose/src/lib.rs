@@ -1,0 +1,31 @@
+//! Which part of a node is slow: the classes of peers, the edits of a node by damage, and the likelihood that
+//! every command judges by. Reaches no device and reads no clock.
+
+mod collectives;
+mod edits;
+mod health;
+mod labels;
+mod outlier;
+mod peers;
+
+pub use collectives::cause::{CauseScore, CollectiveCause, judge_causes, likely_causes};
+pub use collectives::cut::{NodeCut, find_cut};
+pub use collectives::ledger::{
+    CollectiveRun, LedgerRow, audit_rows, common_settings, describes, measured_exchanges,
+};
+pub use collectives::paired_choice::PairedChoice;
+pub use health::digest::{
+    CaseDigest, DigestError, HistoryComparison, MIN_HISTORY, RunDigest, SlowerCase,
+};
+pub use health::facts::{NodeFacts, TrainedLink};
+pub use health::monitor::{HealthMonitor, HealthSettings};
+pub use health::next_step::NextStep;
+pub use health::pace::RoundPace;
+pub use health::plan::{HealthPlan, HealthProbe, SymmetryClass};
+pub use health::report::{ClassShare, Culprit, HealthReport, HealthState, SuspectPath, TestPower};
+pub use health::twin::{
+    REFERENCE_ERROR, ReferenceComparison, compare_with_reference, measured_in_runs,
+    predicted_by_twin,
+};
+pub use labels::TailKind;
+pub use outlier::{UnlikePath, compared_cases, unlike_paths};
