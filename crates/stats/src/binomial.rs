@@ -8,19 +8,24 @@
 /// the interval is exact: it fails with `2 P(B < r)` (H. A. David and H. N. Nagaraja, *Order
 /// Statistics*, 2003, section 7.1).
 pub(crate) fn median_rank(n: usize) -> Option<usize> {
-    let mut below = 0.0;
-    let mut rank = 0;
+    let below = shares_below(n).take_while(|below| 2.0 * below <= 0.05);
+    Some(below.count()).filter(|rank| *rank > 0)
+}
+
+/// P(B < `rank`), the probability that the `rank`-th smallest of `n` samples lies above the median.
+pub(crate) fn share_below(rank: usize, n: usize) -> f64 {
+    shares_below(n).take(rank).last().unwrap_or(0.0)
+}
+
+/// P(B < 1), P(B < 2), ... up to half of `n`.
+fn shares_below(n: usize) -> impl Iterator<Item = f64> {
     // P(B = k) = C(n, k) / 2^n, in logarithms so that 2^n does not overflow.
-    let mut log_p = -(n as f64) * std::f64::consts::LN_2;
-    for k in 0..n / 2 {
+    let (mut below, mut log_p) = (0.0, -(n as f64) * std::f64::consts::LN_2);
+    (0..n / 2).map(move |k| {
         below += log_p.exp();
-        if 2.0 * below > 0.05 {
-            break;
-        }
-        rank = k + 1;
         log_p += ((n - k) as f64 / (k + 1) as f64).ln();
-    }
-    (rank > 0).then_some(rank)
+        below
+    })
 }
 
 #[cfg(test)]

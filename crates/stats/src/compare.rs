@@ -3,7 +3,9 @@
 //! Everything is computed in logarithms of durations, in which a change is a difference and noise
 //! that grows with the duration has one size.
 
-use crate::order::{MAD_TO_SD, median, median_of, sorted};
+use crate::binomial::{median_rank, share_below};
+use crate::interval::MIN_VISITS;
+use crate::order::{MAD_TO_SD, ascending, median, median_of, sorted};
 use crate::shape::modes;
 use crate::student::{t_quantile, t_tail};
 
@@ -34,41 +36,56 @@ impl RunEstimate {
     /// From the durations of a series and the number of samples of each visit (if that is empty or
     /// does not add up: 4 each). None if a duration is not positive and finite, or there is none.
     ///
-    /// The visit is the unit, since samples of a visit resemble each other: the error is 1.15 times
-    /// that of the mean of the logarithms of the visits' medians, since the median of all scatters by
-    /// so much more. One visit has no such error; then it is the deviation of its samples, as if all
-    /// of them had erred together. A series in two states has half the distance of its modes in
-    /// addition: which state the next run meets is not known.
+    /// The visit is the unit, since samples of a visit resemble each other. With six visits or more the
+    /// error is that of their median by two order statistics of the visits' medians, which a late visit
+    /// of six does not move (J. W. McKean and R. M. Schrader, Commun. Stat. B 13, 1984). With fewer it is
+    /// 1.15 times that of the mean of their logarithms, since the median of all scatters by so much more.
+    /// One visit has no such error; then it is the deviation of its samples, as if all of them had erred
+    /// together. A series in two states has half the distance of its modes in addition: which state the
+    /// next run meets is not known.
     pub fn of(durations: &[f64], visits: &[u32]) -> Option<Self> {
         let ascending = sorted(durations)?;
         if *ascending.first()? <= 0.0 {
             return None;
         }
-        let log_median = median(&ascending).ln();
         let start = transient(durations);
         let steady = durations.get(start..).unwrap_or(durations);
         let blocks: Vec<&[f64]> = blocks(durations, visits, start);
-        let logs: Vec<f64> = match blocks.as_slice() {
+        let mut logs: Vec<f64> = match blocks.as_slice() {
             [_, _, ..] => blocks.iter().map(|b| median_of(b.iter().copied()).ln()).collect(),
             _ => steady.iter().map(|d| d.ln()).collect(),
         };
-        let freedom = logs.len().saturating_sub(1) as f64;
-        let spread = squares(&logs) / freedom;
-        let shared = match logs.len() {
-            visits if blocks.len() > 1 => visits as f64 / MEDIAN_OVER_VISITS.powi(2),
-            _ => 1.0,
+        logs.sort_by(f64::total_cmp);
+        let (error, freedom) = match blocks.len() {
+            visits if visits >= MIN_VISITS => (error_by_order(&logs), visits as f64 - 2.0),
+            visits => {
+                let freedom = logs.len() as f64 - 1.0;
+                let shared =
+                    if visits > 1 { visits as f64 / MEDIAN_OVER_VISITS.powi(2) } else { 1.0 };
+                ((squares(&logs) / freedom / shared).sqrt(), freedom)
+            }
         };
         let states = modes(steady).map_or(0.0, |m| 0.5 * (m.high.median / m.low.median).ln()).abs();
-        let error =
-            if freedom > 0.0 { (spread / shared).sqrt().hypot(states) } else { f64::INFINITY };
         Some(Self {
-            log_median,
-            error,
+            log_median: median(&ascending).ln(),
+            error: if freedom > 0.0 { error.hypot(states) } else { f64::INFINITY },
             freedom: freedom.max(1.0),
             samples: durations.len(),
             visits: blocks.len(),
         })
     }
+}
+
+/// The standard error of the median of sorted values, at least 6: the distance of the two that lie one
+/// within the 95 % interval, over that of the normal quantiles by which they enclose the median. Of six
+/// values the second and the fifth, 78.1 % or 2.46 errors. Medians of six normal values over it, and of
+/// ones of which a fifth are late, have tails as Student's t of 8 degrees for two sides.
+fn error_by_order(sorted: &[f64]) -> f64 {
+    let n = sorted.len();
+    let rank = median_rank(n).map_or(1, |rank| rank + 1).min(n / 2).max(1);
+    let reach = t_quantile(share_below(rank, n), f64::INFINITY);
+    let ends = sorted.get(rank - 1).zip(sorted.get(n - rank));
+    ends.map_or(f64::INFINITY, |(low, high)| (high - low) / (2.0 * reach))
 }
 
 /// The most samples that a warm-up may reach into.
@@ -142,19 +159,25 @@ impl RunNoise {
 /// Independent observations that a value of [`shortest_half`] is worth: its efficiency for normal noise.
 const SHORTEST_HALF_WORTH: f64 = 0.37;
 
+/// Minimum cases of a class of which one in each direction may have met another state.
+const CASES_OF_A_STRAY: usize = 16;
+
 impl RunNoise {
     /// This noise of a class, and what the differences of logarithms between one run a side of the class's
     /// cases show of it: their shortest half, so that neither a change of all cases nor one of less than
-    /// half of them counts as noise; and at least half of the farthest difference on the side that has the
-    /// nearer one, since noise goes both ways. Both sources weigh by their degrees of freedom.
+    /// half of them counts as noise; and at least half of what differences reach on both sides, since noise
+    /// goes both ways, but for one case on each side that met another state, if there are 16. Both sources
+    /// weigh by their degrees of freedom.
     #[must_use]
     pub fn with_differences(self, differences: &[f64]) -> Self {
         let Some(half) = shortest_half(differences) else { return self };
         let seen = SHORTEST_HALF_WORTH * differences.len() as f64;
         // Half of a normal sample lies within 0.6745 deviations; a difference has two runs' variance.
-        let (low, high) =
-            differences.iter().fold((0.0, 0.0), |(low, high), d| (d.min(low), d.max(high)));
-        let tail = f64::min(high, -low) / 2.0;
+        let sorted = ascending(differences.to_vec());
+        let strays = usize::from(sorted.len() >= CASES_OF_A_STRAY);
+        let reach = |end: Option<&f64>, sign: f64| end.map_or(0.0, |d| (sign * d).max(0.0));
+        let both = reach(sorted.get(strays), -1.0).min(reach(sorted.iter().nth_back(strays), 1.0));
+        let tail = both / 2.0;
         let own = (half / 2.0 * MAD_TO_SD).max(tail).powi(2) / 2.0;
         let freedom = self.freedom + seen;
         let variance = (self.freedom * self.deviation.powi(2) + seen * own) / freedom;
@@ -343,6 +366,21 @@ mod tests {
         assert!((one.error - (squares(&logs) / 3.0).sqrt()).abs() < 1e-12);
     }
 
+    /// 100, 101, 102, 103, 104, 130: ln 104 - ln 101 = 2.927 %; that encloses the median with 1 - 2 * 7/64, so
+    /// +-1.230 errors. A late visit of six does not count, two do.
+    #[test]
+    fn a_late_visit_of_six_is_no_error() {
+        let visits = [100.0, 130.0, 103.0, 101.0, 104.0, 102.0];
+        let samples: Vec<f64> = visits.iter().flat_map(|v| [*v; 3]).collect();
+        let run = RunEstimate::of(&samples, &[3; 6]).unwrap();
+        assert!((run.error - 0.02927 / 2.0 / 1.2299).abs() < 1e-5, "{run:?}");
+        assert_eq!((run.freedom, run.visits), (4.0, 6));
+        assert!((share_below(2, 6) - 7.0 / 64.0).abs() < 1e-12);
+        let later: Vec<f64> =
+            samples.iter().map(|v| if *v == 104.0 { 131.0 } else { *v }).collect();
+        assert!(RunEstimate::of(&later, &[3; 6]).unwrap().error > 0.1);
+    }
+
     #[test]
     fn a_warm_up_that_ended_too_soon_is_no_deviation() {
         let mut durations = vec![115.0, 115.5, 113.0];
@@ -479,6 +517,13 @@ mod tests {
         let found = class.with_differences(&differences);
         let expected = ((6.0 * 0.013_f64.powi(2) + 7.4 * 0.000_524_2_f64.powi(2)) / 13.4).sqrt();
         assert!((found.deviation - expected).abs() < 1e-6 && found.freedom == 13.4, "{found:?}");
+        // A stray on the other side of a change is no noise; with fewer than 16 differences it is.
+        let stray = |cases: usize| {
+            let mut differences = differences[20 - cases..].to_vec();
+            differences[0] = 0.03;
+            class.with_differences(&differences).deviation
+        };
+        assert!(stray(20) < 0.011 && stray(12) > 0.012, "{} {}", stray(20), stray(12));
         // A change of all is none either, and without differences nothing is learnt.
         let shifted: Vec<f64> = differences.iter().map(|d| d - 0.1).collect();
         assert!((class.with_differences(&shifted).deviation - found.deviation).abs() < 1e-9);

@@ -301,7 +301,11 @@ mod tests {
         for (case, class) in [
             ("gpu0.vram > gpu1.vram by dma@gpu0 x 256MiB", "GPU copies of 16MiB and more"),
             ("gpu0.vram > gpu1.vram by dma@gpu0 x 16B isolated", "GPU copies below 16MiB"),
-            ("numa0.pinned > gpu0.vram by dma@gpu0 x 1GiB", "pinned host memory of 16MiB and more"),
+            ("numa0.pinned > gpu0.vram by dma@gpu0 x 1GiB", "pinned host copies of 16MiB and more"),
+            (
+                "numa0.pinned > gpu0.vram by kernel@gpu0[copy-w16-u1-b256-g1] x 1GiB",
+                "pinned host memory of 16MiB and more",
+            ),
             ("numa0.paged > gpu0.vram by dma@gpu0 x 1GiB", "pageable copies"),
             ("numa0.huge > numa0.huge by cpu@numa0[copy-memcpy-t1] x 64MiB", "host"),
             (
