@@ -7,6 +7,7 @@ mod health;
 mod labels;
 mod outlier;
 mod peers;
+pub mod posterior;
 
 pub use collectives::cause::{CauseScore, CollectiveCause, judge_causes, likely_causes};
 pub use collectives::cut::{NodeCut, find_cut};

@@ -8,6 +8,7 @@ use pathline_schema::{Flow, MemKind, Ns, Place, Unit};
 use pathline_stats::{ascending, interpolated};
 
 use crate::collectives::cut::fastest_copy;
+use crate::posterior::{self, ln_likelihood};
 
 /// Scale of the errors of a prediction that is right, as a share of the time.
 const SCALE: f64 = 0.05;
@@ -206,8 +207,7 @@ const SURE: f64 = 20.0;
 
 /// The causes that the times do not tell apart: the likeliest, and each that is less likely by up to 20 to 1.
 pub fn likely_causes(scores: &[CauseScore]) -> &[CauseScore] {
-    let Some(best) = scores.first() else { return &[] };
-    let alike = scores.iter().take_while(|next| (best.score - next.score).exp() <= SURE).count();
+    let alike = posterior::ties(scores.iter().map(|score| score.score), SURE);
     scores.get(..alike).unwrap_or_default()
 }
 
@@ -233,7 +233,7 @@ pub fn judge_causes(
         for (exchange, time) in measured {
             deviations.push((time.0 / model.time(exchange)?.0).ln());
         }
-        let likelihood: f64 = deviations.iter().map(|d| -(1.0 + (d / SCALE).powi(2)).ln()).sum();
+        let likelihood: f64 = deviations.iter().map(|d| ln_likelihood(*d, SCALE)).sum();
         let edits = if cause == CollectiveCause::AsModelled { 0.0 } else { 1.0 };
         let off = ascending(deviations.iter().map(|d| d.abs()));
         let off_by = interpolated(&off, 0.5).unwrap_or(f64::INFINITY);

@@ -7,6 +7,7 @@ use pathline_stats::{ascending, hodges_lehmann, interpolated, median_polish};
 use crate::edits::WorldEdit;
 use crate::health::monitor::{HealthMonitor, ProbeSeries};
 use crate::health::report::Culprit;
+use crate::posterior::{self, ln_likelihood};
 
 /// The most probable edits that are tried in pairs, if none explains everything alone.
 const PAIRED: usize = 24;
@@ -101,7 +102,7 @@ impl<'m> ProbeLosses<'m> {
             else {
                 return 0.0;
             };
-            -(((measured - expected) / scale).powi(2)).ln_1p()
+            ln_likelihood(measured - expected, *scale)
         };
         let predicted = self.relative(slowdowns);
         predicted.iter().map(|(&p, &expected)| cauchy(p, expected) - cauchy(p, 0.0)).sum()
@@ -273,16 +274,17 @@ impl<'m> ProbeLosses<'m> {
         }
         let ranked = self.ranked();
         let Some(best) = ranked.first() else { return Vec::new() };
-        let weight = |fitted: &FittedEdit| (fitted.ln_probability - best.ln_probability).exp();
-        let total: f64 = ranked.iter().map(weight).sum();
+        let ln_weights: Vec<f64> = ranked.iter().map(|fitted| fitted.ln_probability).collect();
+        let shares = posterior::shares(&ln_weights);
         let culprit = |nth: usize, fitted: &FittedEdit| {
             let next = if nth == 0 { ranked.get(1) } else { Some(best) };
-            let odds = next.map_or(1e9, |next| weight(fitted) / weight(next).max(1e-9));
+            let odds =
+                |next: &FittedEdit| posterior::odds(fitted.ln_probability, next.ln_probability);
             Culprit {
                 element: self.name(fitted),
                 damage: self.damage(fitted),
-                probability: weight(fitted) / total,
-                odds: odds.min(1e9),
+                probability: shares.get(nth).copied().unwrap_or(0.0),
+                odds: next.map_or(f64::INFINITY, odds).min(1e9),
                 next: next.map(|next| self.name(next)),
                 decided_by: next.and_then(|next| self.decisive_probe(fitted, next)),
             }
