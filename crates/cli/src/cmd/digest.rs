@@ -8,6 +8,7 @@ use anyhow::{Context, Result, anyhow};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use pathline_diagnose::{HistoryComparison, RunDigest};
+use pathline_schema::shell_word;
 
 use super::ExitKind;
 use crate::args::DigestArgs;
@@ -130,7 +131,7 @@ pub(super) fn compare(
         return Err(anyhow!(
             "{}: no digest is there; `pathline digest RUN --out {}` adds one",
             folder.display(),
-            folder.display()
+            shell_word(&folder.to_string_lossy())
         ));
     }
     Ok(digest.against(&history, loss, alpha)?)

@@ -88,6 +88,21 @@ pub(super) fn run(args: &DoctorArgs) -> Result<ExitKind> {
     Ok(if wrong { ExitKind::Wrong } else { ExitKind::Fine })
 }
 
+/// Asks on a thread of the scope. The answer is waited for by a call of what is returned, which asks itself if
+/// no thread can start.
+fn ask_meanwhile<'scope, T: Send + 'scope>(
+    scope: &'scope thread::Scope<'scope, '_>,
+    ask: impl Fn() -> Result<T, ProbeError> + Send + Copy + 'scope,
+) -> impl FnOnce() -> Result<T, ProbeError> {
+    let started = thread::Builder::new().spawn_scoped(scope, ask);
+    move || match started {
+        Ok(thread) => thread
+            .join()
+            .unwrap_or_else(|_| Err(ProbeError::NotStarted("its thread was lost".to_owned()))),
+        Err(_) => ask(),
+    }
+}
+
 /// Findings about each library, in display order.
 struct Findings {
     runtime: RuntimeAnswer,
@@ -113,15 +128,17 @@ impl Findings {
         let limits = survey.limits;
         let one = |probe| ask::<LibraryReport>(probe, libraries, limits);
         thread::scope(|scope| {
-            let [mpi, ucx] =
-                [LibraryProbe::Mpi, LibraryProbe::Ucx].map(|probe| scope.spawn(move || one(probe)));
-            let rdma =
-                scope.spawn(move || ask::<AdapterAnswer>(LibraryProbe::Rdma, libraries, limits));
-            let others = scope.spawn(move || {
+            let [mpi, ucx] = [LibraryProbe::Mpi, LibraryProbe::Ucx]
+                .map(|probe| ask_meanwhile(scope, move || one(probe)));
+            let rdma = ask_meanwhile(scope, || {
+                ask::<AdapterAnswer>(LibraryProbe::Rdma, libraries, limits)
+            });
+            let others = ask_meanwhile(scope, || {
                 ask::<Vec<LibraryReport>>(LibraryProbe::OtherRuntimes, libraries, limits)
             });
-            let direct =
-                scope.spawn(move || ask::<DirectAnswer>(LibraryProbe::Direct, libraries, limits));
+            let direct = ask_meanwhile(scope, || {
+                ask::<DirectAnswer>(LibraryProbe::Direct, libraries, limits)
+            });
             let runtime = ask::<RuntimeAnswer>(LibraryProbe::Runtime, libraries, limits);
             let compiler =
                 if runtime.is_ok() { LibraryProbe::Compiler } else { LibraryProbe::AnyCompiler };
@@ -144,18 +161,10 @@ impl Findings {
             };
             let compilers =
                 compilers.unwrap_or_else(|error| vec![known(Err(error), "run-time compiler")]);
-            let joined = |thread: thread::ScopedJoinHandle<'_, _>| match thread.join() {
-                Ok(answer) => answer,
-                Err(_) => Err(ProbeError::NotStarted("its thread was lost".to_owned())),
-            };
-            let direct = match direct.join() {
-                Ok(Ok(answer)) => answer,
-                Ok(Err(error)) => {
-                    let what = family.caps().direct_library;
-                    DirectAnswer { report: known(Err(error), what), notes: Vec::new() }
-                }
-                Err(_) => DirectAnswer { report: LibraryReport::default(), notes: Vec::new() },
-            };
+            let direct = direct().unwrap_or_else(|error| {
+                let what = family.caps().direct_library;
+                DirectAnswer { report: known(Err(error), what), notes: Vec::new() }
+            });
             let (management, managed) = match &survey.management {
                 Ok(answer) => {
                     let managed = (answer.gpus, answer.warnings.clone());
@@ -163,18 +172,13 @@ impl Findings {
                 }
                 Err(error) => (known(Err(error.clone()), "GPU management (NVML)"), None),
             };
-            let others = match others.join() {
-                Ok(Ok(found)) => found,
-                Ok(Err(error)) => vec![known(Err(error), "the other GPU runtime")],
-                Err(_) => Vec::new(),
+            let others =
+                others().unwrap_or_else(|error| vec![known(Err(error), "the other GPU runtime")]);
+            let (rdma, registers_dmabuf) = match rdma() {
+                Ok(AdapterAnswer { report, dmabuf }) => (Ok(report), dmabuf),
+                Err(error) => (Err(error), None),
             };
-            let (rdma, registers_dmabuf) = match rdma.join() {
-                Ok(Ok(AdapterAnswer { report, dmabuf })) => (Ok(report), dmabuf),
-                Ok(Err(error)) => (Err(error), None),
-                Err(_) => (Err(ProbeError::NotStarted("its thread was lost".to_owned())), None),
-            };
-            let between =
-                [known(joined(mpi), "MPI"), known(joined(ucx), "UCX"), known(rdma, "libibverbs")];
+            let between = [known(mpi(), "MPI"), known(ucx(), "UCX"), known(rdma, "libibverbs")];
             let collectives = collectives_libraries(runtime.driver.path.as_deref());
             Self {
                 runtime,

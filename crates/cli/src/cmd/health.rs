@@ -18,7 +18,7 @@ use pathline_runner::{
     HealthOutcome, HealthRequest, HostMachine, MachineChoice, MachineModel, NodeView, PathTimes,
     StorePlaces, TwinReference, examine, hostname, switches,
 };
-use pathline_schema::{PciAddress, RunBegin, Topology, Unit, WorldKind};
+use pathline_schema::{PciAddress, RunBegin, Topology, Unit, WorldKind, shell_word};
 use pathline_stats::SeriesSummary;
 
 use super::{ExitKind, digest};
@@ -166,7 +166,8 @@ fn reference(path: &Path) -> Result<CheckReference> {
         let history = digest::read_folder(path)?;
         if history.is_empty() {
             return Err(anyhow!(
-                "{name}: neither a run nor a digest is there; `pathline digest RUN --out {name}` adds one"
+                "{name}: neither a run nor a digest is there; `pathline digest RUN --out {}` adds one",
+                shell_word(&name)
             ));
         }
         return Ok(CheckReference::History(history));
