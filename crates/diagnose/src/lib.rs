@@ -2,6 +2,7 @@
 //! every command judges by. Reaches no device and reads no clock.
 
 mod collectives;
+mod culprit;
 mod edits;
 mod health;
 mod labels;
@@ -15,6 +16,7 @@ pub use collectives::ledger::{
     CollectiveRun, LedgerRow, audit_rows, common_settings, describes, measured_exchanges,
 };
 pub use collectives::paired_choice::PairedChoice;
+pub use culprit::Culprit;
 pub use health::digest::{
     CaseDigest, DigestError, HistoryComparison, MIN_HISTORY, RunDigest, SlowerCase,
 };
@@ -23,7 +25,7 @@ pub use health::monitor::{HealthMonitor, HealthSettings};
 pub use health::next_step::NextStep;
 pub use health::pace::RoundPace;
 pub use health::plan::{HealthPlan, HealthProbe, SymmetryClass};
-pub use health::report::{ClassShare, Culprit, HealthReport, HealthState, SuspectPath, TestPower};
+pub use health::report::{ClassShare, HealthReport, HealthState, SuspectPath, TestPower};
 pub use health::twin::{
     REFERENCE_ERROR, ReferenceComparison, compare_with_reference, measured_in_runs,
     predicted_by_twin,

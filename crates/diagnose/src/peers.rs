@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use pathline_schema::{Case, LinkEnd, Topology, Unit};
+use pathline_stats::interpolated;
 
 /// The most refinements that one question may take; beyond, two tuples count as different, which makes
 /// classes smaller and no path equal to one that it is not.
@@ -325,6 +326,15 @@ fn case_shape(case: &Case) -> (String, Vec<Unit>) {
     (shape + rest, units)
 }
 
+/// The median of sorted values without one that equals `value`; none if there is no other.
+pub(crate) fn median_without(sorted: &[f64], value: f64) -> Option<f64> {
+    let at = sorted.partition_point(|x| *x < value);
+    let others = sorted.len().checked_sub(1).filter(|n| *n > 0)?;
+    let nth = |n: usize| sorted.get(if n < at { n } else { n + 1 }).copied();
+    let (low, high) = (nth((others - 1) / 2)?, nth(others / 2)?);
+    interpolated(&[low, high], 0.5)
+}
+
 #[cfg(test)]
 mod tests {
     use pathline_flow::MachineDesc;
@@ -405,5 +415,17 @@ mod tests {
         assert_eq!(groups(&none, &pairs(2)), [0, 1]);
         let twice = [pairs(2)[0].clone(), pairs(2)[0].clone()];
         assert_eq!(groups(&none, &twice), [0, 0]);
+    }
+
+    #[test]
+    fn the_median_without_a_value_is_that_of_the_others() {
+        let sorted = [1.0, 2.0, 4.0, 8.0];
+        // Without 1: 2, 4, 8. Without 4: 1, 2, 8. Without 8: 1, 2, 4.
+        assert_eq!(median_without(&sorted, 1.0), Some(4.0));
+        assert_eq!(median_without(&sorted, 4.0), Some(2.0));
+        assert_eq!(median_without(&sorted, 8.0), Some(2.0));
+        // Of two others the mean; of none, none.
+        assert_eq!(median_without(&[1.0, 3.0, 9.0], 1.0), Some(6.0));
+        assert_eq!(median_without(&[1.0], 1.0), None);
     }
 }

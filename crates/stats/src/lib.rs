@@ -21,7 +21,7 @@ pub use fit::{LineFit, fit_line};
 pub use interval::{MIN_VISITS, MedianInterval, median_interval, visit_medians};
 pub use multiple::FalseDiscovery;
 pub use order::{ascending, interpolated, nearest_rank};
-pub use robust::{MedianPolish, hodges_lehmann, median_polish};
+pub use robust::hodges_lehmann;
 pub use shape::{Mode, Modes, Unsteady, modes, unsteady};
 pub use sign_evidence::{BestOfThree, SignEvidence};
 pub use stop::{VISIT_SAMPLES, settled, visit_samples};

@@ -5,9 +5,9 @@
 //! Its [`HealthReport`](report::HealthReport) is the verdict.
 
 pub(crate) mod coverage;
-pub(crate) mod culprit;
 pub(crate) mod digest;
 pub(crate) mod facts;
+pub(crate) mod losses;
 pub(crate) mod monitor;
 pub(crate) mod next_step;
 pub(crate) mod pace;

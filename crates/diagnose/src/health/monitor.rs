@@ -7,6 +7,7 @@ use pathline_stats::{SignEvidence, ascending, interpolated};
 use crate::health::plan::HealthPlan;
 use crate::health::steady::SteadyEvidence;
 use crate::labels::TailKind;
+use crate::peers::median_without;
 
 /// Evidence of one process against a path is 1000:1.
 const SUSPECT_LEVEL: f64 = 1e-3;
@@ -357,31 +358,5 @@ impl<'p> HealthMonitor<'p> {
 
     fn fine_processes(&self, probe: usize) -> usize {
         self.series(probe).filter(|series| series.is_fine()).count()
-    }
-}
-
-/// The median of sorted values without one that equals `value`; none if there is no other.
-fn median_without(sorted: &[f64], value: f64) -> Option<f64> {
-    let at = sorted.partition_point(|x| *x < value);
-    let others = sorted.len().checked_sub(1).filter(|n| *n > 0)?;
-    let nth = |n: usize| sorted.get(if n < at { n } else { n + 1 }).copied();
-    let (low, high) = (nth((others - 1) / 2)?, nth(others / 2)?);
-    interpolated(&[low, high], 0.5)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_median_without_a_value_is_that_of_the_others() {
-        let sorted = [1.0, 2.0, 4.0, 8.0];
-        // Without 1: 2, 4, 8. Without 4: 1, 2, 8. Without 8: 1, 2, 4.
-        assert_eq!(median_without(&sorted, 1.0), Some(4.0));
-        assert_eq!(median_without(&sorted, 4.0), Some(2.0));
-        assert_eq!(median_without(&sorted, 8.0), Some(2.0));
-        // Of two others the mean; of none, none.
-        assert_eq!(median_without(&[1.0, 3.0, 9.0], 1.0), Some(6.0));
-        assert_eq!(median_without(&[1.0], 1.0), None);
     }
 }

@@ -3,6 +3,8 @@
 use pathline_schema::Case;
 use serde::Serialize;
 
+use crate::culprit::Culprit;
+
 /// The verdict in a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -41,23 +43,6 @@ pub struct SuspectPath {
     pub evidence: Vec<f64>,
     /// Whether it was slow in every process, with enough evidence for the chosen alpha.
     pub confirmed: bool,
-}
-
-/// A part of the node that explains the suspects.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Culprit {
-    /// The part: `gpu0>gpu1 xGMI x4`, `gpu3 copy engines to peers`.
-    pub element: String,
-    /// What is wrong with it: `loses 25 %: 1 of 4 links`.
-    pub damage: String,
-    /// Probability among the parts that were considered, 0 to 1.
-    pub probability: f64,
-    /// Odds to the next most probable part; infinite odds are written as 1e9.
-    pub odds: f64,
-    /// The next most probable part.
-    pub next: Option<String>,
-    /// Label of a probe that would tell the two apart, if one does.
-    pub decided_by: Option<String>,
 }
 
 /// Share of its ceiling that a class of paths reaches.

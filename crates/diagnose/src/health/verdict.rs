@@ -2,8 +2,9 @@
 
 use pathline_stats::{ascending, interpolated};
 
-use crate::health::culprit::ProbeLosses;
+use crate::culprit::{Culprit, PathLosses};
 use crate::health::facts::{NodeFacts, TrainedLink};
+use crate::health::losses::probe_losses;
 use crate::health::monitor::{HealthMonitor, ProbeSeries};
 use crate::health::plan::PathCeiling;
 use crate::health::report::{ClassShare, HealthReport, HealthState, SuspectPath, TestPower};
@@ -30,7 +31,7 @@ struct Unjudged {
 
 /// The verdict on what a monitor has seen.
 pub(crate) fn judge_node(monitor: &HealthMonitor<'_>, facts: &NodeFacts) -> HealthReport {
-    let losses = ProbeLosses::new(monitor);
+    let losses = probe_losses(monitor);
     let unjudged = unjudged(monitor, &losses);
     let (states, slow): (Vec<usize>, Vec<usize>) =
         monitor.suspects().into_iter().partition(|&probe| monitor.is_process_state(probe));
@@ -56,12 +57,6 @@ pub(crate) fn judge_node(monitor: &HealthMonitor<'_>, facts: &NodeFacts) -> Heal
     notes.extend(states.into_iter().filter_map(|probe| state_note(monitor, probe)));
     notes.extend(unjudged.reasons);
     notes.extend(low);
-    if let Some((unit, loss)) = losses.polished().first()
-        && !suspects.is_empty()
-        && *loss > monitor.settings.margin
-    {
-        notes.push(format!("by median polish of all pairs {unit} loses {:.1} %", percent(*loss)));
-    }
     let mut unseen = monitor.plan.unseen.clone();
     unseen.extend(wide_spreads(monitor));
     unseen.extend(facts.unread.iter().chain(&facts.limits).cloned());
@@ -90,11 +85,6 @@ fn state_note(monitor: &HealthMonitor<'_>, probe: usize) -> Option<String> {
         monitor.slow_processes(probe),
         monitor.series(probe).count()
     ))
-}
-
-/// A logarithm of times as a share of speed lost, in percent.
-fn percent(ln: f64) -> f64 {
-    (1.0 - (-ln).exp()) * 100.0
 }
 
 fn shortened(reason: String) -> String {
@@ -142,7 +132,7 @@ fn notes(facts: &NodeFacts) -> Vec<String> {
 /// Classes in which no path can be judged, by index, and in which more processes would not change that:
 /// one of two differing paths of a larger class may be in a state of its process.
 pub(crate) fn unjudged_classes(monitor: &HealthMonitor<'_>) -> Vec<usize> {
-    let mut found = unjudged(monitor, &ProbeLosses::new(monitor)).classes;
+    let mut found = unjudged(monitor, &probe_losses(monitor)).classes;
     found.retain(|&class| {
         let members = monitor.members(class);
         let slow = members.iter().filter(|&&probe| monitor.slow_processes(probe) > 0).count();
@@ -153,7 +143,7 @@ pub(crate) fn unjudged_classes(monitor: &HealthMonitor<'_>) -> Vec<usize> {
 
 /// Classes of which a third or more differs without one part, or two parts of single GPUs, that explain it,
 /// and classes of two that differ.
-fn unjudged(monitor: &HealthMonitor<'_>, losses: &ProbeLosses<'_>) -> Unjudged {
+fn unjudged(monitor: &HealthMonitor<'_>, losses: &PathLosses<'_>) -> Unjudged {
     let mut found = Unjudged::default();
     for (nth, class) in monitor.plan.classes.iter().enumerate() {
         // What is equal by design differs in some processes only.
@@ -218,7 +208,7 @@ struct Checked<'c> {
 fn state(
     monitor: &HealthMonitor<'_>,
     checked: &Checked<'_>,
-    culprits: &[crate::health::report::Culprit],
+    culprits: &[Culprit],
 ) -> (HealthState, String) {
     let Checked { facts, faults, suspects, unjudged, .. } = *checked;
     if let Some(first) = faults.first() {

@@ -1,12 +1,13 @@
-//! Which damaged part explains what the probes lose.
+//! Which damaged part explains what paths lose against their peers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pathline_stats::{ascending, hodges_lehmann, interpolated, median_polish};
+use pathline_schema::Case;
+use pathline_stats::{ascending, interpolated};
+use serde::Serialize;
 
 use crate::edits::WorldEdit;
-use crate::health::monitor::{HealthMonitor, ProbeSeries};
-use crate::health::report::Culprit;
+use crate::peers::median_without;
 use crate::posterior::{self, ln_likelihood};
 
 /// The most probable edits that are tried in pairs, if none explains everything alone.
@@ -20,13 +21,46 @@ const USUAL_DAMAGE: f64 = 1.0;
 /// Most culprits that are listed.
 const MOST_CULPRITS: usize = 5;
 
-/// Losses of all probes, and how precisely they are known.
-pub(crate) struct ProbeLosses<'m> {
-    monitor: &'m HealthMonitor<'m>,
-    /// Of each probe: logarithm of its time relative to its equals; none if not measured.
-    measured: Vec<Option<f64>>,
-    /// Scale of the Cauchy errors of each probe.
-    scale: Vec<f64>,
+/// A part of the node that explains the suspects.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Culprit {
+    /// The part: `gpu0>gpu1 xGMI x4`, `gpu3 copy engines to peers`.
+    pub element: String,
+    /// What is wrong with it: `loses 25 %: 1 of 4 links`.
+    pub damage: String,
+    /// Probability among the parts that were considered, 0 to 1.
+    pub probability: f64,
+    /// Odds to the next most probable part; infinite odds are written as 1e9.
+    pub odds: f64,
+    /// The next most probable part.
+    pub next: Option<String>,
+    /// Label of a path that would tell the two apart, if one does.
+    pub decided_by: Option<String>,
+    /// The suspects that it slows, by index of the path.
+    #[serde(skip)]
+    pub paths: Vec<usize>,
+}
+
+/// A path that was compared with its peers.
+pub(crate) struct PathLoss<'c> {
+    pub(crate) label: &'c str,
+    pub(crate) case: &'c Case,
+    /// Number of its class of peers.
+    pub(crate) class: usize,
+    /// Logarithm of its time relative to that of its peers; none if that says nothing.
+    pub(crate) ln: Option<f64>,
+    /// Scale of the Cauchy errors of that.
+    pub(crate) scale: f64,
+    /// Share of its speed by which it may differ from its peers.
+    pub(crate) margin: f64,
+}
+
+/// What all paths lose, and the damage that may explain it.
+pub(crate) struct PathLosses<'c> {
+    edits: &'c [WorldEdit],
+    paths: Vec<PathLoss<'c>>,
+    /// Indices of paths, by class.
+    members: BTreeMap<usize, Vec<usize>>,
     suspects: Vec<usize>,
 }
 
@@ -44,85 +78,45 @@ impl FittedEdit {
     }
 }
 
-impl<'m> ProbeLosses<'m> {
-    pub(crate) fn new(monitor: &'m HealthMonitor<'m>) -> Self {
-        let probes = monitor.plan.probes.len();
-        // Most nodes have nothing to explain.
-        let off = |probe| monitor.series(probe).any(|s| s.is_slow() || s.is_fast());
-        let anything = (0..probes).any(off);
-        let probes = if anything { probes } else { 0 };
-        let mut measured: Vec<Option<f64>> = (0..probes)
-            .map(|probe| {
-                let medians: Vec<f64> =
-                    monitor.series(probe).filter_map(|s| hodges_lehmann(&s.relative)).collect();
-                interpolated(&ascending(medians), 0.5).map(|relative| -relative)
-            })
-            .collect();
-        let mut scale = vec![0.0; probes];
-        for (nth, class) in monitor.plan.classes.iter().enumerate() {
-            let members = monitor.members(nth);
-            // Noise of rounds, and not what paths differ by: half of a small class may be damaged.
-            let rounds = members.iter().flat_map(|&probe| monitor.series(probe));
-            let distances = ascending(rounds.flat_map(ProbeSeries::deviations));
-            let spread = interpolated(&distances, 0.5).unwrap_or(0.0);
-            let floor = monitor.settings.margin_of(class.tail) / 5.0;
-            for &member in members {
-                if let Some(scale) = scale.get_mut(member) {
-                    *scale = floor.max(1.5 * spread.min(5.0 * floor)).max(1e-6);
-                }
-            }
+impl<'c> PathLosses<'c> {
+    /// `suspects` are the paths to explain, by index.
+    pub(crate) fn new(
+        edits: &'c [WorldEdit],
+        paths: Vec<PathLoss<'c>>,
+        suspects: Vec<usize>,
+    ) -> Self {
+        let mut members: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for (nth, path) in paths.iter().enumerate() {
+            members.entry(path.class).or_default().push(nth);
         }
-        // A state of some processes is no part that is damaged.
-        let (states_of_few, slow): (Vec<usize>, Vec<usize>) =
-            monitor.suspects().into_iter().partition(|&probe| monitor.is_process_state(probe));
-        let (unstable, steady): (Vec<usize>, Vec<usize>) =
-            slow.into_iter().partition(|&probe| monitor.is_unstable(probe));
-        let (confirmed, steady): (Vec<usize>, Vec<usize>) =
-            steady.into_iter().partition(|&probe| monitor.is_confirmed(probe));
-        let by_certainty = [confirmed, steady, unstable.clone()];
-        let suspects = by_certainty.into_iter().find(|list| !list.is_empty()).unwrap_or_default();
-        let states = unstable.iter().chain(&states_of_few);
-        for probe in states.filter(|probe| !suspects.contains(probe)) {
-            if let Some(measured) = measured.get_mut(*probe) {
-                *measured = None;
-            }
-        }
-        Self { monitor, measured, scale, suspects }
+        Self { edits, paths, members, suspects }
     }
 
-    fn edits(&self) -> &'m [WorldEdit] {
-        &self.monitor.plan.edits
+    fn loss(&self, path: usize) -> Option<f64> {
+        self.paths.get(path)?.ln
     }
 
     /// Logarithm of the likelihood of some damage, relative to that of no damage.
     fn gain(&self, slowdowns: &BTreeMap<usize, f64>) -> f64 {
-        let cauchy = |probe: usize, expected: f64| -> f64 {
-            let (Some(Some(measured)), Some(scale)) =
-                (self.measured.get(probe), self.scale.get(probe))
-            else {
-                return 0.0;
-            };
-            ln_likelihood(measured - expected, *scale)
+        let ln = |path: usize, expected: f64| -> f64 {
+            let known = self.paths.get(path).and_then(|path| Some((path.ln?, path.scale)));
+            known.map_or(0.0, |(loss, scale)| ln_likelihood(loss - expected, scale))
         };
         let predicted = self.relative(slowdowns);
-        predicted.iter().map(|(&p, &expected)| cauchy(p, expected) - cauchy(p, 0.0)).sum()
+        predicted.iter().map(|(&p, &expected)| ln(p, expected) - ln(p, 0.0)).sum()
     }
 
-    /// What probes of the affected classes take relative to their equals, if some are slowed down.
+    /// What paths of the affected classes take relative to their peers, if some are slowed down.
     fn relative(&self, slowdowns: &BTreeMap<usize, f64>) -> BTreeMap<usize, f64> {
-        let plan = self.monitor.plan;
-        let classes: BTreeSet<usize> =
-            slowdowns.keys().filter_map(|&probe| plan.probes.get(probe).map(|p| p.class)).collect();
+        let class = |path: &usize| self.paths.get(*path).map(|path| path.class);
+        let classes: BTreeSet<usize> = slowdowns.keys().filter_map(class).collect();
         let mut all = BTreeMap::new();
-        for class in classes {
-            let members = self.monitor.members(class);
-            let slowdown = |probe: &usize| slowdowns.get(probe).copied().unwrap_or(0.0);
-            for probe in
-                members.iter().filter(|p| self.measured.get(**p).is_some_and(Option::is_some))
-            {
-                let others = members.iter().filter(|other| *other != probe).map(slowdown);
-                let reference = interpolated(&ascending(others), 0.5).unwrap_or(0.0);
-                all.insert(*probe, slowdown(probe) - reference);
+        for members in classes.iter().filter_map(|class| self.members.get(class)) {
+            let slowdown = |path: &usize| slowdowns.get(path).copied().unwrap_or(0.0);
+            let sorted = ascending(members.iter().map(slowdown));
+            for path in members.iter().filter(|path| self.loss(**path).is_some()) {
+                let own = slowdown(path);
+                all.insert(*path, own - median_without(&sorted, own).unwrap_or(0.0));
             }
         }
         all
@@ -131,7 +125,7 @@ impl<'m> ProbeLosses<'m> {
     fn slowdowns(&self, edits: &[usize], left: &[f64]) -> BTreeMap<usize, f64> {
         let mut all: BTreeMap<usize, f64> = BTreeMap::new();
         for (&edit, &left) in edits.iter().zip(left) {
-            for exposure in self.edits().get(edit).into_iter().flat_map(|edit| &edit.exposures) {
+            for exposure in self.edits.get(edit).into_iter().flat_map(|edit| &edit.exposures) {
                 *all.entry(exposure.probe).or_default() += exposure.slowdown(left);
             }
         }
@@ -142,7 +136,7 @@ impl<'m> ProbeLosses<'m> {
     fn damages(&self, edit: &WorldEdit) -> Vec<f64> {
         let exposed = edit.exposures.iter().filter(|e| self.suspects.contains(&e.probe));
         let fits = |e: &crate::edits::ProbeExposure| {
-            let measured = self.measured.get(e.probe).copied().flatten()?;
+            let measured = self.loss(e.probe)?;
             let stretch = 1.0 + measured.exp_m1().max(0.0) / e.moving.max(0.05);
             Some(((1.0 - e.spare) / stretch).clamp(0.01, 0.9999))
         };
@@ -177,8 +171,8 @@ impl<'m> ProbeLosses<'m> {
     fn is_within(&self, fitted: &FittedEdit, probes: &[usize], share: f64) -> bool {
         let predicted = self.relative(&self.slowdowns(&fitted.edits, &fitted.left));
         probes.iter().all(|probe| {
-            let measured = self.measured.get(*probe).copied().flatten().unwrap_or(0.0);
-            let scale = self.scale.get(*probe).copied().unwrap_or(0.0);
+            let measured = self.loss(*probe).unwrap_or(0.0);
+            let scale = self.paths.get(*probe).map_or(0.0, |path| path.scale);
             let expected = predicted.get(probe).copied().unwrap_or(0.0);
             (measured - expected).abs() <= (5.0 * scale).max(measured.abs() * share)
         })
@@ -189,7 +183,7 @@ impl<'m> ProbeLosses<'m> {
     /// The damage that fits best to a part that has nothing to do with the suspects is one that slows no
     /// probe: it has the likelihood of no damage, and a greater prior than a path that is slow alone.
     fn ranked(&self) -> Vec<FittedEdit> {
-        let edits = self.edits().iter().enumerate();
+        let edits = self.edits.iter().enumerate();
         let mut ranked: Vec<FittedEdit> =
             edits.filter_map(|(nth, edit)| self.fitted(nth, edit)).collect();
         let explains = |fitted: &FittedEdit| self.explains(fitted, &self.suspects);
@@ -215,7 +209,7 @@ impl<'m> ProbeLosses<'m> {
         }
         best.sort_by_key(|fitted| fitted.edits.clone());
         best.dedup_by_key(|fitted| fitted.edits.clone());
-        let prior = |edit: &usize| self.edits().get(*edit).map_or(0.0, |edit| edit.ln_prior);
+        let prior = |edit: &usize| self.edits.get(*edit).map_or(0.0, |edit| edit.ln_prior);
         let mut pairs = Vec::new();
         for (nth, a) in best.iter().enumerate() {
             for b in best.iter().skip(nth + 1) {
@@ -233,7 +227,7 @@ impl<'m> ProbeLosses<'m> {
     }
 
     fn exposes(&self, fitted: &FittedEdit, probe: usize) -> bool {
-        let edits = fitted.edits.iter().filter_map(|&edit| self.edits().get(edit));
+        let edits = fitted.edits.iter().filter_map(|&edit| self.edits.get(edit));
         edits.flat_map(|edit| &edit.exposures).any(|exposure| exposure.probe == probe)
     }
 
@@ -241,7 +235,7 @@ impl<'m> ProbeLosses<'m> {
     /// part, or of two, each of a single GPU. Parts that many GPUs share explain any split of a class in
     /// pairs, also one by design. Other suspects, such as paths in a state of their process, need not follow.
     pub(crate) fn is_explained(&self, probes: &[usize]) -> bool {
-        let edits = self.edits().iter().enumerate();
+        let edits = self.edits.iter().enumerate();
         let exposed = |edit: &WorldEdit| edit.exposures.iter().any(|e| probes.contains(&e.probe));
         let edits = edits.filter(|(_, edit)| exposed(edit));
         let mut fitted: Vec<FittedEdit> =
@@ -257,13 +251,13 @@ impl<'m> ProbeLosses<'m> {
     /// Whether an edit is of a part, and all probes that it slows use one GPU.
     fn is_part_of_one_gpu(&self, edit: usize) -> bool {
         let gpus = |probe: usize| -> BTreeSet<u32> {
-            let flow = self.monitor.plan.probes.get(probe).and_then(|p| p.case.timed.first());
+            let flow = self.paths.get(probe).and_then(|path| path.case.timed.first());
             let units = flow.map(|flow| [flow.src.unit, flow.dst.unit]);
             units.into_iter().flatten().filter_map(|unit| unit.gpu()).collect()
         };
-        let exposures = self.edits().get(edit).into_iter().flat_map(|edit| &edit.exposures);
+        let exposures = self.edits.get(edit).into_iter().flat_map(|edit| &edit.exposures);
         let common = exposures.map(|e| gpus(e.probe)).reduce(|a, b| &a & &b);
-        let is_part = self.edits().get(edit).is_some_and(|edit| edit.ln_prior >= 0.0);
+        let is_part = self.edits.get(edit).is_some_and(|edit| edit.ln_prior >= 0.0);
         is_part && common.is_some_and(|common| !common.is_empty())
     }
 
@@ -287,20 +281,26 @@ impl<'m> ProbeLosses<'m> {
                 odds: next.map_or(f64::INFINITY, odds).min(1e9),
                 next: next.map(|next| self.name(next)),
                 decided_by: next.and_then(|next| self.decisive_probe(fitted, next)),
+                paths: self.slowed(fitted),
             }
         };
         let listed = ranked.iter().take(MOST_CULPRITS).enumerate();
         listed.map(|(nth, f)| culprit(nth, f)).filter(|c| c.probability >= 0.01).collect()
     }
 
+    /// The suspects that an edit slows.
+    fn slowed(&self, fitted: &FittedEdit) -> Vec<usize> {
+        self.suspects.iter().copied().filter(|path| self.exposes(fitted, *path)).collect()
+    }
+
     fn name(&self, fitted: &FittedEdit) -> String {
-        let names = fitted.edits.iter().filter_map(|&edit| self.edits().get(edit));
+        let names = fitted.edits.iter().filter_map(|&edit| self.edits.get(edit));
         names.map(|edit| edit.element.clone()).collect::<Vec<_>>().join(" and ")
     }
 
     fn damage(&self, fitted: &FittedEdit) -> String {
         let one = |(&edit, &left): (&usize, &f64)| -> Option<String> {
-            let edit = self.edits().get(edit)?;
+            let edit = self.edits.get(edit)?;
             let parts = f64::from(edit.parts);
             let lost = ((1.0 - left) * parts).round();
             let whole = edit.parts > 1 && lost >= 1.0 && ((1.0 - left) * parts - lost).abs() < 0.2;
@@ -316,38 +316,11 @@ impl<'m> ProbeLosses<'m> {
         let probes: BTreeSet<usize> = x.keys().chain(y.keys()).copied().collect();
         let apart = |probe: usize| {
             let value = |of: &BTreeMap<usize, f64>| of.get(&probe).copied().unwrap_or(0.0);
-            let margin = self.monitor.settings.margin_of(self.monitor.tail(probe));
+            let margin = self.paths.get(probe).map_or(0.0, |path| path.margin);
             ((value(&x) - value(&y)).abs() / margin.max(1e-6), probe)
         };
         let (times, probe) = probes.into_iter().map(apart).max_by(|a, b| a.0.total_cmp(&b.0))?;
-        let label = self.monitor.plan.probes.get(probe).map(|probe| probe.label.clone());
+        let label = self.paths.get(probe).map(|path| path.label.to_owned());
         label.filter(|_| times > 1.0)
-    }
-
-    /// Loss of each GPU as source and as destination of copies between GPUs, by median polish: what is
-    /// known of a node without a description. Pairs of number and logarithm, the slowest first.
-    pub(crate) fn polished(&self) -> Vec<(String, f64)> {
-        let ends = |probe: usize| {
-            let flow = self.monitor.plan.probes.get(probe)?.case.timed.first().copied()?;
-            let ends = (flow.src.unit.gpu()?, flow.dst.unit.gpu()?);
-            (ends.0 != ends.1).then_some(ends)
-        };
-        let mut cells: BTreeMap<(u32, u32), f64> = BTreeMap::new();
-        for (probe, loss) in self.measured.iter().enumerate() {
-            if let (Some(ends), Some(loss)) = (ends(probe), loss) {
-                let cell = cells.entry(ends).or_insert(*loss);
-                *cell = cell.max(*loss);
-            }
-        }
-        let gpus: BTreeSet<u32> = cells.keys().flat_map(|&(a, b)| [a, b]).collect();
-        let row = |a: &u32| gpus.iter().map(|b| cells.get(&(*a, *b)).copied()).collect();
-        let table: Vec<Vec<Option<f64>>> = gpus.iter().map(row).collect();
-        let polish = median_polish(&table, gpus.len());
-        let rows = gpus.iter().zip(&polish.rows).map(|(g, x)| (format!("gpu{g} as source"), *x));
-        let columns =
-            gpus.iter().zip(&polish.columns).map(|(g, x)| (format!("gpu{g} as destination"), *x));
-        let mut effects: Vec<(String, f64)> = rows.chain(columns).collect();
-        effects.sort_by(|a, b| b.1.total_cmp(&a.1));
-        effects
     }
 }
