@@ -129,6 +129,7 @@ impl MachinePeaks {
                     Collective::AllToAllV => {
                         self.routed(message_parts(*op, over, bytes).into_iter())
                     }
+                    Collective::AllReduce => self.all_sums(over, bytes),
                     _ => (0.0, String::new()),
                 };
                 if routed.0 > cut.0 {
@@ -333,6 +334,28 @@ impl MachinePeaks {
             }
         }
         worst
+    }
+
+    /// An all_reduce within a node without switches, which could add: each of the n - 1 sums and of the n - 1
+    /// copies of the result has a GPU send all bytes to another (P. Patarasuk and X. Yuan, "Bandwidth optimal
+    /// all-reduce algorithms for clusters of workstations", J. Parallel Distrib. Comput. 69, 2009).
+    fn all_sums(&self, over: &[ExchangeMember], bytes: f64) -> (f64, String) {
+        let node = over.first().map(|member| member.node);
+        let is_of = |gpu: u32| over.iter().any(|m| m.gpu == gpu && Some(m.node) == node);
+        let own = || self.links.iter().filter(|(gpu, _)| is_of(*gpu)).flat_map(|(_, near)| near);
+        let has_switch = own().any(|(end, _)| matches!(end, LinkEnd::Switch(_)));
+        if has_switch || over.iter().any(|member| Some(member.node) != node) {
+            return (0.0, NOTHING.to_owned());
+        }
+        let to_gpus = own().filter(|(end, _)| matches!(end, LinkEnd::Gpu(_)));
+        let peak: f64 = to_gpus.map(|(_, peak)| peak).sum();
+        let sent = 2.0 * (over.len() as f64 - 1.0) * bytes;
+        let gpus = over.len();
+        if peak > 0.0 {
+            (sent / peak, format!("links of all {gpus} GPUs"))
+        } else {
+            (0.0, NOTHING.to_owned())
+        }
     }
 
     /// Sum of the adapters that hang where `is_chosen` says, GB/s.
