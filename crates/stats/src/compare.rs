@@ -402,7 +402,7 @@ mod tests {
         assert!((found.effect - 1.1).abs() < 0.005 && found.low < 1.1 && found.high > 1.1);
         assert!(found.p_value < 1e-4 && !found.is_same(), "{found:?}");
         let back = compared(&ripple(110.0, 30), &ripple(100.0, 30)).unwrap();
-        assert!((back.p_value - found.p_value).abs() < 1e-9 && back.high < 1.0);
+        assert!((back.p_value - found.p_value).abs() < 1e-9 && back.high < 1.0 && !back.is_same());
     }
 
     #[test]
@@ -465,6 +465,24 @@ mod tests {
         // 8 degrees of freedom, error 0.01 sqrt(2/3) = 0.00816: t = 6.12, interval +-2.306 errors.
         assert!((found.high.ln() - 0.05 - 2.306 * 0.008_165).abs() < 1e-5, "{found:?}");
         assert!(found.p_value < 1e-3 && found.p_value > 1e-4, "{found:?}");
+    }
+
+    /// Two runs a side without any distance, one side with an error of 2 % each: 2 % / sqrt(2).
+    #[test]
+    fn errors_within_runs_bound_that_between_them() {
+        let runs = |error: f64| {
+            [0.0; 2].map(|log_median| RunEstimate {
+                log_median,
+                error,
+                freedom: 5.0,
+                samples: 24,
+                visits: 6,
+            })
+        };
+        for (before, after) in [(0.02, 0.0), (0.0, 0.02)] {
+            let found = RunComparison::of(&runs(before), &runs(after), QUIET, 0.02).unwrap();
+            assert!((found.error - 0.02 / 2.0_f64.sqrt()).abs() < 1e-12, "{found:?}");
+        }
     }
 
     #[test]

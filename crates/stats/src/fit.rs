@@ -96,6 +96,16 @@ mod tests {
         assert!((line.beta_gbs / 50.0 - 1.0).abs() < 0.02, "{line:?}");
     }
 
+    /// One of five is 8 % late and beyond 1.345 deviations, which 1.99 median distances are.
+    #[test]
+    fn a_late_point_weighs_as_huber_says() {
+        let points =
+            [(100.0, 201.0), (200.0, 297.0), (300.0, 402.0), (400.0, 498.0), (500.0, 640.0)];
+        let line = fit_line(&points).unwrap();
+        assert!((line.alpha_ns - 95.978).abs() < 0.01, "{line:?}, without weights 94.298");
+        assert!((line.beta_gbs - 0.97286).abs() < 1e-4, "{line:?}, without weights 0.96219");
+    }
+
     #[test]
     fn nothing_to_fit_is_no_line() {
         assert_eq!(fit_line(&[]), None);

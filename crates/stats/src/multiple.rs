@@ -69,6 +69,13 @@ mod tests {
         assert!((found.next_threshold() - 0.05 / 3.0).abs() < 1e-12);
     }
 
+    /// Of two: the smaller has to reach 0.05 / 2, and both 0.05.
+    #[test]
+    fn the_smallest_of_two_has_half_of_the_rate() {
+        let found = |p: [f64; 2]| FalseDiscovery::control(&p, 0.05).found;
+        assert_eq!([found([0.9, 0.025]), found([0.026, 0.05]), found([0.9, 0.026])], [1, 2, 0]);
+    }
+
     #[test]
     fn without_a_small_one_nothing_is_found() {
         // The smallest of two has to reach 1 / 2 * 0.05 = 0.025, and both 0.05.

@@ -175,6 +175,14 @@ mod tests {
         assert_eq!(unsteady(&mixed, &[2; 6]), None);
         let near = [100.0, 100.0, 100.0, 100.9, 100.9, 100.9];
         assert_eq!(unsteady(&near, &[1; 6]), None);
+        // Halves that overlap, and a wide half next to a flat one: 6 apart, and 15 within.
+        for none in
+            [[100.0, 100.0, 90.0, 90.5, 80.0, 80.0], [100.0, 100.0, 100.0, 105.0, 106.0, 120.0]]
+        {
+            assert_eq!(unsteady(&none, &[1; 6]), None);
+            let back: Vec<f64> = none.into_iter().rev().collect();
+            assert_eq!(unsteady(&back, &[1; 6]), None);
+        }
         assert_eq!(unsteady(&series[..10], &[2; 5]), None);
         assert_eq!(unsteady(&[f64::NAN; 6], &[1; 6]), None);
     }

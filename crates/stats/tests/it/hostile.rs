@@ -1,7 +1,7 @@
 //! Intervals of series that no machine gives, and that a journal may hold all the same.
 
 use fastrand::Rng;
-use pathline_stats::{median_interval, unsteady, visit_medians};
+use pathline_stats::{MedianInterval, median_interval, unsteady, visit_medians};
 
 #[test]
 fn fewer_than_six_visits_have_no_interval() {
@@ -54,6 +54,16 @@ fn six_visits_by_hand() {
     let zero = median_interval(&[0.0; 12], &[2; 6]).unwrap();
     assert_eq!((zero.low, zero.high, zero.half_width_rel()), (0.0, 0.0, 0.0));
     assert_eq!(zero.inverse(1.0), None);
+}
+
+#[test]
+fn the_longer_arm_is_the_half_width_and_a_sign_exchanges_the_ends() {
+    for (low, high) in [(9.0, 13.0), (7.0, 11.0)] {
+        let i = MedianInterval { median: 10.0, low, high };
+        assert_eq!((i.half_width(), i.half_width_rel()), (3.0, 0.3));
+        let negative = MedianInterval { median: -20.0, low: -2.0 * high, high: -2.0 * low };
+        assert_eq!(i.scaled(-2.0), negative);
+    }
 }
 
 #[test]
