@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pathline_schema::Case;
+use pathline_schema::{Case, Unit};
 use pathline_stats::{ascending, interpolated};
 use serde::Serialize;
 
@@ -39,6 +39,9 @@ pub struct Culprit {
     /// The suspects that it slows, by index of the path.
     #[serde(skip)]
     pub paths: Vec<usize>,
+    /// Whether it is of hardware, and not only a path that is slow by itself.
+    #[serde(skip)]
+    pub is_part: bool,
 }
 
 /// A path that was compared with its peers.
@@ -248,17 +251,19 @@ impl<'c> PathLosses<'c> {
         self.pairs(&mut fitted, probes, PAIR_PRIOR).iter().any(explains)
     }
 
+    fn is_part(&self, edit: usize) -> bool {
+        self.edits.get(edit).is_some_and(|edit| edit.ln_prior >= 0.0)
+    }
+
     /// Whether an edit is of a part, and all probes that it slows use one GPU.
     fn is_part_of_one_gpu(&self, edit: usize) -> bool {
         let gpus = |probe: usize| -> BTreeSet<u32> {
-            let flow = self.paths.get(probe).and_then(|path| path.case.timed.first());
-            let units = flow.map(|flow| [flow.src.unit, flow.dst.unit]);
-            units.into_iter().flatten().filter_map(|unit| unit.gpu()).collect()
+            let flows = self.paths.get(probe).into_iter().flat_map(|path| path.case.flows());
+            flows.flat_map(|flow| [flow.src.unit, flow.dst.unit]).filter_map(Unit::gpu).collect()
         };
         let exposures = self.edits.get(edit).into_iter().flat_map(|edit| &edit.exposures);
         let common = exposures.map(|e| gpus(e.probe)).reduce(|a, b| &a & &b);
-        let is_part = self.edits.get(edit).is_some_and(|edit| edit.ln_prior >= 0.0);
-        is_part && common.is_some_and(|common| !common.is_empty())
+        self.is_part(edit) && common.is_some_and(|common| !common.is_empty())
     }
 
     /// The parts that explain the suspects, the most probable first.
@@ -282,6 +287,7 @@ impl<'c> PathLosses<'c> {
                 next: next.map(|next| self.name(next)),
                 decided_by: next.and_then(|next| self.decisive_probe(fitted, next)),
                 paths: self.slowed(fitted),
+                is_part: fitted.edits.iter().all(|&edit| self.is_part(edit)),
             }
         };
         let listed = ranked.iter().take(MOST_CULPRITS).enumerate();

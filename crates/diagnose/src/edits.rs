@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use pathline_flow::{Network, NodeElement};
-use pathline_schema::{Flow, Topology, Unit};
+use pathline_schema::{Case, Flow, Mover, Topology, Unit};
 
 /// How a probe depends on a part.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -47,31 +47,44 @@ impl WorldEdit {
     }
 }
 
-/// Rate of a flow alone and what it is made of; none where the network does not know the path.
+/// Rate of flows that start together and what they are made of; none where the network does not know a path.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct FlowShape {
-    /// GB/s.
+    /// GB/s of the largest flow.
     pub(crate) rate: f64,
     /// Time before the first byte, ns.
     pub(crate) start: f64,
-    /// The most that each resource lets through, GB/s.
+    /// The most that each resource lets through, GB/s of the largest flow.
     pub(crate) limits: BTreeMap<u32, f64>,
 }
 
 impl FlowShape {
-    pub(crate) fn new(network: &Network, flow: &Flow) -> Option<Self> {
-        let operation = network.operation(flow).ok()?;
+    /// Where only the peaks of links are known, they say nothing about an engine whose rate does not follow their
+    /// number: it moves about what one of them carries.
+    pub(crate) fn new(network: &Network, topology: &Topology, flows: &[Flow]) -> Option<Self> {
+        let bytes = flows.iter().map(|flow| flow.bytes.as_f64()).fold(1.0, f64::max);
         let mut weights: BTreeMap<u32, f64> = BTreeMap::new();
-        for used in &operation.uses {
-            *weights.entry(used.resource).or_default() += used.weight;
+        let (mut cap, mut start, mut links) = (f64::INFINITY, 0.0f64, 1);
+        for flow in flows {
+            let operation = network.operation(flow).ok()?;
+            let part = flow.bytes.as_f64() / bytes;
+            for used in &operation.uses {
+                *weights.entry(used.resource).or_default() += used.weight * part;
+            }
+            cap = cap.min(operation.cap.0 / part);
+            start = start.max(operation.alpha.0);
+            if !network.is_described() {
+                links = links.max(idle_links(topology, flow));
+            }
         }
         let capacity = |resource: u32| network.resources().get(resource as usize);
         let limits: BTreeMap<u32, f64> = weights
             .into_iter()
             .filter_map(|(r, weight)| Some((r, capacity(r)?.capacity.0 / weight)))
             .collect();
-        let rate = limits.values().copied().fold(operation.cap.0, f64::min);
-        (rate > 0.0 && rate.is_finite()).then_some(Self { rate, start: operation.alpha.0, limits })
+        let rate = limits.values().copied().fold(cap, f64::min);
+        let shape = Self { rate: rate / f64::from(links), start, limits };
+        (rate > 0.0 && rate.is_finite()).then_some(shape)
     }
 
     /// Predicted time of `bytes`, ns.
@@ -120,21 +133,39 @@ fn plain_edit(element: String, ln_prior: f64, probes: Vec<usize>) -> WorldEdit {
     WorldEdit { element, parts: 1, least: 0.5, ln_prior, exposures }
 }
 
+/// Links between two GPUs of which an engine of a fixed rate moves what one carries; 1 for other flows.
+fn idle_links(topology: &Topology, flow: &Flow) -> u32 {
+    let fixed = |n: u32| topology.gpus.iter().any(|g| g.index == n && g.caps().fixed_engine_rate);
+    let (Mover::Dma { at }, Some(src), Some(dst)) =
+        (flow.by, flow.src.unit.gpu(), flow.dst.unit.gpu())
+    else {
+        return 1;
+    };
+    let joined = topology.links.iter().filter(|link| {
+        let ends = [link.a, link.b];
+        ends.contains(&Unit::Gpu(src).into()) && ends.contains(&Unit::Gpu(dst).into())
+    });
+    if at.gpu().is_some_and(fixed) { joined.map(|link| link.width).sum::<u32>().max(1) } else { 1 }
+}
+
 /// Edits that every node has: a path by one mover, a path by all movers and, where no network is known,
 /// a GPU as source, as destination and as both. A path alone is taken for less probable than a part:
 /// routes have no hardware of their own.
 pub(crate) fn general_edits(
-    flows: &[(Flow, String)],
+    paths: &[(&Case, &str)],
     topology: &Topology,
     with_units: bool,
 ) -> Vec<WorldEdit> {
     let mut edits = Vec::new();
+    let single = |case: &Case| case.timed.first().copied().filter(|_| case.timed.len() == 1);
+    let flows: Vec<Option<Flow>> = paths.iter().map(|(case, _)| single(case)).collect();
     let indices = |is_meant: &dyn Fn(&Flow) -> bool| -> Vec<usize> {
-        let meant = flows.iter().enumerate().filter(|(_, (flow, _))| is_meant(flow));
+        let meant = flows.iter().enumerate();
+        let meant = meant.filter(|(_, flow)| flow.as_ref().is_some_and(is_meant));
         meant.map(|(nth, _)| nth).collect()
     };
     let mut pairs: Vec<(Unit, Unit)> =
-        flows.iter().map(|(flow, _)| (flow.src.unit, flow.dst.unit)).collect();
+        flows.iter().flatten().map(|flow| (flow.src.unit, flow.dst.unit)).collect();
     pairs.sort_unstable();
     pairs.dedup();
     for (src, dst) in pairs {
@@ -143,7 +174,7 @@ pub(crate) fn general_edits(
             edits.push(plain_edit(format!("path {src}→{dst}"), PATH_PRIOR, probes));
         }
     }
-    for (nth, (_, label)) in flows.iter().enumerate() {
+    for (nth, (_, label)) in paths.iter().enumerate() {
         edits.push(plain_edit(format!("path {label}"), PATH_PRIOR + MOVER_PRIOR, vec![nth]));
     }
     if with_units {
@@ -168,3 +199,23 @@ pub(crate) fn general_edits(
 const PATH_PRIOR: f64 = -3.0;
 /// Logarithm of the odds that one mover alone is slow on it: 1 to 3.
 const MOVER_PRIOR: f64 = -1.1;
+
+/// The edits of a node, as its description or the peaks of its links tell, that slow some of these paths.
+pub(crate) fn node_edits(
+    topology: &Topology,
+    network: Option<&Network>,
+    paths: &[(&Case, &str)],
+) -> Vec<WorldEdit> {
+    let derived = network.is_none().then(|| Network::from_topology(topology));
+    let Some(known) = network.or(derived.as_ref()) else { return Vec::new() };
+    let shapes = paths.iter().enumerate().filter_map(|(nth, (case, _))| {
+        let shape = FlowShape::new(known, topology, &case.timed)?;
+        let bytes = case.timed.iter().map(|flow| flow.bytes.as_f64()).fold(0.0, f64::max);
+        Some((nth, bytes, shape))
+    });
+    let elements = known.elements();
+    let mut edits = element_edits(&elements, &shapes.collect::<Vec<_>>());
+    edits.retain(|edit| !edit.exposures.is_empty());
+    edits.extend(general_edits(paths, topology, elements.is_empty()));
+    edits
+}

@@ -31,4 +31,4 @@ pub use health::twin::{
     predicted_by_twin,
 };
 pub use labels::TailKind;
-pub use outlier::{UnlikePath, compared_cases, unlike_paths};
+pub use outlier::{CaseComparison, ComparedCase, TimedCase, UnlikePath, compare_run};

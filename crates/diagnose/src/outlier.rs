@@ -1,17 +1,19 @@
-//! Paths of a finished run that are slower than the paths that should equal them.
+//! Cases of a finished run or twin next to their peers, and the parts that explain the slow ones.
 
 use std::collections::BTreeMap;
 
-use pathline_schema::{Case, CaseOutcome, CaseTimes, Journal, MeasuredCase, Mover, Topology, Unit};
+use pathline_flow::Network;
+use pathline_schema::{Case, CaseOutcome, CaseTimes, Journal, MeasuredCase, Mover, Topology};
 use pathline_stats::{MedianInterval, ascending, interpolated, median_interval};
 use serde::Serialize;
 
+use crate::culprit::{Culprit, PathLoss, PathLosses};
+use crate::edits::node_edits;
 use crate::health::report::as_text;
 use crate::labels::{TailKind, case_label, ends_label, mover_label, tail_kind};
-use crate::peers::equal_groups;
+use crate::peers::peer_classes;
+use crate::posterior;
 
-/// Fewest cases of a class: of two, it is open which one is slow.
-const MIN_CLASS: usize = 3;
 /// A slow case is farther from the median of its equals than this many times the distance that holds
 /// three quarters of the faster half of them.
 const TIMES_SPREAD: f64 = 4.0;
@@ -24,6 +26,9 @@ pub struct UnlikePath {
     pub case: Case,
     /// What the path is, for a reader: `gpu2→gpu3, SDMA copy`.
     pub path: String,
+    /// The part that most probably slows it, if one explains what is slow: `xGMI gpu2>gpu3`.
+    #[serde(skip)]
+    pub part: Option<String>,
     /// Its speed divided by the median speed of the others, 0 to 1.
     pub ratio: f64,
     /// The least and the greatest that its interval and those of the others allow for it.
@@ -41,77 +46,184 @@ pub struct UnlikePath {
     pub cases: usize,
 }
 
-/// Time of a case with its interval, in ns an operation.
-struct TimedCase<'j> {
-    case: &'j Case,
-    time: MedianInterval,
+/// A case with the time of one operation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TimedCase {
+    /// The case.
+    pub case: Case,
+    /// ns an operation of its slowest flow.
+    pub time: MedianInterval,
 }
 
-/// A case of a class of at least [`MIN_CLASS`], and whether it is slow.
-struct ComparedCase<'j> {
-    case: &'j Case,
-    ratio: f64,
-    range: (f64, f64),
-    peers: usize,
-    slow: bool,
-}
-
-/// Paths of a run that are slower than their equals, the slowest first, one entry for each pair of ends.
-///
-/// Cases are equal if they differ only in the units that they name and a symmetry of the node's
-/// topology exchanges those. A case is slow if it takes longer than the median of the others of its
-/// class by more than what is normal for its kind of path (1 % between GPUs, 5 % within one, 10 % with
-/// the host, 25 % for latencies and for memory that migrates), by more than four times the distance
-/// that holds three quarters of the faster half of the others, and with an interval that does not meet theirs. If a third
-/// of a class is slow and no single unit explains it, then the class is wrong, and nobody in it is slow.
-///
-/// One run cannot tell a slow path from a state of the process that measured it: a path in this list
-/// is a suspect.
-pub fn unlike_paths(journal: &Journal) -> Vec<UnlikePath> {
-    let mut paths: BTreeMap<String, Vec<ComparedCase<'_>>> = BTreeMap::new();
-    for compared in compare_equals(journal) {
-        let ends: Vec<String> = compared.case.timed.iter().map(ends_label).collect();
-        paths.entry(ends.join(" + ")).or_default().push(compared);
+impl TimedCase {
+    /// None with too few samples for an interval.
+    pub fn from_measured(measured: &MeasuredCase) -> Option<Self> {
+        let times = CaseTimes::slowest_flow(&measured.series);
+        let reps = measured.series.iter().map(|series| series.reps).max()?.max(1) as f64;
+        let time = median_interval(&times.ns, &times.visits)?.scaled(1.0 / reps);
+        (time.low > 0.0).then(|| Self { case: measured.case.clone(), time })
     }
-    let fine = |ends: &str| paths.get(ends).map(|cases| cases.iter().all(|case| !case.slow));
-    let topology = &journal.topology;
-    let mut unlike: Vec<UnlikePath> = paths
-        .values()
-        .filter_map(|cases| {
-            let slow = cases.iter().filter(|case| case.slow);
-            let worst = slow.clone().min_by(|a, b| a.ratio.total_cmp(&b.ratio))?;
-            let movers = movers_of(topology, cases.iter().filter(|case| case.slow));
-            let movers_fine = movers_of(topology, cases.iter().filter(|case| !case.slow))
-                .into_iter()
-                .filter(|mover| !movers.contains(mover))
-                .collect();
+}
+
+/// A case next to the others of its class.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ComparedCase {
+    /// The case.
+    pub case: Case,
+    /// Its speed divided by the median speed of the others.
+    pub ratio: f64,
+    /// The least and the greatest that its interval and those of the others allow for it.
+    pub range: (f64, f64),
+    /// Number of the others.
+    pub peers: usize,
+    /// Whether it is slower than normal. Of two cases that differ it is open which one is right.
+    pub slow: bool,
+    class: usize,
+}
+
+/// Cases next to their peers, and what may be wrong with the node.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct CaseComparison {
+    /// Every case that has a peer.
+    pub cases: Vec<ComparedCase>,
+    /// Parts that explain the slow cases of three and more, the most probable first; their paths are indices of
+    /// cases.
+    pub culprits: Vec<Culprit>,
+}
+
+impl CaseComparison {
+    /// Compares cases of one node. A case is slow if it takes longer than the median of its peers by more than is
+    /// normal for its kind of path, by more than four times the distance that holds three quarters of their
+    /// faster half, and with an interval that does not meet theirs. If a third of a class is slow and no part
+    /// explains it, then the class is wrong, and nobody in it is slow.
+    ///
+    /// `network` describes the node without faults; without it, peaks of the topology's links stand in.
+    pub fn new(topology: &Topology, network: Option<&Network>, timed: &[TimedCase]) -> Self {
+        let cases: Vec<&Case> = timed.iter().map(|timed| &timed.case).collect();
+        let mut classes: BTreeMap<usize, Vec<&TimedCase>> = BTreeMap::new();
+        for (timed, class) in timed.iter().zip(peer_classes(topology, &cases)) {
+            classes.entry(class).or_default().push(timed);
+        }
+        let mut found = Self::default();
+        for (&class, members) in classes.iter().filter(|(_, members)| members.len() > 1) {
+            found.cases.extend(compare_class(class, members));
+        }
+        if found.cases.iter().any(|case| case.slow) {
+            found.judge(topology, network);
+        }
+        found
+    }
+
+    /// Clears the slow cases of wrong classes, and names what explains the others.
+    fn judge(&mut self, topology: &Topology, network: Option<&Network>) {
+        let labels: Vec<String> =
+            self.cases.iter().map(|case| case_label(topology, &case.case)).collect();
+        let paths: Vec<(&Case, &str)> = self
+            .cases
+            .iter()
+            .zip(&labels)
+            .map(|(case, label)| (&case.case, label.as_str()))
+            .collect();
+        let edits = node_edits(topology, network, &paths);
+        let losses = |wrong: &[usize]| {
+            let rows = self.cases.iter().zip(&labels);
+            let rows = rows.map(|(case, label)| path_loss(case, label)).collect();
+            let is_suspect =
+                |case: &ComparedCase| case.slow && case.peers > 1 && !wrong.contains(&case.class);
+            let cases = self.cases.iter().enumerate();
+            let suspects = cases.filter(|(_, case)| is_suspect(case)).map(|(n, _)| n).collect();
+            PathLosses::new(&edits, rows, suspects)
+        };
+        let all = losses(&[]);
+        let mut slow: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for (n, case) in self.cases.iter().enumerate().filter(|(_, case)| case.slow) {
+            slow.entry(case.class).or_default().push(n);
+        }
+        slow.retain(|_, slow| {
+            let class = slow.first().and_then(|n| self.cases.get(*n)).map_or(0, |c| c.peers + 1);
+            slow.len() > 1 && slow.len() * 3 >= class && !all.is_explained(slow)
+        });
+        let wrong: Vec<usize> = slow.into_keys().collect();
+        self.culprits = losses(&wrong).culprits();
+        self.cases.iter_mut().for_each(|case| case.slow &= !wrong.contains(&case.class));
+    }
+}
+
+fn path_loss<'c>(case: &'c ComparedCase, label: &'c str) -> PathLoss<'c> {
+    let margin = normal_spread(tail_kind(&case.case));
+    let half_width = (case.range.1 / case.range.0).ln() / 2.0;
+    PathLoss {
+        label,
+        case: &case.case,
+        class: case.class,
+        ln: Some(-case.ratio.ln()),
+        scale: (margin / 5.0).max(half_width),
+        margin,
+    }
+}
+
+/// What a finished run shows of the paths of its node: cases of one or two flows over its own parts. What
+/// messages, files and CPU threads take depends on cores and servers that a topology does not show, and in larger
+/// sets on the order in which flows start.
+///
+/// One run cannot tell a slow path from a state of the process that measured it: a slow one is a suspect.
+pub fn compare_run(journal: &Journal, network: Option<&Network>) -> CaseComparison {
+    let measured = journal.outcomes.iter().filter_map(|outcome| match outcome {
+        CaseOutcome::Measured(measured) if is_comparable(&measured.case) => {
+            TimedCase::from_measured(measured)
+        }
+        _ => None,
+    });
+    CaseComparison::new(&journal.topology, network, &measured.collect::<Vec<_>>())
+}
+
+impl CaseComparison {
+    /// Number of cases of classes of three or more: of fewer, no path can be seen to be slow.
+    pub fn compared(&self) -> usize {
+        self.cases.iter().filter(|case| case.peers > 1).count()
+    }
+
+    /// The part that explains what is slow, if the odds to the next one are 20 to 1 or more.
+    pub fn part(&self) -> Option<&Culprit> {
+        self.culprits.first().filter(|culprit| culprit.is_part && culprit.odds >= posterior::SURE)
+    }
+
+    /// Paths that are slower than their peers, the slowest first, one entry for each pair of ends.
+    pub fn unlike_paths(&self, topology: &Topology) -> Vec<UnlikePath> {
+        let mut paths: BTreeMap<String, Vec<(usize, &ComparedCase)>> = BTreeMap::new();
+        for (nth, case) in self.cases.iter().enumerate().filter(|(_, case)| case.peers > 1) {
+            let ends: Vec<String> = case.case.timed.iter().map(ends_label).collect();
+            paths.entry(ends.join(" + ")).or_default().push((nth, case));
+        }
+        let fine = |ends: &str| Some(paths.get(ends)?.iter().all(|(_, case)| !case.slow));
+        let unlike = paths.values().filter_map(|cases| {
+            let (slow, others): (Vec<_>, Vec<_>) = cases.iter().partition(|(_, case)| case.slow);
+            let worst = slow.iter().map(|(_, case)| *case);
+            let worst = worst.min_by(|a, b| a.ratio.total_cmp(&b.ratio))?;
+            let movers = movers_of(topology, &slow);
+            let movers_fine = movers_of(topology, &others);
+            let part = self.part().filter(|part| slow.iter().any(|(n, _)| part.paths.contains(n)));
             Some(UnlikePath {
                 case: worst.case.clone(),
-                path: case_label(topology, worst.case),
+                path: case_label(topology, &worst.case),
+                part: part.map(|part| part.element.clone()),
                 ratio: worst.ratio,
                 ratio_range: worst.range,
                 peers: worst.peers,
+                movers_fine: movers_fine.into_iter().filter(|m| !movers.contains(m)).collect(),
                 movers,
-                movers_fine,
-                reverse_fine: opposite(worst.case).and_then(|ends| fine(&ends)),
-                cases: slow.count(),
+                reverse_fine: opposite(&worst.case).and_then(|ends| fine(&ends)),
+                cases: slow.len(),
             })
-        })
-        .collect();
-    unlike.sort_by(|a, b| a.ratio.total_cmp(&b.ratio));
-    unlike
+        });
+        let mut unlike: Vec<UnlikePath> = unlike.collect();
+        unlike.sort_by(|a, b| a.ratio.total_cmp(&b.ratio));
+        unlike
+    }
 }
 
-/// Number of cases of a run that were compared with equals; of 0, no path can be seen to be slow.
-pub fn compared_cases(journal: &Journal) -> usize {
-    compare_equals(journal).len()
-}
-
-fn movers_of<'c, 'j: 'c>(
-    topology: &Topology,
-    cases: impl Iterator<Item = &'c ComparedCase<'j>>,
-) -> Vec<String> {
-    let flows = cases.filter_map(|case| case.case.timed.first());
+fn movers_of(topology: &Topology, cases: &[(usize, &ComparedCase)]) -> Vec<String> {
+    let flows = cases.iter().filter_map(|(_, case)| case.case.timed.first());
     let mut movers: Vec<String> = flows.map(|flow| mover_label(topology, flow)).collect();
     movers.sort_unstable();
     movers.dedup();
@@ -125,24 +237,6 @@ fn opposite(case: &Case) -> Option<String> {
     (src != dst).then(|| format!("{dst}→{src}"))
 }
 
-/// Every case that has equals, compared with them.
-fn compare_equals(journal: &Journal) -> Vec<ComparedCase<'_>> {
-    let measured = journal.outcomes.iter().filter_map(|outcome| match outcome {
-        CaseOutcome::Measured(measured) if is_comparable(&measured.case) => timed_case(measured),
-        _ => None,
-    });
-    let timed: Vec<TimedCase<'_>> = measured.collect();
-    let cases: Vec<&Case> = timed.iter().map(|timed| timed.case).collect();
-    let mut classes: BTreeMap<usize, Vec<&TimedCase<'_>>> = BTreeMap::new();
-    for (timed, class) in timed.iter().zip(equal_groups(&journal.topology, &cases)) {
-        classes.entry(class).or_default().push(timed);
-    }
-    classes.values().filter(|class| class.len() >= MIN_CLASS).flat_map(|c| compare(c)).collect()
-}
-
-/// Cases of one or two flows over the node's own parts. What messages, files and CPU threads take
-/// depends on cores and servers that a topology does not show, and in larger sets on the order in which
-/// flows start.
 fn is_comparable(case: &Case) -> bool {
     let facts = |flow: &pathline_schema::Flow| {
         !flow.by.facts().uses_files
@@ -150,13 +244,6 @@ fn is_comparable(case: &Case) -> bool {
             && !matches!(flow.by, Mover::Wire { .. })
     };
     case.timed.len() <= 2 && case.background.is_empty() && case.flows().all(facts)
-}
-
-fn timed_case(measured: &MeasuredCase) -> Option<TimedCase<'_>> {
-    let times = CaseTimes::slowest_flow(&measured.series);
-    let reps = measured.series.iter().map(|series| series.reps).max()?.max(1) as f64;
-    let time = median_interval(&times.ns, &times.visits)?.scaled(1.0 / reps);
-    (time.low > 0.0).then_some(TimedCase { case: &measured.case, time })
 }
 
 /// The share by which healthy paths of a kind may differ within one run.
@@ -169,43 +256,26 @@ const fn normal_spread(tail: TailKind) -> f64 {
     }
 }
 
-fn compare<'j>(class: &[&TimedCase<'j>]) -> Vec<ComparedCase<'j>> {
-    let one = |nth: usize, timed: &TimedCase<'j>| -> Option<ComparedCase<'j>> {
-        let others = class.iter().enumerate().filter(|(n, _)| *n != nth).map(|(_, t)| &t.time);
-        let median = |value: &dyn Fn(&MedianInterval) -> f64| {
-            interpolated(&ascending(others.clone().map(value)), 0.5)
+fn compare_class(class: usize, members: &[&TimedCase]) -> Vec<ComparedCase> {
+    let one = |(nth, timed): (usize, &&TimedCase)| -> Option<ComparedCase> {
+        let others = members.iter().enumerate().filter(|(n, _)| *n != nth).map(|(_, t)| &t.time);
+        let quantile = |of: fn(&MedianInterval) -> f64, q: f64| {
+            interpolated(&ascending(others.clone().map(of)), q)
         };
-        let reference = median(&|time| time.median)?;
-        let (low, high) = (median(&|time| time.low)?, median(&|time| time.high)?);
+        let reference = quantile(|time| time.median, 0.5)?;
+        let (low, high) = (quantile(|time| time.low, 0.5)?, quantile(|time| time.high, 0.5)?);
         // Nothing is too fast, so the fast side shows what is normal, however many are slow.
-        let fast = interpolated(&ascending(others.clone().map(|time| time.median)), 0.125)?;
-        let spread = (1.0 - fast / reference).max(0.0);
+        let spread = (1.0 - quantile(|time| time.median, 0.125)? / reference).max(0.0);
         let time = &timed.time;
-        let longer = time.median / reference - 1.0;
-        let slow = longer > normal_spread(tail_kind(timed.case)).max(TIMES_SPREAD * spread)
-            && time.low > high;
+        let normal = normal_spread(tail_kind(&timed.case)).max(TIMES_SPREAD * spread);
         Some(ComparedCase {
-            case: timed.case,
+            case: timed.case.clone(),
             ratio: reference / time.median,
             range: (low / time.high, high / time.low),
-            peers: class.len() - 1,
-            slow,
+            peers: members.len() - 1,
+            slow: time.median / reference - 1.0 > normal && time.low > high,
+            class,
         })
     };
-    let mut compared: Vec<ComparedCase<'j>> =
-        class.iter().enumerate().filter_map(|(nth, timed)| one(nth, timed)).collect();
-    let slow: Vec<&Case> = compared.iter().filter(|case| case.slow).map(|case| case.case).collect();
-    if slow.len() * 3 >= class.len() && slow.len() > 1 && !have_common_unit(&slow) {
-        compared.iter_mut().for_each(|case| case.slow = false);
-    }
-    compared
-}
-
-/// Whether all cases have a unit in common, which may be what is slow.
-fn have_common_unit(cases: &[&Case]) -> bool {
-    let units = |case: &Case| -> Vec<Unit> {
-        case.flows().flat_map(|flow| [flow.src.unit, flow.dst.unit]).collect()
-    };
-    let Some((first, rest)) = cases.split_first() else { return false };
-    units(first).iter().any(|unit| rest.iter().all(|case| units(case).contains(unit)))
+    members.iter().enumerate().filter_map(one).collect()
 }

@@ -277,7 +277,7 @@ impl<'t> PairFacts<'t> {
 
 /// Groups cases that differ only in the units they name, and whose units a symmetry exchanges. Returns
 /// the group of each case, numbered in order of appearance.
-pub(crate) fn equal_groups(topology: &Topology, cases: &[&Case]) -> Vec<usize> {
+pub(crate) fn peer_classes(topology: &Topology, cases: &[&Case]) -> Vec<usize> {
     let symmetry = NodeSymmetry::new(topology);
     // By shape: the units of the first case of each group, and its number.
     let mut shapes: BTreeMap<String, Vec<(Vec<Unit>, usize)>> = BTreeMap::new();
@@ -344,7 +344,7 @@ mod tests {
 
     fn groups(topology: &Topology, cases: &[String]) -> Vec<usize> {
         let cases: Vec<Case> = cases.iter().map(|text| text.parse().unwrap()).collect();
-        equal_groups(topology, &cases.iter().collect::<Vec<_>>())
+        peer_classes(topology, &cases.iter().collect::<Vec<_>>())
     }
 
     fn pairs(gpus: u32) -> Vec<String> {

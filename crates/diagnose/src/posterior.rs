@@ -1,5 +1,7 @@
 //! How probable explanations are: the only likelihood, and what follows from weights.
 
+/// Odds from which on an explanation is named without the next one.
+pub const SURE: f64 = 20.0;
 /// The most that odds are stated as.
 const MOST_ODDS: f64 = 1e9;
 

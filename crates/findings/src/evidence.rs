@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use pathline_diagnose::{UnlikePath, compared_cases, unlike_paths};
+use pathline_diagnose::{UnlikePath, compare_run};
 use pathline_explain::fmt;
 use pathline_explain::run::{CaseQuantity, RunEntry, RunView};
 use pathline_flow::Network;
@@ -64,14 +64,15 @@ impl<'a> Evidence<'a> {
         // What rests on an assumed constant of a model is left out, too, and is not disturbed.
         let real = |run: &RunView| run.entries.iter().filter(|e| !e.is_assumed()).count();
         let disturbed = real(&whole) - real(&run);
-        let mut unlike = unlike_paths(journal);
+        let comparison = compare_run(journal, network);
+        let mut unlike = comparison.unlike_paths(&journal.topology);
         unlike.retain(|path| run.entry(&path.case).is_some());
         Self {
             run,
             network,
             suspect: suspect.map(|note| note.subject.as_str()).collect(),
             unlike,
-            compared: compared_cases(journal),
+            compared: comparison.compared(),
             disturbed,
         }
     }

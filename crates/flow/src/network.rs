@@ -90,6 +90,11 @@ impl Network {
         Ok(Self { graph })
     }
 
+    /// Whether rates are those of a description, and not theoretical peaks.
+    pub fn is_described(&self) -> bool {
+        self.graph.described
+    }
+
     /// From a discovered topology: theoretical peaks, no efficiencies, no latencies.
     pub fn from_topology(topology: &Topology) -> Self {
         let mut model = NodeModel::ideal();

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use pathline_calibrate::{FitStep, NamedRun, NodeTwin, UnlikePart, calibrate};
-use pathline_diagnose::unlike_paths;
+use pathline_diagnose::compare_run;
 use pathline_flow::MachineDesc;
 use pathline_runner::MachineModel;
 
@@ -87,7 +87,7 @@ fn preset_of(args: &CalibrateArgs, twin: &NodeTwin) -> Result<Option<MachineDesc
 
 /// Names the path that differs most from its equals: the twin of a sick node holds a fault as it is.
 fn warn_of_unlike_paths(NamedRun { name, journal }: &NamedRun) {
-    let unlike = unlike_paths(journal);
+    let unlike = compare_run(journal, None).unlike_paths(&journal.topology);
     // A path alone says more than a set that contains it.
     let alone = unlike.iter().find(|path| path.case.flows().count() == 1);
     let Some(worst) = alone.or(unlike.first()) else { return };

@@ -202,12 +202,9 @@ fn order_loss(desc: &MachineDesc, rings: &[GpuRing]) -> Result<Option<f64>, NoPa
     Ok((bad > 0.0 && good > bad * 1.01).then_some(good / bad))
 }
 
-/// Odds above which the next cause need not be looked at.
-const SURE: f64 = 20.0;
-
 /// The causes that the times do not tell apart: the likeliest, and each that is less likely by up to 20 to 1.
 pub fn likely_causes(scores: &[CauseScore]) -> &[CauseScore] {
-    let alike = posterior::ties(scores.iter().map(|score| score.score), SURE);
+    let alike = posterior::ties(scores.iter().map(|score| score.score), posterior::SURE);
     scores.get(..alike).unwrap_or_default()
 }
 

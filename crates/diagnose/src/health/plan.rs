@@ -12,7 +12,7 @@ use crate::edits::{FlowShape, WorldEdit, element_edits, general_edits};
 use crate::health::coverage::{CandidateClass, choose_classes};
 use crate::health::report::as_text;
 use crate::labels::{TailKind, case_label, tail_kind};
-use crate::peers::equal_groups;
+use crate::peers::peer_classes;
 
 /// The most pairs of GPUs that are measured.
 const MAX_PAIRS: usize = 1024;
@@ -185,11 +185,8 @@ impl HealthPlan {
         plan.unseen.extend(alone);
         plan.unseen.extend(skipped_pairs(topology));
         plan.edits = edits.into_iter().filter(|edit| !edit.exposures.is_empty()).collect();
-        let labelled: Vec<(Flow, String)> = flows
-            .iter()
-            .zip(&plan.probes)
-            .map(|(f, probe)| (f.flow, probe.label.clone()))
-            .collect();
+        let labelled: Vec<(&Case, &str)> =
+            plan.probes.iter().map(|probe| (&probe.case, probe.label.as_str())).collect();
         plan.edits.extend(general_edits(&labelled, topology, elements.is_empty()));
         plan
     }
@@ -241,10 +238,8 @@ fn candidates(topology: &Topology, network: Option<&Network>, described: bool) -
     let mut planned: Vec<PlannedFlow> = flows
         .into_iter()
         .filter_map(|flow| {
-            let shape = network.and_then(|network| FlowShape::new(network, &flow));
+            let shape = network.and_then(|network| FlowShape::new(network, topology, &[flow]));
             // What a description has no path for cannot be measured there.
-            let shape = shape
-                .map(|shape| if described { shape } else { engine_bound(topology, &flow, shape) });
             (shape.is_some() || !described).then_some(PlannedFlow {
                 flow,
                 shape,
@@ -257,29 +252,11 @@ fn candidates(topology: &Topology, network: Option<&Network>, described: bool) -
     planned
 }
 
-/// Peaks of links say nothing about an engine whose rate does not follow their number: it moves about
-/// what one of them carries.
-fn engine_bound(topology: &Topology, flow: &Flow, mut shape: FlowShape) -> FlowShape {
-    let fixed = |n: u32| topology.gpus.iter().any(|g| g.index == n && g.caps().fixed_engine_rate);
-    if let (Mover::Dma { at }, Some(src), Some(dst)) =
-        (flow.by, flow.src.unit.gpu(), flow.dst.unit.gpu())
-        && at.gpu().is_some_and(fixed)
-    {
-        let widest = topology.links.iter().filter(|link| {
-            let ends = [link.a, link.b];
-            ends.contains(&Unit::Gpu(src).into()) && ends.contains(&Unit::Gpu(dst).into())
-        });
-        let width: u32 = widest.map(|link| link.width).sum();
-        shape.rate /= f64::from(width.max(1));
-    }
-    shape
-}
-
 /// Sizes each flow so that it takes long enough, the same for all of a class, and numbers the classes:
 /// orbits of the node's symmetries, split where predicted rates differ.
 fn size_and_class(topology: &Topology, planned: &mut [PlannedFlow]) {
     let cases: Vec<Case> = planned.iter().map(|p| Case::together(vec![p.flow])).collect();
-    let orbits = equal_groups(topology, &cases.iter().collect::<Vec<_>>());
+    let orbits = peer_classes(topology, &cases.iter().collect::<Vec<_>>());
     let mut members: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for (nth, orbit) in orbits.iter().enumerate() {
         members.entry(*orbit).or_default().push(nth);

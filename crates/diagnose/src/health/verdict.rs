@@ -8,6 +8,7 @@ use crate::health::losses::probe_losses;
 use crate::health::monitor::{HealthMonitor, ProbeSeries};
 use crate::health::plan::PathCeiling;
 use crate::health::report::{ClassShare, HealthReport, HealthState, SuspectPath, TestPower};
+use crate::posterior::SURE;
 
 /// The most characters of a reason.
 const REASON_CHARS: usize = 100;
@@ -221,7 +222,7 @@ fn state(
     }
     let confirmed: Vec<&SuspectPath> = suspects.iter().filter(|s| s.confirmed).collect();
     if let Some(worst) = confirmed.first() {
-        let part = culprits.first().filter(|c| c.odds >= 20.0 && confirmed.len() > 1);
+        let part = culprits.first().filter(|c| c.odds >= SURE && confirmed.len() > 1);
         let reason = part.map_or_else(
             || describe(worst),
             |part| match format!("{}: {}", part.element, part.damage) {

@@ -1,6 +1,6 @@
 //! Like compared with like in finished runs.
 
-use pathline_diagnose::unlike_paths;
+use pathline_diagnose::{UnlikePath, compare_run};
 use pathline_schema::{CaseOutcome, Flow, Journal};
 
 use crate::fixture::fixture;
@@ -16,6 +16,10 @@ fn slow_down(journal: &mut Journal, factor: f64, is_meant: impl Fn(&Flow) -> boo
         }
     }
     changed
+}
+
+fn unlike_paths(journal: &Journal) -> Vec<UnlikePath> {
+    compare_run(journal, None).unlike_paths(&journal.topology)
 }
 
 fn joins(flow: &Flow, src: u32, dst: u32) -> bool {
