@@ -701,5 +701,14 @@ mod tests {
         let case = "numa0.huge > numa0.huge by cpu@numa0[copy-memcpy-t1] x 9223372036854775808B";
         let buffers = pool::buffers(&case.parse().expect("a case")).collect();
         assert!(!fits(&machine, Bytes::gib(64), &buffers, &ByGpu::new()));
+        // Two buffers each: of 64 GiB of the host, and of half of a GPU's 139 GiB.
+        let host = ("numa0.huge", "cpu@numa0[copy-memcpy-t1]", [32, 33]);
+        for (place, by, sizes) in [host, ("gpu0.vram", "dma@gpu0", [34, 35])] {
+            let fit = sizes.map(|gib| {
+                let case = format!("{place} > {place} by {by} x {gib}GiB").parse().expect("a case");
+                fits(&machine, Bytes::gib(64), &pool::buffers(&case).collect(), &ByGpu::new())
+            });
+            assert_eq!(fit, [true, false], "{place}");
+        }
     }
 }

@@ -199,6 +199,30 @@ mod tests {
         let long = rounds.measure_while(1, Ns::ms(2.0), &mut || looked += 1).expect("a time");
         assert!(looked == 1 && long.0 < 20e3, "{long:?}");
         assert!(rounds.measure(3).is_err());
+        // What runs in the background is not timed.
+        let loaded = format!("{} while gpu4.vram > gpu5.vram by dma@gpu4 x 64MiB", cases[1]);
+        let loaded = rounds.bind(&loaded.parse().expect("a case")).expect("it binds");
+        assert!(rounds.measure(loaded).expect("a time").0 < 20e3);
+    }
+
+    #[test]
+    fn a_destination_is_spoiled_before_it_is_compared() {
+        let desc = MachineDesc::preset("hgx-h200").expect("a preset");
+        let fails = |nth: u64| {
+            let faults = vec![FaultOrder::fails("fill", nth, Severity::Transient)];
+            let options = SimOptions { faults, ..SimOptions::default() };
+            let machine = pathline_sim::machine_with(&desc, RuntimeEnv::default(), &options);
+            let machine = machine.expect("a machine");
+            let mut rounds = ProbeRounds::new(&machine);
+            let case = "gpu0.vram > gpu1.vram by dma@gpu0 x 16MiB".parse().expect("a case");
+            [rounds.bind(&case).is_err(), rounds.compare(0).is_err()]
+        };
+        let only_compare = (1..9).filter(|&nth| fails(nth) == [false, true]);
+        assert_eq!(
+            only_compare.count(),
+            3,
+            "both ends as they are bound, and the destination once more"
+        );
     }
 
     #[test]

@@ -1,24 +1,31 @@
 //! What sampling does with a lane that records its calls.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use pathline_flow::{MachineDesc, RuntimeEnv};
 use pathline_hal::{CallError, CallResult, Machine, StartGate};
-use pathline_schema::{Bytes, Ns, Severity, StopReason, TimerKind, VerifyResult};
+use pathline_schema::{
+    Bytes, JournalRecord, Ns, SampledCase, Severity, StopReason, TimerKind, VerifyResult,
+};
 
 use super::{CaseEngine, RunningCase, default_settings};
 use crate::block_sample::SampledBlock;
 use crate::lane::{BoundLane, LaneSample};
 use crate::plan::PlannedCase;
+use crate::task::{CaseTask, TaskEvent, TaskStep};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum LaneCall {
     Spoil,
     Mark,
     Issue,
+    Land,
+    Check,
 }
+
+type Verdict = fn() -> CallResult<VerifyResult>;
 
 /// A copy that left the right bytes at first, whose later operations copy nothing.
 struct IdleCopy<'m> {
@@ -27,6 +34,8 @@ struct IdleCopy<'m> {
     /// Time of the nth sample, and of it without a CPU.
     times: fn(usize) -> (Ns, Ns),
     has_blocks: bool,
+    /// If not by its bytes.
+    verdict: Option<Verdict>,
 }
 
 impl BoundLane for IdleCopy<'_> {
@@ -59,11 +68,35 @@ impl BoundLane for IdleCopy<'_> {
         self.calls.borrow_mut().push(LaneCall::Mark);
         Ok(())
     }
+    fn land(&mut self) -> CallResult<()> {
+        self.calls.borrow_mut().push(LaneCall::Land);
+        Ok(())
+    }
     fn check(&self) -> CallResult<VerifyResult> {
+        self.calls.borrow_mut().push(LaneCall::Check);
+        if let Some(verdict) = self.verdict {
+            return verdict();
+        }
         if self.calls.borrow().contains(&LaneCall::Spoil) {
             return Err(CallError::new(Severity::Corrupt, "check", "a copy", "wrong bytes"));
         }
         Ok(VerifyResult::Verified)
+    }
+}
+
+fn machine() -> Machine {
+    let desc = MachineDesc::preset("hgx-h200").unwrap();
+    pathline_sim::machine(&desc, RuntimeEnv::default(), 1).unwrap()
+}
+
+fn planned(case: &str) -> PlannedCase {
+    PlannedCase {
+        case: case.parse().unwrap(),
+        suites: Vec::new(),
+        skip: None,
+        group: 0,
+        env: BTreeMap::new(),
+        budget: None,
     }
 }
 
@@ -73,23 +106,18 @@ fn visit_to_the_end(
     has_blocks: bool,
     look: impl Fn(&mut CaseEngine<'_>, &mut RunningCase<'_>, StopReason, &[LaneCall]),
 ) {
-    let desc = MachineDesc::preset("hgx-h200").unwrap();
-    let machine = pathline_sim::machine(&desc, RuntimeEnv::default(), 1).unwrap();
+    let machine = machine();
     let mut engine = CaseEngine::new(&machine, default_settings(Bytes::gib(64)));
-    let entry = PlannedCase {
-        case: "numa0.huge > numa0.huge by cpu@numa0[copy-memcpy-t1] x 64MiB".parse().unwrap(),
-        suites: Vec::new(),
-        skip: None,
-        group: 0,
-        env: BTreeMap::new(),
-        budget: None,
-    };
+    let entry = planned(COPY);
     let mut case = engine.bind(&entry).unwrap();
     let calls = Rc::new(RefCell::new(Vec::new()));
-    let lane = IdleCopy { machine: &machine, calls: Rc::clone(&calls), times, has_blocks };
+    let lane =
+        IdleCopy { machine: &machine, calls: Rc::clone(&calls), times, has_blocks, verdict: None };
     case.lanes = vec![Box::new(lane)];
     (case.spent, case.reps) = (Ns::ZERO, 1);
     let reason = loop {
+        // Another case was sampled since: each visit begins with an operation that no sample has.
+        engine.sampled_last = 0;
         if let Some(reason) = engine.visit_to_compare(&mut case).unwrap() {
             break reason;
         }
@@ -133,7 +161,7 @@ fn an_untimed_operation_takes_what_was_spoiled_and_timed_ones_correct_marks() {
 /// The sixth sample takes 300 ms of 250: nobody expected the third visit to be the last.
 #[test]
 fn another_visit_follows_an_unexpected_end() {
-    let times = |nth| (Ns::ms(if nth == 5 { 300.0 } else { 1.0 }), Ns::ZERO);
+    let times = |nth| (Ns::ms(if nth == 7 { 300.0 } else { 1.0 }), Ns::ZERO);
     visit_to_the_end(times, false, |engine, case, _, calls| {
         assert!(case.spent > Ns::ms(300.0) && case.visits() < 6, "{:?}", case.series[0].visits);
         spoiled_before_the_last_visit(case, calls);
@@ -148,8 +176,126 @@ fn disturbed_samples_do_not_end_a_case() {
     visit_to_the_end(all, false, |_, case, reason, _| {
         assert_eq!((reason, case.visits()), (StopReason::Budget, 12));
     });
-    let first = |nth| (Ns::ms(1.0), if nth < 8 { Ns::ms(0.2) } else { Ns::ZERO });
+    let first = |nth| (Ns::ms(1.0), if nth < 11 { Ns::ms(0.2) } else { Ns::ZERO });
     visit_to_the_end(first, false, |_, case, reason, _| {
         assert!(reason == StopReason::Precise && (8..=10).contains(&case.visits()));
     });
+}
+
+const TWO_COPIES: &str =
+    "gpu0.vram > gpu1.vram by dma@gpu0 x 64MiB & gpu2.vram > gpu3.vram by dma@gpu2 x 64MiB";
+
+const COPY_AND_FILE: &str = "gpu0.vram > gpu1.vram by dma@gpu0 x 64MiB & store0.file > gpu2.vram by \
+    uring@numa0[seq-read,direct,shared,1GiB,q4,n1,t1,pipelined-pinned] x 1MiB";
+
+/// Every lane of a case is spoiled and judged; one that compared nothing, or not all, vouches for no path.
+#[test]
+fn each_lane_counts_in_the_verdict_of_a_case() {
+    let fine: Verdict = || Ok(VerifyResult::Verified);
+    let none: Verdict = || Ok(VerifyResult::Unverified("nothing".into()));
+    let wrong: Verdict = || Err(CallError::new(Severity::Corrupt, "check", "a copy", "wrong"));
+    let machine = machine();
+    for (verdicts, sampled, expected, known) in [
+        ([fine, fine], None, Ok(()), 2),
+        ([fine, fine], Some(1), Ok(()), 0),
+        ([fine, none], None, Err(false), 0),
+        ([none, fine], None, Err(false), 0),
+        ([fine, wrong], None, Err(true), 0),
+        ([fine, wrong], Some(1), Err(true), 0),
+    ] {
+        let mut engine = CaseEngine::new(&machine, default_settings(Bytes::gib(64)));
+        let mut case = engine.bind(&planned(TWO_COPIES)).unwrap();
+        let calls = Rc::new(RefCell::new(Vec::new()));
+        case.lanes.clear();
+        for (verdict, has_blocks) in verdicts.into_iter().zip([true, false]) {
+            let (calls, times, verdict) = (Rc::clone(&calls), undisturbed as _, Some(verdict));
+            let lane = IdleCopy { machine: &machine, calls, times, has_blocks, verdict };
+            case.lanes.push(Box::new(lane));
+        }
+        case.sampled = sampled;
+        let of = match engine.verify(&mut case) {
+            Ok(VerifyResult::Verified) => Ok(()),
+            verdict => Err(verdict.is_err()),
+        };
+        assert_eq!((of, engine.verified.len()), (expected, known), "{sampled:?}");
+        assert!(!case.has_blocks() && case.blocks(1)[0] != case.blocks(1)[1]);
+        if sampled.is_some() || expected == Err(true) {
+            continue;
+        }
+        // What a flow of files or messages left is compared after one more operation.
+        case.entry = planned(COPY_AND_FILE);
+        calls.borrow_mut().clear();
+        engine.verify(&mut case).unwrap();
+        let steps = [LaneCall::Spoil, LaneCall::Issue, LaneCall::Land, LaneCall::Check];
+        assert_eq!(*calls.borrow(), steps.map(|step| [step; 2]).concat());
+    }
+}
+
+/// A sample of the bytes suffices only where every path of several had all of its bytes compared.
+#[test]
+fn blocks_are_compared_in_place_of_all_bytes_on_known_paths_only() {
+    let machine = machine();
+    let mut engine = CaseEngine::new(&machine, default_settings(Bytes::gib(64)));
+    let entry = planned(TWO_COPIES);
+    for (flow, paths) in entry.case.timed.iter().zip(1..) {
+        assert_eq!(engine.bind(&entry).unwrap().sampled, None);
+        engine.verified.insert(super::copy_path(flow));
+        assert_eq!(engine.verified.len(), paths);
+    }
+    assert!(engine.bind(&entry).unwrap().sampled.is_some());
+    let one = planned("gpu0.vram > gpu1.vram by dma@gpu0 x 64MiB");
+    assert_eq!(engine.bind(&one).unwrap().sampled, None);
+}
+
+const COPY: &str = "numa0.huge > numa0.huge by cpu@numa0[copy-memcpy-t1] x 64MiB";
+
+/// The third visit is interrupted: the samples of the second, too few for a record, are written all the same.
+/// A resumed case goes on with these samples and their repetitions, and writes none twice.
+#[test]
+fn no_sample_of_an_interrupted_case_is_lost_or_written_twice() {
+    let (machine, copy) = (machine(), planned("gpu0.vram > gpu1.vram by dma@gpu0 x 1MiB"));
+    let (visits, mut records) = (Cell::new(0), Vec::<SampledCase>::new());
+    let mut engine = CaseEngine::new(&machine, default_settings(Bytes::gib(64)));
+    let task = CaseTask { entries: vec![copy.clone()], carried: Vec::new() };
+    let interrupt = || (visits.get() == 3).then(|| "a person".to_owned());
+    let mut sink = |event: TaskEvent| {
+        match event {
+            TaskEvent::StepStarted { step: TaskStep::Visit, .. } => visits.set(visits.get() + 1),
+            TaskEvent::Record(JournalRecord::Sampled(case)) => records.push(case),
+            _ => {}
+        }
+        Ok(())
+    };
+    engine.measure(&task, &interrupt, &mut sink).unwrap();
+    let visits = |record: &SampledCase| record.series[0].visits.clone();
+    assert_eq!(records.iter().map(visits).collect::<Vec<_>>(), [[3], [3]]);
+    let later = records.pop().unwrap();
+    records[0].add(later);
+    records[0].series[0].reps += 1;
+    let reps = records[0].series[0].reps;
+    engine.carried.insert(copy.case.clone(), records.remove(0));
+    let mut case = engine.bind(&copy).unwrap();
+    assert_eq!((case.reps, case.samples()), (reps, 6));
+    engine.visit(&mut case).unwrap();
+    let new = &case.unwritten().series[0];
+    assert_eq!((new.samples_ns.len(), &*new.visits, case.samples()), (3, &[3][..], 9));
+}
+
+/// The next visit is that which is due first, at a random moment of the case's stretch of time.
+#[test]
+fn visits_follow_each_other_as_they_are_due() {
+    let machine = machine();
+    let mut engine = CaseEngine::new(&machine, default_settings(Bytes::gib(64)));
+    let mut open: Vec<_> =
+        [COPY, TWO_COPIES, COPY_AND_FILE].map(|case| engine.bind(&planned(case)).unwrap()).into();
+    open.iter_mut().zip([1e9, 1.0, 1e6]).for_each(|(case, stretch)| case.stretch = Ns(stretch));
+    let mut order = Vec::new();
+    let mut sink = |event: TaskEvent| {
+        if let TaskEvent::StepStarted { case, .. } = event {
+            order.push(case);
+        }
+        Ok(())
+    };
+    engine.take_turns(open, &|| Some("a person".into()), &mut sink).unwrap();
+    assert_eq!(order, [TWO_COPIES, COPY_AND_FILE, COPY].map(|case| planned(case).case));
 }
