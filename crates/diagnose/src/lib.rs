@@ -32,3 +32,4 @@ pub use health::twin::{
 };
 pub use labels::TailKind;
 pub use outlier::{CaseComparison, ComparedCase, TimedCase, UnlikePath, compare_run};
+pub use peers::{NodePeers, PeerRatio, compare_with_peers, peer_classes, unit_shape};

@@ -4,19 +4,15 @@ use std::collections::BTreeMap;
 
 use pathline_flow::Network;
 use pathline_schema::{Case, CaseOutcome, CaseTimes, Journal, MeasuredCase, Mover, Topology};
-use pathline_stats::{MedianInterval, ascending, interpolated, median_interval};
+use pathline_stats::{MedianInterval, median_interval};
 use serde::Serialize;
 
 use crate::culprit::{Culprit, PathLoss, PathLosses};
 use crate::edits::node_edits;
 use crate::health::report::as_text;
 use crate::labels::{TailKind, case_label, ends_label, mover_label, tail_kind};
-use crate::peers::peer_classes;
+use crate::peers::{PeerRatio, compare_with_peers, peer_classes};
 use crate::posterior;
-
-/// A slow case is farther from the median of its equals than this many times the distance that holds
-/// three quarters of the faster half of them.
-const TIMES_SPREAD: f64 = 4.0;
 
 /// A path that is slower than the other paths of its class.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -68,6 +64,8 @@ impl TimedCase {
 /// A case next to the others of its class.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ComparedCase {
+    /// Its index among the cases that were to be compared.
+    pub nth: usize,
     /// The case.
     pub case: Case,
     /// Its speed divided by the median speed of the others.
@@ -92,16 +90,14 @@ pub struct CaseComparison {
 }
 
 impl CaseComparison {
-    /// Compares cases of one node. A case is slow if it takes longer than the median of its peers by more than is
-    /// normal for its kind of path, by more than four times the distance that holds three quarters of their
-    /// faster half, and with an interval that does not meet theirs. If a third of a class is slow and no part
+    /// Compares cases of one node by [`compare_with_peers`] and what is normal for their kind of path. If a third of a class is slow and no part
     /// explains it, then the class is wrong, and nobody in it is slow.
     ///
     /// `network` describes the node without faults; without it, peaks of the topology's links stand in.
     pub fn new(topology: &Topology, network: Option<&Network>, timed: &[TimedCase]) -> Self {
         let cases: Vec<&Case> = timed.iter().map(|timed| &timed.case).collect();
-        let mut classes: BTreeMap<usize, Vec<&TimedCase>> = BTreeMap::new();
-        for (timed, class) in timed.iter().zip(peer_classes(topology, &cases)) {
+        let mut classes: BTreeMap<usize, Vec<(usize, &TimedCase)>> = BTreeMap::new();
+        for (timed, class) in timed.iter().enumerate().zip(peer_classes(topology, &cases)) {
             classes.entry(class).or_default().push(timed);
         }
         let mut found = Self::default();
@@ -256,26 +252,14 @@ const fn normal_spread(tail: TailKind) -> f64 {
     }
 }
 
-fn compare_class(class: usize, members: &[&TimedCase]) -> Vec<ComparedCase> {
-    let one = |(nth, timed): (usize, &&TimedCase)| -> Option<ComparedCase> {
-        let others = members.iter().enumerate().filter(|(n, _)| *n != nth).map(|(_, t)| &t.time);
-        let quantile = |of: fn(&MedianInterval) -> f64, q: f64| {
-            interpolated(&ascending(others.clone().map(of)), q)
-        };
-        let reference = quantile(|time| time.median, 0.5)?;
-        let (low, high) = (quantile(|time| time.low, 0.5)?, quantile(|time| time.high, 0.5)?);
-        // Nothing is too fast, so the fast side shows what is normal, however many are slow.
-        let spread = (1.0 - quantile(|time| time.median, 0.125)? / reference).max(0.0);
-        let time = &timed.time;
-        let normal = normal_spread(tail_kind(&timed.case)).max(TIMES_SPREAD * spread);
-        Some(ComparedCase {
-            case: timed.case.clone(),
-            ratio: reference / time.median,
-            range: (low / time.high, high / time.low),
-            peers: members.len() - 1,
-            slow: time.median / reference - 1.0 > normal && time.low > high,
-            class,
-        })
+fn compare_class(class: usize, members: &[(usize, &TimedCase)]) -> Vec<ComparedCase> {
+    let times: Vec<MedianInterval> = members.iter().map(|(_, timed)| timed.time).collect();
+    let normal = members.first().map_or(0.0, |(_, timed)| normal_spread(tail_kind(&timed.case)));
+    let cases = members.iter().zip(compare_with_peers(&times, normal));
+    let case = |(&(nth, timed), found): (&(usize, &TimedCase), PeerRatio)| {
+        let (case, peers) = (timed.case.clone(), members.len() - 1);
+        let PeerRatio { ratio, range, slow } = found;
+        ComparedCase { nth, case, ratio, range, peers, slow, class }
     };
-    members.iter().enumerate().filter_map(one).collect()
+    cases.map(case).collect()
 }

@@ -1,15 +1,18 @@
-//! Symmetries of a node: which units can exchange their places without changing what is described.
+//! Peers: units, links and paths of a node that its description cannot tell apart, and cases over them.
 
 use std::collections::BTreeMap;
 
 use pathline_schema::{Case, LinkEnd, Topology, Unit};
-use pathline_stats::interpolated;
+use pathline_stats::{MedianInterval, ascending, interpolated};
 
 /// The most refinements that one question may take; beyond, two tuples count as different, which makes
 /// classes smaller and no path equal to one that it is not.
 const MAX_STEPS: usize = 4096;
 /// Above this many units no symmetry is looked for: the refinement grows with their square.
 const MAX_UNITS: usize = 512;
+/// A slow one is farther from the median of its peers than this many times the distance that holds three quarters
+/// of the faster half of them.
+const TIMES_SPREAD: f64 = 4.0;
 
 /// A node as a complete graph whose vertices and ordered pairs have labels.
 ///
@@ -18,7 +21,7 @@ const MAX_UNITS: usize = 512;
 /// link joins two GPUs, the number of PCI bridges above both. Product names, serial numbers and what a
 /// link is trained at now are not part of it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct NodeSymmetry {
+pub struct NodePeers {
     units: BTreeMap<LinkEnd, usize>,
     colours: Vec<u32>,
     pairs: Vec<Vec<u32>>,
@@ -35,8 +38,9 @@ impl Interner {
     }
 }
 
-impl NodeSymmetry {
-    pub(crate) fn new(topology: &Topology) -> Self {
+impl NodePeers {
+    /// Of more than 512 units each is its only peer.
+    pub fn new(topology: &Topology) -> Self {
         let mut units = BTreeMap::new();
         let gpus = topology.gpus.iter().map(|gpu| LinkEnd::Gpu(gpu.index));
         let numas = topology.numa.iter().map(|numa| LinkEnd::Numa(numa.id));
@@ -66,9 +70,39 @@ impl NodeSymmetry {
         Self { units, colours, pairs }
     }
 
-    /// Whether a symmetry of the node takes the units of one case to those of the other, in order.
-    /// Units that the topology does not list, such as stores, are equal only to themselves.
-    pub(crate) fn exchanges(&self, a: &[Unit], b: &[Unit]) -> bool {
+    /// The number of the class of each thing, by its text without numbers of units and by its units: peers have
+    /// one text, and a symmetry of the node takes the units of one to those of the other. Classes are numbered
+    /// in order of appearance.
+    pub fn classes(&self, things: impl IntoIterator<Item = (String, Vec<Unit>)>) -> Vec<usize> {
+        // By text: the units of the first thing of each class, and its number.
+        let mut known: BTreeMap<String, Vec<(Vec<Unit>, usize)>> = BTreeMap::new();
+        let mut count = 0;
+        let class = |(text, units): (String, Vec<Unit>)| {
+            let known = known.entry(text).or_default();
+            let peer = known.iter().find(|(first, _)| self.exchanges(first, &units));
+            peer.map(|(_, class)| *class).unwrap_or_else(|| {
+                known.push((units, count));
+                count += 1;
+                count - 1
+            })
+        };
+        things.into_iter().map(class).collect()
+    }
+
+    /// What the description states of two units and of the links between them, in either order. What a link
+    /// carries does not depend on what surrounds it.
+    pub fn link_text(&self, a: LinkEnd, b: LinkEnd) -> String {
+        let at = |end: LinkEnd| self.units.get(&end).copied();
+        let Some((x, y)) = at(a).zip(at(b)) else { return format!("{a}-{b}") };
+        let colour = |at: usize| self.colours.get(at).copied().unwrap_or(u32::MAX);
+        let mut ends = [colour(x), colour(y)];
+        ends.sort_unstable();
+        format!("{ends:?} {}", self.label(x.min(y), x.max(y)))
+    }
+
+    /// Whether a symmetry of the node takes some units to others, in order. Units that the topology does not
+    /// list, such as stores, are equal only to themselves.
+    fn exchanges(&self, a: &[Unit], b: &[Unit]) -> bool {
         if a == b {
             return true;
         }
@@ -275,55 +309,80 @@ impl<'t> PairFacts<'t> {
     }
 }
 
-/// Groups cases that differ only in the units they name, and whose units a symmetry exchanges. Returns
-/// the group of each case, numbered in order of appearance.
-pub(crate) fn peer_classes(topology: &Topology, cases: &[&Case]) -> Vec<usize> {
-    let symmetry = NodeSymmetry::new(topology);
-    // By shape: the units of the first case of each group, and its number.
-    let mut shapes: BTreeMap<String, Vec<(Vec<Unit>, usize)>> = BTreeMap::new();
-    let mut count = 0;
-    let mut groups = Vec::with_capacity(cases.len());
-    for case in cases {
-        let (shape, units) = case_shape(case);
-        let known = shapes.entry(shape).or_default();
-        let equal = known.iter().find(|(first, _)| symmetry.exchanges(first, &units));
-        let group = equal.map(|(_, group)| *group).unwrap_or_else(|| {
-            known.push((units, count));
-            count += 1;
-            count - 1
-        });
-        groups.push(group);
-    }
-    groups
+/// The number of the class of each case: peers differ only in the units that they name, and a symmetry of the node
+/// exchanges those.
+pub fn peer_classes(topology: &Topology, cases: &[&Case]) -> Vec<usize> {
+    NodePeers::new(topology).classes(cases.iter().map(|case| unit_shape(&case.to_string())))
 }
 
-/// The text of a case with its units numbered by first appearance, and the units:
-/// `gpu6.vram > gpu2.vram by dma@gpu6` is `gpu#0.vram > gpu#1.vram by dma@gpu#0` of gpu6, gpu2.
-fn case_shape(case: &Case) -> (String, Vec<Unit>) {
-    let text = case.to_string();
-    let mut shape = String::with_capacity(text.len());
+/// A text with its units numbered by first appearance, and the units: `gpu6.vram > gpu2.vram by dma@gpu6` is
+/// `gpu#0.vram > gpu#1.vram by dma@gpu#0` of gpu6, gpu2.
+pub fn unit_shape(text: &str) -> (String, Vec<Unit>) {
     let mut units: Vec<Unit> = Vec::new();
-    let mut rest = text.as_str();
-    while let Some(at) = ["gpu", "numa"].iter().filter_map(|kind| rest.find(kind)).min() {
+    let shape = rename_units(text, |kind, unit| {
+        let nth = units.iter().position(|known| *known == unit).unwrap_or_else(|| {
+            units.push(unit);
+            units.len() - 1
+        });
+        format!("{kind}#{nth}")
+    });
+    (shape, units)
+}
+
+/// A text with other names for its units; `name` gets the kind (`gpu`) and the unit.
+pub(crate) fn rename_units(text: &str, mut name: impl FnMut(&str, Unit) -> String) -> String {
+    let mut renamed = String::with_capacity(text.len());
+    let mut rest = text;
+    let next =
+        |rest: &str| ["gpu", "numa", "store"].iter().filter_map(|kind| rest.find(kind)).min();
+    while let Some(at) = next(rest) {
         let (before, from) = rest.split_at(at);
-        shape.push_str(before);
+        renamed.push_str(before);
         let letters = from.len() - from.trim_start_matches(|c: char| c.is_ascii_alphabetic()).len();
-        let number = from.get(letters..).unwrap_or_default();
+        let (kind, number) = from.split_at(letters);
         let digits = number.len() - number.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-        let (name, after) = from.split_at(letters + digits);
-        match name.parse::<Unit>() {
-            Ok(unit) => {
-                let nth = units.iter().position(|known| *known == unit).unwrap_or_else(|| {
-                    units.push(unit);
-                    units.len() - 1
-                });
-                shape.push_str(&format!("{}#{nth}", name.get(..letters).unwrap_or_default()));
-            }
-            Err(_) => shape.push_str(name),
+        let (old, after) = from.split_at(letters + digits);
+        match old.parse::<Unit>() {
+            Ok(unit) => renamed.push_str(&name(kind, unit)),
+            Err(_) => renamed.push_str(old),
         }
         rest = after;
     }
-    (shape + rest, units)
+    renamed + rest
+}
+
+/// A time next to those of its peers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PeerRatio {
+    /// Speed divided by the median speed of the others.
+    pub ratio: f64,
+    /// The least and the greatest that the intervals allow for it.
+    pub range: (f64, f64),
+    /// Whether it is slower than normal.
+    pub slow: bool,
+}
+
+/// Compares times, in any unit, each with the others; none of fewer than two. One is slow if it is longer than the
+/// median of the others by more than the share `normal`, by more than four times the distance that holds three
+/// quarters of their faster half, and with an interval that does not meet theirs.
+pub fn compare_with_peers(times: &[MedianInterval], normal: f64) -> Vec<PeerRatio> {
+    let one = |(nth, time): (usize, &MedianInterval)| -> Option<PeerRatio> {
+        let others = times.iter().enumerate().filter(|(n, _)| *n != nth).map(|(_, time)| time);
+        let quantile = |of: fn(&MedianInterval) -> f64, q: f64| {
+            interpolated(&ascending(others.clone().map(of)), q)
+        };
+        let reference = quantile(|time| time.median, 0.5)?;
+        let (low, high) = (quantile(|time| time.low, 0.5)?, quantile(|time| time.high, 0.5)?);
+        // Nothing is too fast, so the fast side shows what is normal, however many are slow.
+        let spread = (1.0 - quantile(|time| time.median, 0.125)? / reference).max(0.0);
+        let slow = time.median / reference - 1.0 > normal.max(TIMES_SPREAD * spread);
+        Some(PeerRatio {
+            ratio: reference / time.median,
+            range: (low / time.high, high / time.low),
+            slow: slow && time.low > high,
+        })
+    };
+    times.iter().enumerate().filter_map(one).collect()
 }
 
 /// The median of sorted values without one that equals `value`; none if there is no other.

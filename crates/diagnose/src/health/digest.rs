@@ -8,6 +8,8 @@ use pathline_schema::{
 use pathline_stats::{RunComparison, RunEstimate, RunNoise, ascending, interpolated};
 use serde::{Deserialize, Serialize};
 
+use crate::peers::rename_units;
+
 /// Format of [`RunDigest`].
 const DIGEST_SCHEMA: u32 = 1;
 /// Fewest earlier runs of the same software that a run is judged by.
@@ -291,15 +293,7 @@ fn estimate(log_median: f64) -> RunEstimate {
 
 /// The text of a case without the numbers of its units: `gpu.vram > gpu.vram by dma@gpu x 64MiB`.
 fn class_of(case: &str) -> String {
-    let mut class = String::with_capacity(case.len());
-    let mut after_unit = false;
-    for c in case.chars() {
-        if !(after_unit && c.is_ascii_digit()) {
-            class.push(c);
-            after_unit = ["gpu", "numa", "store"].iter().any(|unit| class.ends_with(unit));
-        }
-    }
-    class
+    rename_units(case, |kind, _| kind.to_owned())
 }
 
 fn rounded(ns: f64) -> f64 {
