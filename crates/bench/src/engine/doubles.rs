@@ -169,6 +169,16 @@ fn another_visit_follows_an_unexpected_end() {
     });
 }
 
+/// 1 and 2 us in turn ask for more samples than a sixth of the most.
+#[test]
+fn no_visit_of_six_takes_more_than_a_sixth_of_the_samples() {
+    let times = |nth| (Ns::us(1.0 + (nth % 2) as f64), Ns::ZERO);
+    visit_to_the_end(times, false, |engine, case, _, _| {
+        let most = case.series[0].visits.iter().max().copied();
+        assert_eq!(most, Some(engine.settings.max_samples / 6));
+    });
+}
+
 /// Threads without a CPU for 20 % of all samples, or of the first eight.
 #[test]
 fn disturbed_samples_do_not_end_a_case() {
