@@ -238,5 +238,7 @@ mod tests {
         assert_eq!(time.get(), Ns(9e3));
         (0..HAND_OVERS).for_each(|_| time.note(Ns(4e3)));
         assert_eq!(time.get(), Ns(4e3));
+        (0..5).for_each(|_| time.note(Ns(1e3)));
+        assert_eq!(time.get(), Ns(1e3), "five of nine");
     }
 }

@@ -262,6 +262,13 @@ fn batches_and_copies_to_all_arrive() {
     // SAFETY: live memory.
     let wrong = unsafe { node.copy_to_all(&[(0, dst[1].1), (1, dst[0].1)], host, bytes, None) };
     assert!(wrong.unwrap_err().text.contains("is no memory of GPU 0"));
+    // SAFETY: live memory.
+    let twice = unsafe { node.copy_to_all(&[dst[0], dst[0]], host, bytes, None) };
+    assert!(twice.unwrap_err().text.contains("two destinations overlap"));
+    let small = cuda.node(NodeOptions { threshold: bytes + 1, ..forced() });
+    // SAFETY: live memory and live streams.
+    unsafe { small.copy_to_all(&dst, host, bytes, Some(&streams)).unwrap() };
+    assert_eq!(small.counters().multipath, 0);
 }
 
 #[test]
