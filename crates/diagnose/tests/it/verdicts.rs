@@ -47,6 +47,9 @@ fn healthy_nodes_do_not_fail_and_a_lost_link_is_named() {
             let suspects: Vec<_> = report.suspects.iter().map(|s| (&s.path, s.loss)).collect();
             let culprits = &report.culprits;
             assert!(names_link(report, ends), "{} {ends}: {culprits:?} {suspects:?}", node.name);
+            // Its odds are those against the next, of which no more than 1 % is not listed.
+            let next = culprits.get(1).map_or(0.01, |next| next.probability);
+            assert!(culprits[0].odds * next >= 0.999 * culprits[0].probability, "{culprits:?}");
         }
     }
 }
