@@ -98,7 +98,7 @@ impl RunView<'_> {
 
     /// Lower bounds of the time of a collective by any library; none where its ranks are of several
     /// nodes.
-    pub(crate) fn time_bounds(&self, case: &Case) -> Option<TimeBounds> {
+    pub fn time_bounds(&self, case: &Case) -> Option<TimeBounds> {
         let (case, members) = self.by_node_numbers(case);
         self.exchange_bounds.find(&self.topology().whole_node(), self.network?, &members, &case)
     }

@@ -264,7 +264,7 @@ fn collective_tile(evidence: &Evidence, report: &RunReport) -> Option<SummaryTil
     Some(SummaryTile {
         value: largest.bus,
         half_width: payload.half_width.map(|half| half * scale),
-        share_of_peak: largest.links.map(|links| largest.bus / links),
+        share_of_peak: largest.limit.map(|(limit, _)| largest.bus / limit),
         share_of_model: None,
         ..payload
     })

@@ -336,26 +336,33 @@ impl MachinePeaks {
         worst
     }
 
-    /// An all_reduce within a node without switches, which could add: each of the n - 1 sums and of the n - 1
-    /// copies of the result has a GPU send all bytes to another (P. Patarasuk and X. Yuan, "Bandwidth optimal
-    /// all-reduce algorithms for clusters of workstations", J. Parallel Distrib. Comput. 69, 2009).
+    /// What each GPU sends in an all_reduce within a node, over the links of the one with the fewest: libraries
+    /// load all alike. Without switches that add, all sums and copies of the result together send all bytes
+    /// 2 (n - 1) times (P. Patarasuk and X. Yuan, "Bandwidth optimal all-reduce algorithms for clusters of
+    /// workstations", J. Parallel Distrib. Comput. 69, 2009). By a switch that adds, a GPU sends its bytes
+    /// once, and the sum of its part.
     fn all_sums(&self, over: &[ExchangeMember], bytes: f64) -> (f64, String) {
-        let node = over.first().map(|member| member.node);
-        let is_of = |gpu: u32| over.iter().any(|m| m.gpu == gpu && Some(m.node) == node);
-        let own = || self.links.iter().filter(|(gpu, _)| is_of(*gpu)).flat_map(|(_, near)| near);
-        let has_switch = own().any(|(end, _)| matches!(end, LinkEnd::Switch(_)));
-        if has_switch || over.iter().any(|member| Some(member.node) != node) {
+        let (n, node) = (over.len() as f64, over.first().map(|member| member.node));
+        let injection = over.iter().map(|member| self.injection(member.gpu));
+        let Some((gbs, has_switch)) = injection.min_by(|a, b| a.0.total_cmp(&b.0)) else {
+            return (0.0, NOTHING.to_owned());
+        };
+        if gbs <= 0.0 || over.iter().any(|member| Some(member.node) != node) {
             return (0.0, NOTHING.to_owned());
         }
-        let to_gpus = own().filter(|(end, _)| matches!(end, LinkEnd::Gpu(_)));
-        let peak: f64 = to_gpus.map(|(_, peak)| peak).sum();
-        let sent = 2.0 * (over.len() as f64 - 1.0) * bytes;
-        let gpus = over.len();
-        if peak > 0.0 {
-            (sent / peak, format!("links of all {gpus} GPUs"))
-        } else {
-            (0.0, NOTHING.to_owned())
-        }
+        let each = 2.0 * (n - 1.0) / n;
+        let sent = if has_switch { each.min(1.0 + 1.0 / n) } else { each };
+        (sent * bytes / gbs, "links of one GPU".to_owned())
+    }
+
+    /// Peak of a GPU's links to other GPUs and switches, one direction, GB/s; and whether one is a switch.
+    fn injection(&self, gpu: u32) -> (f64, bool) {
+        let own = self.links.iter().filter(|(g, _)| *g == gpu).flat_map(|(_, near)| near);
+        own.fold((0.0, false), |(gbs, has_switch), (end, peak)| match end {
+            LinkEnd::Gpu(_) => (gbs + peak, has_switch),
+            LinkEnd::Switch(_) => (gbs + peak, true),
+            LinkEnd::Numa(_) | LinkEnd::Store(_) => (gbs, has_switch),
+        })
     }
 
     /// Sum of the adapters that hang where `is_chosen` says, GB/s.

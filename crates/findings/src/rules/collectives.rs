@@ -4,9 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_explain::fmt;
 use pathline_explain::message_records::{is_by_threads, participants};
-use pathline_schema::{
-    Bytes, Cadence, Collective, LinkEnd, MemKind, SuiteId, Topology, Transport, WireOp,
-};
+use pathline_schema::{Bytes, Cadence, Case, Collective, MemKind, SuiteId, Transport, WireOp};
 
 use crate::evidence::{Evidence, SoundValue, lost};
 use crate::{Finding, FindingSeverity};
@@ -18,6 +16,7 @@ pub(super) const SHARE: &str = "collective-share-of-links";
 /// A measured collective of the usual kind: out of place, buffers registered where the library can.
 #[derive(Debug, Clone, Copy)]
 struct CollectiveTime<'a> {
+    case: &'a Case,
     op: Collective,
     via: Transport,
     mem: MemKind,
@@ -52,6 +51,7 @@ fn times<'a>(evidence: &Evidence<'a>) -> Vec<CollectiveTime<'a>> {
             && reduced.is_usual()
             && !is_by_threads(evidence.run.journal, flow);
         is_usual.then_some(CollectiveTime {
+            case: entry.case,
             op,
             via: wire.via,
             mem: flow.src.mem,
@@ -196,28 +196,14 @@ fn graphs(evidence: &Evidence, all: &[CollectiveTime]) -> Option<Finding> {
     })
 }
 
-/// Least sum of the links of any of these GPUs to other GPUs and switches, GB/s per direction.
-fn injection(topology: &Topology, gpus: &[u32]) -> Option<f64> {
-    let of = |gpu: u32| {
-        let here = LinkEnd::Gpu(gpu);
-        let links = topology.links.iter().filter(|l| l.a == here || l.b == here);
-        let of_fabric = |end: LinkEnd| matches!(end, LinkEnd::Gpu(_) | LinkEnd::Switch(_));
-        let fabric = links.filter(|l| of_fabric(l.a) && of_fabric(l.b));
-        let peaks: Option<Vec<f64>> = fabric.map(|l| l.peak.map(|p| p.gbs())).collect();
-        peaks.map(|peaks| peaks.iter().sum::<f64>()).filter(|sum| *sum > 0.0)
-    };
-    let all: Option<Vec<f64>> = gpus.iter().map(|g| of(*g)).collect();
-    all?.into_iter().reduce(f64::min)
-}
-
 /// The all_reduce that headlines rest on.
 pub(crate) struct LargestAllReduce<'a> {
     /// Payload, GB/s.
     pub(crate) rate: SoundValue<'a>,
     /// Bus bandwidth, GB/s.
     pub(crate) bus: f64,
-    /// What the links of one GPU carry per direction, GB/s; none if ranks are not one to a GPU of a node.
-    pub(crate) links: Option<f64>,
+    /// Bus bandwidth that no library exceeds, GB/s, and by what; none if ranks are not one to a GPU of a node.
+    pub(crate) limit: Option<(f64, String)>,
     /// `NCCL 2.28.9, busbw, 8 GPUs, 1GiB`
     pub(crate) detail: String,
     /// Payload over size, GB/s.
@@ -251,14 +237,17 @@ pub(crate) fn largest_all_reduce<'a>(evidence: &Evidence<'a>) -> Option<LargestA
         }
         _ => Vec::new(),
     };
-    let links = injection(evidence.topology(), &gpus);
+    let factor = one.op.bus_factor(one.ranks);
+    let bounds =
+        evidence.run.time_bounds(one.case).filter(|bounds| !gpus.is_empty() && bounds.flow.0 > 0.0);
+    let limit = bounds.map(|b| (one.bytes.as_f64() / b.flow.0 * factor, b.flow_by));
     let library = evidence.run.library(one.via);
     let of = if gpus.is_empty() { "ranks" } else { "GPUs" };
     let (ranks, size) = (one.ranks, one.bytes.rounded());
     Some(LargestAllReduce {
         rate: one.rate,
-        bus: one.rate.value * one.op.bus_factor(one.ranks),
-        links,
+        bus: one.rate.value * factor,
+        limit,
         detail: format!("{library}, busbw, {ranks} {of}, {size}"),
         by_size: by_size.into_iter().map(|point| point.1).collect(),
         library,
@@ -267,40 +256,23 @@ pub(crate) fn largest_all_reduce<'a>(evidence: &Evidence<'a>) -> Option<LargestA
     })
 }
 
-/// Bus bandwidth of the largest all_reduce against what the links of a GPU carry.
+/// Bus bandwidth of the largest all_reduce against its limit.
 fn share(evidence: &Evidence) -> Option<Finding> {
     let one = largest_all_reduce(evidence)?;
-    let links = one.links?;
+    let (limit, limited_by) = one.limit?;
     let observation = format!(
-        "all_reduce of {} over {} GPUs by {}: busbw {}{}, {} of the {} that the links of one GPU carry per \
-         direction.",
+        "all_reduce of {} over {} GPUs by {}: busbw {}{}, {} of the {} that no library exceeds ({limited_by}).",
         one.bytes.rounded(),
         one.gpus.len(),
         one.library,
         fmt::gbs(one.bus),
         one.rate.within_text(),
-        fmt::percent(one.bus / links),
-        fmt::gbs(links),
+        fmt::percent(one.bus / limit),
+        fmt::gbs(limit),
     );
     Some(Finding {
         places: one.gpus.iter().map(|g| format!("gpu{g}")).collect(),
         arms: vec![one.rate.arm("all_reduce, algbw")],
         ..Finding::new(SHARE, FindingSeverity::Note, observation)
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use pathline_flow::MachineDesc;
-
-    use super::*;
-
-    #[test]
-    fn the_links_of_a_gpu_are_summed_one_way() {
-        // gpu1 has 4 links inside the package and 1 to each of two other GCDs, of 50 GB/s each: 6 x 50; gpu0
-        // has 4 + 2 + 1. The one to the host does not count.
-        let topology = MachineDesc::preset("mi250x").unwrap().topology();
-        assert_eq!(injection(&topology, &[0, 1]), Some(300.0));
-        assert_eq!(injection(&Topology::default(), &[0]), None);
-    }
 }
