@@ -121,6 +121,8 @@ struct HealthCheck<'r> {
     pace: RoundPace,
     incidents: Vec<ProbeIncident>,
     facts: NodeFacts,
+    /// Who else used the GPUs when a process was opened, if anybody did.
+    busy_later: Option<String>,
     readings: LinkReadings,
     times: PhaseTimes,
 }
@@ -144,6 +146,7 @@ pub fn examine(request: &HealthRequest) -> HealthOutcome {
         pace: RoundPace::new(request.budget.as_secs_f64()),
         incidents: Vec::new(),
         facts: NodeFacts::default(),
+        busy_later: None,
         readings: LinkReadings::default(),
         times: PhaseTimes::default(),
     };
@@ -206,7 +209,12 @@ impl HealthCheck<'_> {
             self.measure(process, &plan, &mut monitor, &mut paths);
         }
         self.link_facts(&view);
-        let report = monitor.report(&self.facts);
+        let mut report = monitor.report(&self.facts);
+        // Who came after the first process was open can be what is slow.
+        if report.state == HealthState::Fail && self.busy_later.is_some() {
+            self.facts.busy = self.busy_later.take();
+            report = monitor.report(&self.facts);
+        }
         let mut outcome = self.outcome(Some(view), plan.clone(), paths, None);
         outcome.report = report;
         outcome
@@ -289,7 +297,12 @@ impl HealthCheck<'_> {
         };
         self.processes += 1;
         match process.open(opening, self.left(Some(&process))) {
-            ProbeAnswer::Event(ProbeEvent::Opened(view)) => Some((process, *view)),
+            ProbeAnswer::Event(ProbeEvent::Opened(view)) => {
+                if self.busy_later.is_none() {
+                    self.busy_later = trained::other_users(&view);
+                }
+                Some((process, *view))
+            }
             ProbeAnswer::Late { .. } => {
                 let budget = seconds(request.budget);
                 self.facts.stopped = Some(format!(
