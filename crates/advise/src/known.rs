@@ -275,6 +275,8 @@ mod tests {
         assert_eq!(of("NCCL_P2P_DISABLE", "0"), None);
         assert_eq!(of("CUDA_LAUNCH_BLOCKING", "1"), Some(AdviceVerdict::Remove));
         assert_eq!(of("NCCL_ALGO", "Ring"), None);
+        assert_eq!(of("MPICH_GPU_SUPPORT_ENABLED", "0"), Some(AdviceVerdict::Remove));
+        assert_eq!(verdicts("", "", 0, &[("MPICH_GPU_SUPPORT_ENABLED", "0")]), [], "no GPU");
     }
 
     #[test]
