@@ -261,6 +261,7 @@ mod tests {
         assert_eq!(solve(&[], &[(&[(7, 1.0)], 3.0)]), [3.0]);
         assert_eq!(solve(&[0.0, 5.0], &[(&[(0, 1.0)], FREE), (&[(1, 1.0)], FREE)]), [0.0, 5.0]);
         assert_eq!(solve(&[f64::NAN], &[(&[(0, 1.0)], FREE)]), [0.0]);
+        assert_eq!(RateDemand::new(&[], -1.0).alone(&[]), 0.0);
         assert_eq!(solve(&[4.0], &[(&[(0, f64::NAN)], 2.0), (&[(0, -1.0)], f64::NAN)]), [2.0, 0.0]);
     }
 
