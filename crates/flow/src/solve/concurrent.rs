@@ -400,6 +400,9 @@ mod tests {
             &ends(&[10.0, 20.0], &[first, second, with_tail, fourth], &[]),
             &[10.0, 8.0, 26.0, 31.0],
         );
+        // The second's last byte is earlier, and its tail ends at 8 + 6 = 14: 14 + 7 + 5.
+        let late = FlowDemand { tail: 6.0, ..second };
+        near(&ends(&[10.0, 20.0], &[first, late, third], &[]), &[10.0, 14.0, 26.0]);
     }
 
     /// A queue serves the next flow while the one before has its tail: 100 B at 10 from 0 to 10 and
