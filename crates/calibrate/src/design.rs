@@ -283,7 +283,7 @@ impl DesignState {
             }
             let alone = (0..members.len()).filter(|&path| members[path]);
             let alone = alone.map(|path| data.paths[path].gbs).fold(0.0, f64::max);
-            let seen = fit::uncertainty::most_passed(data, &candidate).max(alone).ln();
+            let seen = fit::uncertainty::most_passed(data, &candidate.members).max(alone).ln();
             let family = if candidate.found == GroupOrigin::Topology { 1 } else { candidate.of };
             let mut group = OpenGroup {
                 name: candidate.name,

@@ -168,7 +168,7 @@ impl NodeTwin {
         let mut rows: Vec<_> = groups.zip(shares).collect();
         rows.sort_by_key(|((group, _), _)| std::cmp::Reverse(group.slows));
         for ((group, shared), share) in rows {
-            let share = share.map_or("no like".to_owned(), |s| format!("{:.1} %", s * 100.0));
+            let share = share.map_or("no peer".to_owned(), |s| format!("{:.1} %", s * 100.0));
             let takes: Vec<f64> = shared.takes.iter().copied().filter(|t| *t > 0.0).collect();
             let (low, high) =
                 takes.iter().fold((f64::INFINITY, 0.0f64), |(l, h), t| (l.min(*t), h.max(*t)));

@@ -48,7 +48,7 @@ pub fn calibrate(
     let at_least = fit::uncertainty::at_least(&data, &fitted);
     let undecided = undecided(&data, &fitted, &at_least);
     let floor = repeat_floor(&data, &fitted.model.queues);
-    let peers = compare_peers(&data, &fitted);
+    let peers = compare_peers(&data, &fitted, errors.p95);
     Ok(NodeTwin { data, fitted, judged, errors, crossed, floor, peers, at_least, undecided })
 }
 

@@ -1,8 +1,7 @@
 //! Intervals of the fitted capacities, and groups that explain as much.
 
 use super::{
-    CapacitySweep, FittedNode, FittedResource, GroupCandidate, GroupFitter, GroupProspect,
-    SAME_SCORE, passed,
+    CapacitySweep, FittedNode, FittedResource, GroupFitter, GroupProspect, SAME_SCORE, passed,
 };
 use crate::candidates;
 use crate::data::CalibrationData;
@@ -91,7 +90,7 @@ pub(crate) fn at_least(data: &CalibrationData, fitted: &FittedNode) -> Vec<AtLea
         }
         let top = candidate.members.iter().map(|&m| data.paths[m].gbs).fold(0.0, f64::max);
         let name = candidate.name.clone();
-        let gbs = most_passed(data, &candidate);
+        let gbs = most_passed(data, &candidate.members);
         if gbs > 1.05 * top {
             found.push(AtLeast { name, gbs });
         }
@@ -102,12 +101,12 @@ pub(crate) fn at_least(data: &CalibrationData, fitted: &FittedNode) -> Vec<AtLea
     found
 }
 
-/// The highest measured throughput of a group of paths over all sets, GB/s.
-pub(crate) fn most_passed(data: &CalibrationData, candidate: &GroupCandidate) -> f64 {
+/// The highest measured throughput of a group of paths, by index, over all sets, GB/s.
+pub(crate) fn most_passed(data: &CalibrationData, members: &[usize]) -> f64 {
     let mut most: f64 = 0.0;
     for (s, set) in data.sets.iter().enumerate() {
         let of = |(i, j): (usize, &ModelFlow)| {
-            if candidate.members.contains(&j.path) { 1u64 << i } else { 0 }
+            if members.contains(&j.path) { 1u64 << i } else { 0 }
         };
         let mask = set.flows.iter().enumerate().take(64).map(of).sum::<u64>();
         most = most.max(passed(data, s, mask));

@@ -204,7 +204,12 @@ fn a_sick_link_and_a_sick_memory_are_the_verdict() {
     let parts: Vec<&str> = twin.peers.unlike.iter().map(|u| u.part.as_str()).collect();
     let mut sorted = parts.clone();
     sorted.sort_unstable();
-    assert_eq!(sorted, ["link gpu4-gpu6", "memory of numa1"], "{}\n{twin}", twin.verdict());
+    assert_eq!(
+        sorted,
+        ["memory of numa1", "xGMI gpu4-gpu6, both directions"],
+        "{}\n{twin}",
+        twin.verdict()
+    );
     for unlike in &twin.peers.unlike {
         assert!((unlike.share() - 0.7).abs() < 0.02, "{unlike}\n{twin}");
         assert!(twin.verdict().contains("runs at 70 % of its"), "{}", twin.verdict());
