@@ -179,23 +179,17 @@ impl NodeLimits {
     }
 
     fn take_topology(&mut self, topology: &Topology, source: FactSource) {
-        let Some(first) = topology.gpus.first() else { return };
         self.gpus = u32::try_from(topology.gpus.len()).ok();
-        let mine = |link: &&pathline_schema::Link| {
-            let at = LinkEnd::Gpu(first.index);
-            link.a == at || link.b == at
+        let of_fabric = |link: &&pathline_schema::Link| {
+            let is_gpu_link = link.kind == LinkKind::Nvlink || link.kind == LinkKind::Xgmi;
+            let to_host = matches!(link.a, LinkEnd::Numa(_)) || matches!(link.b, LinkEnd::Numa(_));
+            is_gpu_link && !to_host
         };
-        let fabric: Vec<_> = topology
-            .links
-            .iter()
-            .filter(mine)
-            .filter(|link| {
-                let is_gpu_link = link.kind == LinkKind::Nvlink || link.kind == LinkKind::Xgmi;
-                let to_host =
-                    matches!(link.a, LinkEnd::Numa(_)) || matches!(link.b, LinkEnd::Numa(_));
-                is_gpu_link && !to_host
-            })
-            .collect();
+        let links_of = |gpu: u32| {
+            let at = LinkEnd::Gpu(gpu);
+            let mine = topology.links.iter().filter(|link| link.a == at || link.b == at);
+            mine.filter(of_fabric).collect::<Vec<_>>()
+        };
         // The data sheet's rate: line coding is no payload (26.56 GB/s of a link carry 25).
         let rate = |link: &pathline_schema::Link| {
             let gbs = link.peak.map_or(25.0 * f64::from(link.width), |peak| peak.gbs());
@@ -203,7 +197,13 @@ impl NodeLimits {
             let is_coded = link.kind == LinkKind::Nvlink && (26.0..27.0).contains(&each);
             if is_coded { 25.0 * f64::from(link.width) } else { gbs }
         };
-        let total: f64 = fabric.iter().map(|link| rate(link)).sum();
+        // A collective passes the GPU with the fewest links, too.
+        let total = |gpu: u32| links_of(gpu).iter().map(|link| rate(link)).sum::<f64>();
+        let fewest = |a: &&pathline_schema::Gpu, b: &&pathline_schema::Gpu| {
+            total(a.index).total_cmp(&total(b.index))
+        };
+        let Some(first) = topology.gpus.iter().min_by(fewest) else { return };
+        let (fabric, total) = (links_of(first.index), total(first.index));
         let switched = fabric.iter().any(|link| {
             matches!(link.a, LinkEnd::Switch(_)) || matches!(link.b, LinkEnd::Switch(_))
         });

@@ -99,7 +99,7 @@ const fn xgmi(name: &'static str, links: f64, pair: f64, pcie_gen: u32, net: f64
 
 /// NVLink per direction: P100 4 x 20, V100 6, A100 12, A800 and H800 8, H100 to H20 18 links of 25, B200 18
 /// of 50 GB/s; bridges: A40, A6000, 3090 4 x 14.06, A30 4 x 25, A100 and H100 PCIe 12 x 25 (NVIDIA data
-/// sheets). xGMI: MI100 3 x 46, MI210 3 x 50, MI250X pairs of 1 to 4 links of 50, MI300X 7 x 64, MI300A
+/// sheets). xGMI: MI100 3 x 46, MI210 3 x 50, MI250X pairs of 1 to 4 links of 50, 6 of the GCD with the fewest, MI300X 7 x 64, MI300A
 /// pairs of 2 x 64, MI350X 7 x 76.8 (AMD data sheets and CDNA white papers). GeForce: NVIDIA's driver offers
 /// no P2P over PCIe since the 30 series. NVLink-C2C: 900 GB/s of both directions for a Grace processor, which
 /// one GPU of GH200 has alone and two of GB200 share (NVIDIA data sheets).
@@ -156,7 +156,7 @@ const PRODUCTS: [ProductFacts; 49] = [
     xgmi("MI300X", 448.0, 64.0, 5, 400.0),
     xgmi("MI308X", 448.0, 64.0, 5, 400.0),
     xgmi("MI300A", 384.0, 128.0, 5, 200.0),
-    xgmi("MI250X", 400.0, 50.0, 4, 200.0),
+    xgmi("MI250X", 300.0, 50.0, 4, 200.0),
     xgmi("MI250", 300.0, 50.0, 4, 200.0),
     xgmi("MI210", 150.0, 50.0, 4, 200.0),
     xgmi("MI100", 138.0, 46.0, 4, 100.0),

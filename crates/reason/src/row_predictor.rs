@@ -602,8 +602,9 @@ mod tests {
             (rows.len(), rows.last().map(|row| (row.predicted, row.limit)))
         };
         let (count, Some((nvls, Some(limit)))) = best(&context) else { panic!("no prediction") };
-        // `predict` says 463 GB/s, and that this is 0.486 of what no library exceeds.
-        assert!(count == 2 && (nvls - 463.0).abs() < 1.0 && (limit / nvls - 2.057).abs() < 0.02);
+        // `predict` says 463 GB/s. By the switch a GPU sends 9/8 of the bytes over 18 links of 26.56 GB/s, where
+        // busbw counts 14/8: 744 GB/s.
+        assert!(count == 2 && (nvls - 463.0).abs() < 1.0 && (limit - 743.7).abs() < 1.0, "{limit}");
         context.settings.insert("NCCL_ALGO".to_owned(), "Ring".to_owned());
         let (_, Some((ring, _))) = best(&context) else { panic!("no prediction") };
         assert!(ring < nvls * 0.85, "{ring}");
