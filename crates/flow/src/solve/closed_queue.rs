@@ -155,6 +155,10 @@ mod tests {
         takes(ClosedQueue { overlaps: true, ..DRIVE }, 500.0);
         // 8 blocks take 400 and 7 x 400 to be read, 8 x 100 to be copied.
         takes(ClosedQueue { depth: 8, batch: 8, ..DRIVE }, (8.0 * 400.0 + 8.0 * 100.0) / 8.0);
+        // More than 1024 slots: the slower station has all of the time a block.
+        let many = ClosedQueue { depth: 2048, overlaps: true, ..DRIVE };
+        takes(many, 400.0);
+        takes(ClosedQueue { copy_ns: 500.0, ..many }, 500.0);
         // Four workers on files that take 1600 ns each time, of which four at once: 1700 for four.
         let four = ClosedQueue { workers: 4, file_ns: 1600.0, ..DRIVE };
         takes(four, 1700.0 / 4.0);

@@ -48,3 +48,20 @@ pub(crate) fn limiter<'a, I: Iterator<Item = (RateDemand<'a>, f64)>>(
     let most = full.max_by(|a, b| a.weight.total_cmp(&b.weight));
     most.map_or(Limiter::Cap, |u| Limiter::Resource(u.resource))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ResourceUse;
+
+    /// At 5: 5 of 5, 10 of 10 and 5 of 9.
+    #[test]
+    fn the_full_resource_that_a_flow_uses_most_limits_it() {
+        let uses = [(0, 1.0), (1, 2.0), (2, 1.0)];
+        let uses = uses.map(|(resource, weight)| ResourceUse { resource, weight });
+        let of = RateDemand::new(&uses, 6.0);
+        let capacity = |nth: u32| [5.0, 10.0, 9.0].get(nth as usize).copied();
+        let at = |rate: f64| limiter(&of, rate, capacity, || [(of, rate)].into_iter());
+        assert_eq!([at(5.0), at(6.0), at(4.0)], [Limiter::Resource(1), Limiter::Cap, Limiter::Cap]);
+    }
+}
