@@ -4,6 +4,7 @@
 mod collectives;
 mod culprit;
 mod edits;
+mod expected;
 mod health;
 mod labels;
 mod outlier;
@@ -17,6 +18,7 @@ pub use collectives::ledger::{
 };
 pub use collectives::paired_choice::PairedChoice;
 pub use culprit::Culprit;
+pub use expected::{MAX_TRUST_FIGURES, MAX_TRUST_RANKS, PredictedFigure, find_figure_trust};
 pub use health::digest::{
     CaseDigest, DigestError, HistoryComparison, MIN_HISTORY, RunDigest, SlowerCase,
 };

@@ -380,7 +380,9 @@ pub(crate) fn add_collective_causes(
     for score in scores {
         let (id, class) = match score.cause {
             // Switches that reduce or do not are weighed with the plateaus of the curve.
-            CollectiveCause::AsModelled | CollectiveCause::SwitchesUnused => continue,
+            CollectiveCause::AsModelled
+            | CollectiveCause::SwitchesUnused
+            | CollectiveCause::SlowPart => continue,
             CollectiveCause::HalfChannels => ("few-channels", AnswerClass::SetUpSo),
             CollectiveCause::MissingRing => ("ring-missing", AnswerClass::SetUpSo),
             CollectiveCause::NumericOrder => ("ring-order", AnswerClass::SetUpSo),

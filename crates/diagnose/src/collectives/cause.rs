@@ -15,7 +15,10 @@ const SCALE: f64 = 0.05;
 /// A cause whose times are off by more than this in the median explains nothing.
 const EXPLAINS: f64 = 0.15;
 
-/// What may be wrong with a library's rings.
+/// Fewest sizes by which a part is said to be slow.
+const LEAST_SIZES: usize = 3;
+
+/// What may be wrong with a library's rings, or with the node under them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CollectiveCause {
     /// Nothing: the library does what the model says.
@@ -28,16 +31,19 @@ pub enum CollectiveCause {
     NumericOrder,
     /// Rings where the library would let the switches reduce.
     SwitchesUnused,
+    /// A part that all rings or trees wait for; a collective of all GPUs does not tell which one.
+    SlowPart,
 }
 
 impl CollectiveCause {
     /// Every cause.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::AsModelled,
         Self::HalfChannels,
         Self::MissingRing,
         Self::NumericOrder,
         Self::SwitchesUnused,
+        Self::SlowPart,
     ];
 
     /// What to do about it.
@@ -58,6 +64,7 @@ impl CollectiveCause {
                 "see NVLS in NCCL_DEBUG=INFO: NCCL_NVLS_ENABLE=0, a virtual machine or a partition without \
                  multicast, or a fabric manager that does not offer it"
             }
+            Self::SlowPart => "pathline health names the link, port or GPU that is slow, if one is",
         }
     }
 }
@@ -70,6 +77,7 @@ impl fmt::Display for CollectiveCause {
             Self::MissingRing => "a ring is missing",
             Self::NumericOrder => "rings in the order of GPU numbers",
             Self::SwitchesUnused => "rings instead of NVLS",
+            Self::SlowPart => "a part of the node is slow",
         })
     }
 }
@@ -79,7 +87,7 @@ impl fmt::Display for CollectiveCause {
 pub struct CauseScore {
     /// The cause.
     pub cause: CollectiveCause,
-    /// Log likelihood, less ln(n) for an edit.
+    /// Log likelihood, less ln(n) for an edit, and for a number that is fitted.
     pub score: f64,
     /// Median of the absolute deviation of the measured from the predicted time, as a share.
     pub off_by: f64,
@@ -116,9 +124,7 @@ impl<'a> CauseModel<'a> {
         let Some(ccl) = ccl else { return Ok(None) };
         let count = u32::try_from(rings.len()).unwrap_or(u32::MAX);
         let channels = match cause {
-            CollectiveCause::AsModelled => {
-                return Ok(Some(plain));
-            }
+            CollectiveCause::AsModelled | CollectiveCause::SlowPart => return Ok(Some(plain)),
             CollectiveCause::SwitchesUnused => {
                 let by = MessageLibrary::Nccl { nvls: false };
                 return Ok(is_in_switches.then_some(Self { by: Some(by), ..plain }));
@@ -140,16 +146,31 @@ impl<'a> CauseModel<'a> {
     }
 
     fn time(&self, exchange: &ExchangeSpec) -> Result<Ns, NoPath> {
+        let (start, moving) = self.split(exchange)?;
+        Ok(Ns(start + moving * self.slower.max(1.0)))
+    }
+
+    /// The time of an exchange that does not depend on its size, nor on the order of a ring, and the rest, ns.
+    fn split(&self, exchange: &ExchangeSpec) -> Result<(f64, f64), NoPath> {
         let layer = self.edited.as_ref().unwrap_or(self.sound);
-        let exchange = &ExchangeSpec { by: self.by.unwrap_or(exchange.by), ..exchange.clone() };
-        let time = layer.time(exchange)?.time;
-        if self.slower <= 1.0 {
-            return Ok(time);
+        let exchange = ExchangeSpec { by: self.by.unwrap_or(exchange.by), ..exchange.clone() };
+        let time = layer.time(&exchange)?.time.0;
+        let least = ExchangeSpec { bytes: pathline_schema::Bytes(1024), ..exchange };
+        let start = layer.time(&least)?.time.0.min(time);
+        Ok((start, time - start))
+    }
+
+    /// How many times slower bytes move than the model says, by the sizes at which moving takes longest; none if
+    /// fewer than three sizes show it.
+    fn measured_slowness(&self, measured: &[(ExchangeSpec, Ns)]) -> Result<Option<f64>, NoPath> {
+        let mut factors = Vec::new();
+        for (exchange, time) in measured {
+            let (start, moving) = self.split(exchange)?;
+            factors.extend((moving > start).then(|| (time.0 - start) / moving));
         }
-        // What does not depend on the size does not depend on the order of a ring.
-        let least = ExchangeSpec { bytes: pathline_schema::Bytes(1024), ..exchange.clone() };
-        let start = Ns(layer.time(&least)?.time.0.min(time.0));
-        Ok(Ns(start.0 + (time.0 - start.0) * self.slower))
+        let sorted = ascending(factors);
+        let factor = interpolated(&sorted, 0.5).filter(|_| sorted.len() >= LEAST_SIZES);
+        Ok(factor.filter(|factor| *factor > 1.0))
     }
 }
 
@@ -225,13 +246,22 @@ pub fn judge_causes(
     };
     let mut scores = Vec::new();
     for cause in CollectiveCause::ALL {
-        let Some(model) = CauseModel::new(desc, layer, cause, largest)? else { continue };
+        let Some(mut model) = CauseModel::new(desc, layer, cause, largest)? else { continue };
+        if cause == CollectiveCause::SlowPart {
+            let Some(slower) = model.measured_slowness(measured)? else { continue };
+            model.slower = slower;
+        }
         let mut deviations = Vec::new();
         for (exchange, time) in measured {
             deviations.push((time.0 / model.time(exchange)?.0).ln());
         }
         let likelihood: f64 = deviations.iter().map(|d| ln_likelihood(*d, SCALE)).sum();
-        let edits = if cause == CollectiveCause::AsModelled { 0.0 } else { 1.0 };
+        // A part that is slow by any factor is an edit with a number that fits.
+        let edits = match cause {
+            CollectiveCause::AsModelled => 0.0,
+            CollectiveCause::SlowPart => 2.0,
+            _ => 1.0,
+        };
         let off = ascending(deviations.iter().map(|d| d.abs()));
         let off_by = interpolated(&off, 0.5).unwrap_or(f64::INFINITY);
         let score = likelihood - edits * (measured.len() as f64).ln();
@@ -273,7 +303,10 @@ mod tests {
                 };
                 for cause in CollectiveCause::ALL {
                     let model = CauseModel::new(&desc, &layer, cause, last).unwrap();
-                    let Some(model) = model else { continue };
+                    let Some(mut model) = model else { continue };
+                    if cause == CollectiveCause::SlowPart {
+                        model.slower = 1.2 + 3.0 * random.f64();
+                    }
                     let clean: Vec<f64> =
                         exchanges.iter().map(|e| layer.time(e).unwrap().time.0).collect();
                     let slow: Vec<f64> =

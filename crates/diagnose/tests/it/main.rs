@@ -1,6 +1,7 @@
 //! Tests over journals of real runs, and over simulated nodes with their noise.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod causes;
 mod fixture;
 mod intermittent;
 mod rules;
