@@ -5,11 +5,9 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
+use pathline_diagnose::{MAX_TRUST_FIGURES, MAX_TRUST_RANKS, PredictedFigure, find_figure_trust};
 use pathline_explain::model_agreement::{self, AgreementSet};
-use pathline_flow::{
-    DescVariants, FigureForm, MachineDesc, Network, PredictionTrust, RuntimeEnv, SetPredictor,
-    find_trust,
-};
+use pathline_flow::{MachineDesc, Network, PredictionTrust, RuntimeEnv, SetPredictor};
 use pathline_message::{ExchangeSpec, GoalTrace, LinkLoad, MessageLayer};
 use pathline_report::{csv, html, link_loads, predicted, terminal};
 use pathline_runner::MachineModel;
@@ -32,9 +30,6 @@ pub(super) fn run(args: &PredictArgs) -> Result<ExitKind> {
 /// nodes take 140 kB.
 const MAX_LINE: u64 = 4 << 20;
 const MAX_LINES: usize = 100_000;
-/// Exchanges of more ranks, and more figures, are not predicted again for each constant.
-const MAX_TRUST_RANKS: usize = 256;
-const MAX_TRUST_FIGURES: usize = 256;
 
 /// A text to predict, with its place in a file.
 struct NamedText {
@@ -132,45 +127,12 @@ impl NamedFigures {
         Ok(named)
     }
 
-    /// The times of the figures of these numbers, cases before exchanges, in ns.
-    fn times(&self, desc: &MachineDesc, wanted: &[usize]) -> Vec<Option<f64>> {
-        let Ok(network) = Network::new(desc, RuntimeEnv::default()) else {
-            return vec![None; wanted.len()];
-        };
-        let mut predictor = SetPredictor::new(&network);
-        let needs_layer = wanted.iter().any(|&nth| nth >= self.cases.len());
-        let layer = if needs_layer { MessageLayer::new(desc).ok() } else { None };
-        let time = |&nth: &usize| match self.cases.get(nth) {
-            Some((case, _)) => predictor.durations(case).ok().map(|d| d.set.typical.0),
-            None => {
-                let (exchange, _) = self.exchanges.get(nth - self.cases.len())?;
-                if exchange.members().len() > MAX_TRUST_RANKS {
-                    return None;
-                }
-                layer.as_ref()?.time(exchange).ok().map(|time| time.time.0)
-            }
-        };
-        wanted.iter().map(time).collect()
-    }
-
-    /// The constants that decide each figure; none of a machine that states no origins, and of more
-    /// figures than are predicted once more for each constant.
+    /// The constants that decide each figure.
     fn find_trust(&self, model: &MachineModel) -> Result<Vec<PredictionTrust>> {
-        let desc = model.desc();
-        let count = self.cases.len() + self.exchanges.len();
-        let known = desc.constants().iter().any(|constant| constant.origin.is_some());
-        if !known || count > MAX_TRUST_FIGURES {
-            return Ok(Vec::new());
-        }
-        let variants = DescVariants::new(desc, model.text())?;
-        let all: Vec<usize> = (0..count).collect();
-        let mut times = |desc: &MachineDesc, wanted: &[usize]| self.times(desc, wanted);
-        let base = times(desc, &all);
-        let smallest = |case: &Case| case.flows().map(|flow| flow.bytes).min().unwrap_or_default();
-        let flows = self.cases.iter().map(|(case, _)| FigureForm::Flows(smallest(case)));
-        let forms: Vec<FigureForm> =
-            flows.chain(self.exchanges.iter().map(|_| FigureForm::Exchange)).collect();
-        Ok(find_trust(&variants, &forms, &base, &mut times))
+        let cases = self.cases.iter().map(|(case, _)| PredictedFigure::Case(case));
+        let exchanges = self.exchanges.iter().map(|(e, _)| PredictedFigure::Exchange(e));
+        let figures: Vec<_> = cases.chain(exchanges).collect();
+        Ok(find_figure_trust(model.desc(), model.text(), &figures)?)
     }
 }
 
