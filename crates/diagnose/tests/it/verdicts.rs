@@ -237,6 +237,8 @@ fn what_was_not_read_or_is_slow_everywhere_does_not_pass() {
     rounds().for_each(|process| monitor.add_round(process, &times));
     let state = |facts: &NodeFacts| monitor.report(facts).state;
     assert_eq!(state(&NodeFacts::default()), HealthState::Pass);
+    let reason = monitor.report(&NodeFacts::default()).reason;
+    assert_eq!(reason, "all 88 paths are within 3.0 % of their peers, throughout 3 processes, now");
     let unread = NodeFacts { unread: vec!["gpu3 was not read".into()], ..NodeFacts::default() };
     assert_eq!(state(&unread), HealthState::Inconclusive);
     assert_eq!(monitor.report(&unread).reason, "gpu3 was not read");
@@ -250,6 +252,25 @@ fn what_was_not_read_or_is_slow_everywhere_does_not_pass() {
     let report = monitor.report(&NodeFacts::default());
     assert_eq!(report.state, HealthState::Inconclusive, "{}", report.reason);
     assert!(report.reason.contains("all reach 44 % of PCIe"), "{}", report.reason);
+}
+
+/// A path to the host is suspect if it loses more than 2.5 %, and clear if it loses less than is allowed.
+#[test]
+fn a_path_that_is_neither_suspect_nor_clear_does_not_pass() {
+    let node = &test_nodes()[1];
+    let report = |allowed: f64, lost: f64| {
+        let settings = HealthSettings { loss: allowed, ..HealthSettings::default() };
+        let mut monitor = HealthMonitor::new(&node.plan, settings);
+        let factors = node.factors(|label| label.starts_with("numa0→gpu0,"), 1.0 / (1.0 - lost));
+        let times = node.base_ns.iter().zip(factors).map(|(ns, factor)| Some(ns * factor));
+        let times: Vec<Option<f64>> = times.collect();
+        (0..72).for_each(|round| monitor.add_round(round / 24, &times));
+        monitor.report(&NodeFacts::default())
+    };
+    let open = report(0.01, 0.02);
+    assert_eq!(open.state, HealthState::Inconclusive);
+    assert!(open.reason.starts_with("1 of 88 paths are undecided"), "{}", open.reason);
+    assert_eq!([0.024, 0.026].map(|lost| report(0.03, lost).suspects.len()), [0, 1]);
 }
 
 #[test]
