@@ -14,7 +14,6 @@ mod deadline;
 mod device_failures;
 mod engine;
 mod environment;
-mod equal_cases;
 mod estimate;
 mod executor;
 mod files;
@@ -49,6 +48,7 @@ mod sweep_cases;
 mod task;
 mod tune;
 mod tuned;
+mod unlike_peers;
 mod warm_up;
 mod watch;
 

@@ -3,62 +3,32 @@
 
 use std::collections::BTreeMap;
 
-use pathline_schema::{Case, CaseTimes, MeasuredCase, RunNote};
-use pathline_stats::median_interval;
+use pathline_diagnose::{TimedCase, unit_shape};
+use pathline_schema::{Case, MeasuredCase, RunNote, Topology};
+use pathline_stats::MedianInterval;
 
-use crate::equal_cases::EqualCases;
-use crate::sweep_cases::SweepCases;
+use crate::{sweep_cases, unlike_peers};
 
 /// Maximum cases of a run that are measured again.
 const MAX_OUTLIERS: usize = 16;
 
-/// Time of a case: ns per operation of its slowest flow.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct CaseTime {
-    pub(crate) case: Case,
-    pub(crate) median: f64,
-    /// Half width of the 95 % interval of the median.
-    pub(crate) half_width: f64,
+/// Relative excess of the longer of two times, if their intervals do not overlap.
+pub(crate) fn distance(a: &MedianInterval, b: &MedianInterval) -> f64 {
+    let apart = (a.median - b.median).abs();
+    let least = a.median.min(b.median);
+    if apart <= a.half_width() + b.half_width() || least <= 0.0 { 0.0 } else { apart / least }
 }
 
-impl CaseTime {
-    /// `None` with too few samples for an interval.
-    pub(crate) fn from_measured(measured: &MeasuredCase) -> Option<Self> {
-        let times = CaseTimes::slowest_flow(&measured.series);
-        let interval = median_interval(&times.ns, &times.visits)?;
-        let reps = measured.series.iter().map(|s| s.reps).max()?.max(1) as f64;
-        let (median, half_width) = (interval.median / reps, interval.half_width() / reps);
-        Some(Self { case: measured.case.clone(), median, half_width })
-    }
-
-    /// The time of `factor` times the work.
-    pub(crate) fn scaled(&self, factor: f64) -> Self {
-        let (median, half_width) = (self.median * factor, self.half_width * factor);
-        Self { case: self.case.clone(), median, half_width }
-    }
-
-    /// Relative excess of the slower of the two, if their intervals do not overlap.
-    pub(crate) fn distance(&self, other: &Self) -> f64 {
-        let apart = (self.median - other.median).abs();
-        let least = self.median.min(other.median);
-        if apart <= self.half_width + other.half_width || least <= 0.0 {
-            0.0
-        } else {
-            apart / least
-        }
-    }
-
-    /// Relative excess over another time, if it is longer and the intervals do not overlap.
-    pub(crate) fn excess(&self, other: &Self) -> f64 {
-        if self.median > other.median { self.distance(other) } else { 0.0 }
-    }
+/// Relative excess of a time over another one, if it is longer and the intervals do not overlap.
+pub(crate) fn excess(time: &MedianInterval, over: &MedianInterval) -> f64 {
+    if time.median > over.median { distance(time, over) } else { 0.0 }
 }
 
 /// The results that a case disagrees with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OutlierKind {
-    /// All others of its class.
-    UnlikeEquals,
+    /// All of its peers.
+    UnlikePeers,
     /// Those of the next sizes.
     UnlikeNeighbours,
     /// Its own, while others used the CPUs.
@@ -69,7 +39,7 @@ impl OutlierKind {
     /// Code of the note that a new process measured the same.
     pub(crate) fn code(self) -> &'static str {
         match self {
-            Self::UnlikeEquals => RunNote::UNLIKE_EQUALS,
+            Self::UnlikePeers => RunNote::UNLIKE_EQUALS,
             Self::UnlikeNeighbours => RunNote::UNLIKE_NEIGHBOURS,
             Self::Disturbed => RunNote::REMEASURED,
         }
@@ -92,9 +62,8 @@ pub(crate) struct OutlierCase {
 /// Times of all cases of a run, in which outliers are looked for.
 #[derive(Debug, Default)]
 pub(crate) struct OutlierSearch {
-    equals: EqualCases,
-    sweeps: SweepCases,
-    medians: BTreeMap<String, f64>,
+    topology: Topology,
+    times: BTreeMap<String, TimedCase>,
     /// Results through host memory whose samples disagreed while others used the CPUs.
     disturbed: BTreeMap<String, OutlierCase>,
     /// CPUs that the run may use, and the precision that it wants.
@@ -102,9 +71,10 @@ pub(crate) struct OutlierSearch {
 }
 
 impl OutlierSearch {
-    /// Without results; `cpus` may be used, and `precision` is wanted.
-    pub(crate) fn new(cpus: usize, precision: f64) -> Self {
-        Self { allowed: (cpus, precision), ..Self::default() }
+    /// Without results of this node; `precision` is wanted.
+    pub(crate) fn new(topology: &Topology, precision: f64) -> Self {
+        let cpus = topology.host.allowed_cpus.len().max(1);
+        Self { topology: topology.clone(), allowed: (cpus, precision), ..Self::default() }
     }
 
     /// Adds a measured case; replaces an earlier measurement of it.
@@ -123,25 +93,23 @@ impl OutlierSearch {
             let (case, kind) = (measured.case.clone(), OutlierKind::Disturbed);
             self.disturbed.insert(text, OutlierCase { case, claim, distance: half_width, kind });
         }
-        if let Some(time) = CaseTime::from_measured(measured) {
-            self.medians.insert(time.case.to_string(), time.median);
-            self.sweeps.add(time.clone());
-            self.equals.add(time);
+        if let Some(time) = TimedCase::from_measured(measured) {
+            self.times.insert(time.case.to_string(), time);
         }
     }
 
     /// Removes the measurement of a case.
     pub(crate) fn forget(&mut self, case: &Case) {
-        self.equals.forget(case);
-        self.sweeps.forget(case);
-        self.medians.remove(&case.to_string());
+        self.times.remove(&case.to_string());
         self.disturbed.remove(&case.to_string());
     }
 
     /// Outliers, the farthest from the others first. A case is listed once.
     pub(crate) fn outliers(&self) -> Vec<OutlierCase> {
-        let mut found = self.equals.outliers();
-        for outlier in self.sweeps.outliers().into_iter().chain(self.disturbed.values().cloned()) {
+        let times: Vec<&TimedCase> = self.times.values().collect();
+        let mut found = unlike_peers::outliers(&self.topology, &times);
+        let sweeps = sweep_cases::outliers(&times).into_iter();
+        for outlier in sweeps.chain(self.disturbed.values().cloned()) {
             if found.iter().all(|known| known.case != outlier.case) {
                 found.push(outlier);
             }
@@ -153,29 +121,38 @@ impl OutlierSearch {
 
     /// Whether a case still is an outlier.
     pub(crate) fn is_outlier(&self, outlier: &OutlierCase) -> bool {
-        match outlier.kind {
-            OutlierKind::UnlikeEquals => self.equals.outlier(&outlier.case).is_some(),
-            OutlierKind::UnlikeNeighbours => {
-                self.sweeps.outliers().iter().any(|other| other.case == outlier.case)
+        // Only cases of one shape are peers.
+        let shape = |case: &Case| unit_shape(&case.to_string()).0;
+        let own = shape(&outlier.case);
+        let found = match outlier.kind {
+            OutlierKind::UnlikePeers => {
+                let times = self.times.values().filter(|time| shape(&time.case) == own);
+                unlike_peers::outliers(&self.topology, &times.collect::<Vec<_>>())
             }
-            OutlierKind::Disturbed => self.disturbed.contains_key(&outlier.case.to_string()),
-        }
+            OutlierKind::UnlikeNeighbours => {
+                sweep_cases::outliers(&self.times.values().collect::<Vec<_>>())
+            }
+            OutlierKind::Disturbed => {
+                return self.disturbed.contains_key(&outlier.case.to_string());
+            }
+        };
+        found.iter().any(|other| other.case == outlier.case)
     }
 
     /// Time of a case, ns an operation.
     pub(crate) fn median(&self, case: &Case) -> Option<f64> {
-        self.medians.get(&case.to_string()).copied()
+        Some(self.times.get(&case.to_string())?.time.median)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::equal_cases::tests::measured;
+    use crate::unlike_peers::tests::{equal_gpus, measured};
 
     #[test]
     fn a_case_is_measured_again_once() {
-        let mut search = OutlierSearch::default();
+        let mut search = OutlierSearch::new(&equal_gpus(4), 0.01);
         // GPU 0 takes longer than the others at 16 MiB, and longer than itself at 32 MiB.
         for (gpu, us) in [700.0, 300.0, 301.0, 300.0].into_iter().enumerate() {
             for (size, us) in [("8MiB", 150.0), ("16MiB", us), ("32MiB", 600.0)] {
@@ -185,7 +162,7 @@ mod tests {
         }
         let found = search.outliers();
         assert_eq!(found.len(), 1, "{found:?}");
-        assert_eq!(found[0].kind, OutlierKind::UnlikeEquals);
+        assert_eq!(found[0].kind, OutlierKind::UnlikePeers);
         assert!(search.is_outlier(&found[0]));
         let again = measured(&found[0].case.to_string(), 300.0);
         search.forget(&found[0].case);

@@ -264,10 +264,7 @@ impl JournalSession {
             retried: BTreeSet::new(),
             failures: DeviceFailures::new(&begin.ranks),
             libraries: LibraryFailures::default(),
-            results: OutlierSearch::new(
-                topology.host.allowed_cpus.len().max(1),
-                header.settings.precision,
-            ),
+            results: OutlierSearch::new(&topology, header.settings.precision),
             outcomes: self.chooser.is_some().then_some(std::mem::take(&mut self.earlier)),
         };
         let mut all = || -> io::Result<RunEnd> {
@@ -337,7 +334,7 @@ struct ActiveRun<'a, 's> {
     retried: BTreeSet<Case>,
     failures: DeviceFailures,
     libraries: LibraryFailures,
-    /// Times of cases, to find outliers among equal ones.
+    /// Times of cases, to find outliers among peers.
     results: OutlierSearch,
     /// Measured cases, if the next ones depend on them.
     outcomes: Option<Vec<CaseOutcome>>,
@@ -421,7 +418,7 @@ impl ActiveRun<'_, '_> {
         }
     }
 
-    /// Measures outliers among equal cases and next sizes again, in a new process. The later figure counts; a note
+    /// Measures outliers among peers and next sizes again, in a new process. The later figure counts; a note
     /// keeps the first.
     fn measure_outliers(&mut self, plan: &[&PlannedCase]) -> io::Result<()> {
         let outliers = self.results.outliers();

@@ -115,7 +115,8 @@ fn a_state_of_the_first_process_does_not_become_the_figure() {
     let notes = notes(&journal);
     assert_eq!(notes.len(), 1);
     assert_eq!(notes[0].code, RunNote::REMEASURED);
-    assert!(notes[0].text.contains("7 cases that differ only in the units"), "{}", notes[0].text);
+    // The links of eight GPUs are two classes of four: the mesh between them has no more symmetries.
+    assert!(notes[0].text.contains("3 cases that differ only in the units"), "{}", notes[0].text);
 }
 
 #[test]
