@@ -261,6 +261,10 @@ fn blocks_are_compared_in_place_of_all_bytes_on_known_paths_only() {
         engine.bind(&entry).unwrap().differs
     });
     assert_eq!(differs, [true, false]);
+    // A copy of 5 us takes 0.5 ms of repetitions, whatever was found for its class before.
+    let short = planned("gpu0.vram > gpu1.vram by dma@gpu0 x 64KiB");
+    engine.known_reps.learn(&short.case, 1, Ns::ms(1.0));
+    assert!(engine.bind(&short).unwrap().reps > 50);
 }
 
 const COPY: &str = "numa0.huge > numa0.huge by cpu@numa0[copy-memcpy-t1] x 64MiB";
