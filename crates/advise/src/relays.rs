@@ -80,13 +80,13 @@ mod tests {
             });
         }
         let caps = GpuCaps::of_vendor("amd");
-        let copy = |bytes| {
+        let copy = |bytes: &str| {
             let flow = format!("gpu0.vram > gpu1.vram by dma@gpu0 x {bytes}");
             over_relays(&topology, &flow.parse().unwrap(), caps).map(|flow| flow.to_string())
         };
         let wanted = "r0.gpu0.vram > r0.gpu1.vram by relay@gpu1[gpu2+gpu3,2MiB,blit] x 64MiB";
         assert_eq!(copy("64MiB").as_deref(), Some(wanted));
-        assert_eq!(copy("1MiB"), None);
+        assert_eq!(["1MiB", "16383KiB"].map(copy), [None, None]);
     }
 
     #[test]
