@@ -27,6 +27,7 @@ mod mpi;
 mod object_store;
 mod origins;
 mod place;
+mod planted_faults;
 mod predict;
 mod rank_files;
 mod rank_sites;

@@ -87,7 +87,7 @@ impl fmt::Display for CollectiveCause {
 pub struct CauseScore {
     /// The cause.
     pub cause: CollectiveCause,
-    /// Log likelihood, less ln(n) for an edit, and for a number that is fitted.
+    /// Log likelihood, less ln(n) for an edit, and half of that for a number that is fitted.
     pub score: f64,
     /// Median of the absolute deviation of the measured from the predicted time, as a share.
     pub off_by: f64,
@@ -256,10 +256,10 @@ pub fn judge_causes(
             deviations.push((time.0 / model.time(exchange)?.0).ln());
         }
         let likelihood: f64 = deviations.iter().map(|d| ln_likelihood(*d, SCALE)).sum();
-        // A part that is slow by any factor is an edit with a number that fits.
+        // A number that is fitted costs half of ln(n) (G. Schwarz, Ann. Statist. 6, 1978).
         let edits = match cause {
             CollectiveCause::AsModelled => 0.0,
-            CollectiveCause::SlowPart => 2.0,
+            CollectiveCause::SlowPart => 1.5,
             _ => 1.0,
         };
         let off = ascending(deviations.iter().map(|d| d.abs()));

@@ -45,6 +45,7 @@ fn healthy_nodes_do_not_fail_and_a_lost_link_is_named() {
             assert_eq!(report.state, HealthState::Fail, "{} {ends}: {report:?}", node.name);
             assert!(report.reason.chars().count() <= 100);
             let suspects: Vec<_> = report.suspects.iter().map(|s| (&s.path, s.loss)).collect();
+            assert!(suspects.is_sorted_by(|a, b| a.1 >= b.1), "{suspects:?}");
             let culprits = &report.culprits;
             assert!(names_link(report, ends), "{} {ends}: {culprits:?} {suspects:?}", node.name);
             // Its odds are those against the next, of which no more than 1 % is not listed.
