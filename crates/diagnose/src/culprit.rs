@@ -6,7 +6,7 @@ use pathline_schema::{Case, Unit};
 use pathline_stats::{ascending, interpolated};
 use serde::Serialize;
 
-use crate::edits::WorldEdit;
+use crate::edits::PartEdit;
 use crate::peers::median_without;
 use crate::posterior::{self, ln_likelihood};
 
@@ -60,7 +60,7 @@ pub(crate) struct PathLoss<'c> {
 
 /// What all paths lose, and the damage that may explain it.
 pub(crate) struct PathLosses<'c> {
-    edits: &'c [WorldEdit],
+    edits: &'c [PartEdit],
     paths: Vec<PathLoss<'c>>,
     /// Indices of paths, by class.
     members: BTreeMap<usize, Vec<usize>>,
@@ -84,7 +84,7 @@ impl FittedEdit {
 impl<'c> PathLosses<'c> {
     /// `suspects` are the paths to explain, by index.
     pub(crate) fn new(
-        edits: &'c [WorldEdit],
+        edits: &'c [PartEdit],
         paths: Vec<PathLoss<'c>>,
         suspects: Vec<usize>,
     ) -> Self {
@@ -136,7 +136,7 @@ impl<'c> PathLosses<'c> {
     }
 
     /// Damages of an edit that would explain a suspect, and the usual one.
-    fn damages(&self, edit: &WorldEdit) -> Vec<f64> {
+    fn damages(&self, edit: &PartEdit) -> Vec<f64> {
         let exposed = edit.exposures.iter().filter(|e| self.suspects.contains(&e.probe));
         let fits = |e: &crate::edits::ProbeExposure| {
             let measured = self.loss(e.probe)?;
@@ -148,7 +148,7 @@ impl<'c> PathLosses<'c> {
         quantiles.chain([edit.least]).collect()
     }
 
-    fn fitted(&self, nth: usize, edit: &WorldEdit) -> Option<FittedEdit> {
+    fn fitted(&self, nth: usize, edit: &PartEdit) -> Option<FittedEdit> {
         let touches = edit.exposures.iter().any(|e| self.suspects.contains(&e.probe));
         let rated = |left: f64| {
             let usual = if (left - edit.least).abs() < 0.1 * (1.0 - edit.least) {
@@ -239,7 +239,7 @@ impl<'c> PathLosses<'c> {
     /// pairs, also one by design. Other suspects, such as paths in a state of their process, need not follow.
     pub(crate) fn is_explained(&self, probes: &[usize]) -> bool {
         let edits = self.edits.iter().enumerate();
-        let exposed = |edit: &WorldEdit| edit.exposures.iter().any(|e| probes.contains(&e.probe));
+        let exposed = |edit: &PartEdit| edit.exposures.iter().any(|e| probes.contains(&e.probe));
         let edits = edits.filter(|(_, edit)| exposed(edit));
         let mut fitted: Vec<FittedEdit> =
             edits.filter_map(|(nth, edit)| self.fitted(nth, edit)).collect();

@@ -1,4 +1,4 @@
-//! Edits of the world: what each damaged part of a node does to the times of the probes.
+//! Edits of a node: what each damaged part does to the times of paths.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ impl ProbeExposure {
 
 /// A part, what may be wrong with it, and the probes that depend on it.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct WorldEdit {
+pub(crate) struct PartEdit {
     /// Name of the part.
     pub(crate) element: String,
     /// Number of parts in it, such as links.
@@ -39,7 +39,7 @@ pub(crate) struct WorldEdit {
     pub(crate) exposures: Vec<ProbeExposure>,
 }
 
-impl WorldEdit {
+impl PartEdit {
     /// Share of its speed that the probe which suffers most loses by the least damage.
     pub(crate) fn greatest_loss(&self) -> f64 {
         let slowest = self.exposures.iter().map(|exposure| exposure.slowdown(self.least));
@@ -112,10 +112,10 @@ impl FlowShape {
 pub(crate) fn element_edits(
     elements: &[NodeElement],
     shapes: &[(usize, f64, FlowShape)],
-) -> Vec<WorldEdit> {
+) -> Vec<PartEdit> {
     let edit = |element: &NodeElement| {
         let exposed = shapes.iter().filter_map(|(n, bytes, s)| s.exposure(*n, *bytes, element));
-        WorldEdit {
+        PartEdit {
             element: element.name.clone(),
             parts: element.parts,
             least: element.damaged(),
@@ -127,10 +127,10 @@ pub(crate) fn element_edits(
 }
 
 /// An edit that slows some probes by any amount, for what no description knows.
-fn plain_edit(element: String, ln_prior: f64, probes: Vec<usize>) -> WorldEdit {
+fn plain_edit(element: String, ln_prior: f64, probes: Vec<usize>) -> PartEdit {
     let exposure = |probe| ProbeExposure { probe, spare: 0.0, moving: 1.0 };
     let exposures = probes.into_iter().map(exposure).collect();
-    WorldEdit { element, parts: 1, least: 0.5, ln_prior, exposures }
+    PartEdit { element, parts: 1, least: 0.5, ln_prior, exposures }
 }
 
 /// Links between two GPUs of which an engine of a fixed rate moves what one carries; 1 for other flows.
@@ -155,7 +155,7 @@ pub(crate) fn general_edits(
     paths: &[(&Case, &str)],
     topology: &Topology,
     with_units: bool,
-) -> Vec<WorldEdit> {
+) -> Vec<PartEdit> {
     let mut edits = Vec::new();
     let single = |case: &Case| case.timed.first().copied().filter(|_| case.timed.len() == 1);
     let flows: Vec<Option<Flow>> = paths.iter().map(|(case, _)| single(case)).collect();
@@ -205,7 +205,7 @@ pub(crate) fn node_edits(
     topology: &Topology,
     network: Option<&Network>,
     paths: &[(&Case, &str)],
-) -> Vec<WorldEdit> {
+) -> Vec<PartEdit> {
     let derived = network.is_none().then(|| Network::from_topology(topology));
     let Some(known) = network.or(derived.as_ref()) else { return Vec::new() };
     let shapes = paths.iter().enumerate().filter_map(|(nth, (case, _))| {

@@ -35,7 +35,7 @@ pub struct UnlikePath {
     pub movers: Vec<String>,
     /// Movers that were compared on this path and do not show it.
     pub movers_fine: Vec<String>,
-    /// Whether the opposite direction was compared and is as fast as its equals; none if it was not
+    /// Whether the opposite direction was compared and is as fast as its peers; none if it was not
     /// compared or has no opposite.
     pub reverse_fine: Option<bool>,
     /// Number of cases that show it.

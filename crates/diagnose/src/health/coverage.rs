@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::edits::WorldEdit;
+use crate::edits::PartEdit;
 
 /// A class of candidates.
 #[derive(Debug, Clone, Default)]
@@ -20,7 +20,7 @@ pub(crate) struct CandidateClass {
 /// parts which look the same. `edits` has the exposures of all candidates to each part.
 pub(crate) fn choose_classes(
     classes: &BTreeMap<usize, CandidateClass>,
-    edits: &[WorldEdit],
+    edits: &[PartEdit],
     loss: f64,
     longest: f64,
 ) -> BTreeSet<usize> {
@@ -72,7 +72,7 @@ fn best_of(
 
 struct Shown<'a> {
     classes: &'a BTreeMap<usize, CandidateClass>,
-    edits: &'a [WorldEdit],
+    edits: &'a [PartEdit],
     loss: f64,
 }
 
@@ -80,7 +80,7 @@ impl Shown<'_> {
     /// Parts whose least damage makes a probe of the class slower by the loss.
     fn by(&self, class: usize) -> Vec<usize> {
         let Some(class) = self.classes.get(&class) else { return Vec::new() };
-        let sees = |edit: &WorldEdit| {
+        let sees = |edit: &PartEdit| {
             edit.exposures.iter().any(|exposure| {
                 class.probes.contains(&exposure.probe)
                     && 1.0 - (-exposure.slowdown(edit.least)).exp() >= self.loss
@@ -96,7 +96,7 @@ impl Shown<'_> {
             .filter_map(|class| self.classes.get(class))
             .flat_map(|class| class.probes.iter().copied())
             .collect();
-        let look = |edit: &WorldEdit| -> Vec<(usize, i64)> {
+        let look = |edit: &PartEdit| -> Vec<(usize, i64)> {
             let seen = edit.exposures.iter().filter(|exposure| probes.contains(&exposure.probe));
             seen.map(|exposure| (exposure.probe, (exposure.spare * 25.0).round() as i64)).collect()
         };
@@ -109,9 +109,9 @@ mod tests {
     use super::*;
     use crate::edits::ProbeExposure;
 
-    fn edit(element: &str, probes: &[usize]) -> WorldEdit {
+    fn edit(element: &str, probes: &[usize]) -> PartEdit {
         let exposure = |&probe: &usize| ProbeExposure { probe, spare: 0.0, moving: 1.0 };
-        WorldEdit {
+        PartEdit {
             element: element.into(),
             parts: 2,
             least: 0.5,

@@ -40,7 +40,7 @@ pub struct HealthSettings {
     pub alpha: f64,
     /// Share of its speed that a path may lose on a node that passes, such as 0.03.
     pub loss: f64,
-    /// Share of its speed by which a path between GPUs may differ from its equals without being
+    /// Share of its speed by which a path between GPUs may differ from its peers without being
     /// suspect, such as 0.005. Paths to the host get five times as much, a GPU's own memory six times,
     /// latencies forty times.
     pub margin: f64,
@@ -53,7 +53,7 @@ impl Default for HealthSettings {
 }
 
 impl HealthSettings {
-    /// Share of its speed by which a path of this kind may differ from its equals.
+    /// Share of its speed by which a path of this kind may differ from its peers.
     pub fn margin_of(&self, tail: TailKind) -> f64 {
         let times = match tail {
             TailKind::GpuLink => 1.0,
@@ -94,7 +94,7 @@ pub(crate) struct ProbeSeries {
 }
 
 impl ProbeSeries {
-    /// Median share of its speed that it loses against its equals; none without rounds.
+    /// Median share of its speed that it loses against its peers; none without rounds.
     fn loss(&self) -> Option<f64> {
         Some(1.0 - interpolated(&ascending(self.relative.iter().copied()), 0.5)?.exp())
     }
@@ -245,7 +245,7 @@ impl<'p> HealthMonitor<'p> {
         evidence
     }
 
-    /// Probes that are slower than their equals in a process.
+    /// Probes that are slower than their peers in a process.
     pub fn suspects(&self) -> Vec<usize> {
         let slow = |&probe: &usize| self.series(probe).any(ProbeSeries::is_slow);
         (0..self.plan.probes.len()).filter(slow).collect()
@@ -254,7 +254,7 @@ impl<'p> HealthMonitor<'p> {
     /// Probes with peers that were not shown to be within the loss and steady.
     pub fn undecided(&self) -> Vec<usize> {
         let probes = 0..self.plan.probes.len();
-        probes.filter(|&probe| self.has_equals(probe) && !self.is_cleared(probe)).collect()
+        probes.filter(|&probe| self.has_peers(probe) && !self.is_cleared(probe)).collect()
     }
 
     /// Whether a path was shown to lose less than allowed, and not to be slow now and then.
@@ -280,7 +280,7 @@ impl<'p> HealthMonitor<'p> {
         class.map_or(TailKind::Latency, |class| class.tail)
     }
 
-    pub(crate) fn has_equals(&self, probe: usize) -> bool {
+    pub(crate) fn has_peers(&self, probe: usize) -> bool {
         self.plan.probes.get(probe).is_some_and(|p| self.plan.peers(p.class) > 0)
     }
 
@@ -326,18 +326,18 @@ impl<'p> HealthMonitor<'p> {
     /// alone may still be confirmed.
     pub(crate) fn needs_process(&self, probe: usize) -> bool {
         let is_settled = self.steadiness(probe).is_unsteady() && self.fine_processes(probe) > 1;
-        self.has_equals(probe)
+        self.has_peers(probe)
             && self.slow_processes(probe) > 0
             && !self.is_confirmed(probe)
             && !self.is_process_state(probe)
             && !is_settled
     }
 
-    /// Whether a path to the host was faster than its equals in the only process that measured it: perhaps
+    /// Whether a path to the host was faster than its peers in the only process that measured it: perhaps
     /// most of them are slow there, and hide one that always is.
     pub(crate) fn hides_others(&self, probe: usize) -> bool {
         self.by_process(self.tail(probe))
-            && self.has_equals(probe)
+            && self.has_peers(probe)
             && self.series(probe).any(|series| series.fast.rejects_at(CLEAR_LEVEL))
             && self.slow_processes(probe) + self.fine_processes(probe) < 2
     }

@@ -25,7 +25,7 @@ impl HealthMonitor<'_> {
     pub fn next_step(&self) -> NextStep {
         let probes = || 0..self.plan.probes.len();
         let Some(last) = self.processes.last() else {
-            let comparable = probes().any(|probe| self.has_equals(probe));
+            let comparable = probes().any(|probe| self.has_peers(probe));
             return if comparable {
                 NextStep::MoreRounds(probes().collect())
             } else {
@@ -35,7 +35,7 @@ impl HealthMonitor<'_> {
         let here = |is_meant: &dyn Fn(&ProbeSeries) -> bool, of: &[usize]| -> Vec<usize> {
             let began = |probe: &&usize| {
                 let series = last.get(**probe).filter(|series| !series.times.is_empty());
-                self.has_equals(**probe) && series.is_some_and(is_meant)
+                self.has_peers(**probe) && series.is_some_and(is_meant)
             };
             of.iter().filter(began).copied().collect()
         };

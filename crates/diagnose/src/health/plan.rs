@@ -8,7 +8,7 @@ use pathline_schema::{
 };
 use serde::Serialize;
 
-use crate::edits::{FlowShape, WorldEdit, element_edits, general_edits};
+use crate::edits::{FlowShape, PartEdit, element_edits, general_edits};
 use crate::health::coverage::{CandidateClass, choose_classes};
 use crate::health::report::as_text;
 use crate::labels::{TailKind, case_label, tail_kind};
@@ -61,7 +61,7 @@ pub struct HealthPlan {
     pub unseen: Vec<String>,
     /// What damage of each part does to the probes.
     #[serde(skip)]
-    pub(crate) edits: Vec<WorldEdit>,
+    pub(crate) edits: Vec<PartEdit>,
     /// Of each probe: what its path allows.
     #[serde(skip)]
     pub(crate) ceilings: Vec<Option<PathCeiling>>,

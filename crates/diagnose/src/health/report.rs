@@ -20,7 +20,7 @@ pub enum HealthState {
     Inconclusive,
 }
 
-/// A path that is slower than its equals.
+/// A path that is slower than its peers.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SuspectPath {
     /// Index of its probe in the plan.
@@ -31,13 +31,13 @@ pub struct SuspectPath {
     pub class: String,
     /// Number of the other paths in the class.
     pub peers: usize,
-    /// Median share of its speed that it loses against its equals: 0.056 is 5.6 % slower.
+    /// Median share of its speed that it loses against its peers: 0.056 is 5.6 % slower.
     pub loss: f64,
     /// Range of that share which holds the middle 95 % of the medians of rounds.
     pub loss_range: (f64, f64),
     /// Median time of one operation in ns.
     pub measured_ns: f64,
-    /// Median time of its equals in ns.
+    /// Median time of its peers in ns.
     pub reference_ns: f64,
     /// log10 of the evidence that it is slow, of each process.
     pub evidence: Vec<f64>,
@@ -92,7 +92,7 @@ pub struct HealthReport {
     pub state: HealthState,
     /// Why, in at most 100 characters.
     pub reason: String,
-    /// Paths that are slower than their equals, the slowest first.
+    /// Paths that are slower than their peers, the slowest first.
     pub suspects: Vec<SuspectPath>,
     /// Parts that explain them, the most probable first.
     pub culprits: Vec<Culprit>,

@@ -266,7 +266,7 @@ fn undecided(monitor: &HealthMonitor<'_>, checked: &Checked<'_>) -> Option<Strin
     if paths == 0 {
         return Some("nothing to judge: no GPU was found".into());
     }
-    if !(0..paths).any(|probe| monitor.has_equals(probe)) {
+    if !(0..paths).any(|probe| monitor.has_peers(probe)) {
         return Some("nothing to compare: no path has a peer, as on a node of one GPU".into());
     }
     if let Some(reason) = checked.unjudged.reasons.first() {
@@ -298,9 +298,9 @@ fn describe(suspect: &SuspectPath) -> String {
 
 fn power(monitor: &HealthMonitor<'_>) -> TestPower {
     let paths = monitor.plan.probes.len();
-    let compared = (0..paths).filter(|&probe| monitor.has_equals(probe)).count();
+    let compared = (0..paths).filter(|&probe| monitor.has_peers(probe)).count();
     let cleared: Vec<usize> = (0..paths)
-        .filter(|&probe| monitor.has_equals(probe) && monitor.is_cleared(probe))
+        .filter(|&probe| monitor.has_peers(probe) && monitor.is_cleared(probe))
         .collect();
     let processes = cleared.iter().map(|&probe| monitor.series(probe).count()).min();
     let loss = monitor.settings.loss;
