@@ -1,6 +1,7 @@
 //! Causes of MPI's rates and times as worlds of the described node: the library with another setting, the
 //! buffers elsewhere, a broken part. Each predicts the whole curve, and the likelihood of the curve chooses.
 
+use pathline_diagnose::posterior::ln_likelihood;
 use pathline_flow::MachineFault;
 use pathline_message::{BufferPair, BufferPlace, ExchangeOp, ExchangeSpec, MessageLibrary};
 
@@ -46,8 +47,8 @@ fn fit_with_scale(measured: &[f64], values: &[f64], scale: f64) -> CurveFit {
     let deviations: Vec<f64> =
         measured.iter().zip(values).map(|(m, v)| (m.max(1e-9) / v.max(1e-9)).ln()).collect();
     let score_at = |common: f64| {
-        let rows = deviations.iter().map(|d| (1.0 + ((d - common) / scale).powi(2)).ln());
-        -rows.sum::<f64>() - 0.5 * (common / COMMON).powi(2)
+        let rows = deviations.iter().map(|d| ln_likelihood(d - common, scale));
+        rows.sum::<f64>() - 0.5 * (common / COMMON).powi(2)
     };
     let steps = (-8..=8).map(|step| f64::from(step) * 0.02);
     let (score, common) = steps

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use pathline_diagnose::posterior::ln_likelihood;
 use pathline_diagnose::{CollectiveCause, judge_causes};
 use pathline_flow::{FaultEffect, FaultElement, MachineFault};
 use pathline_message::BufferPlace;
@@ -42,7 +43,7 @@ pub(crate) fn is_in_model(edit: &WorldEdit) -> bool {
 
 /// Log likelihood of rows under predictions: Cauchy, so that one row decides nothing.
 fn likelihood(ratios: impl Iterator<Item = f64>) -> f64 {
-    ratios.map(|ratio| -(1.0 + (ratio.max(1e-3).ln() / SCALE).powi(2)).ln()).sum()
+    ratios.map(|ratio| ln_likelihood(ratio.max(1e-3).ln(), SCALE)).sum()
 }
 
 /// Adds the predictions of all rows to an answer, the residuals as features, and the causes that the
