@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use pathline_diagnose::{
     HealthMonitor, HealthPlan, HealthReport, HealthSettings, HealthState, NextStep, NodeFacts,
-    TailKind, TrainedLink,
+    TailKind, TrainedLink, compare_with_reference,
 };
 use pathline_schema::{LinkKind, Topology};
 
@@ -136,6 +136,7 @@ fn the_share_of_slow_processes_decides() {
     let (state, processes, report) = host(&[0], 1.07);
     assert_eq!(state, HealthState::Pass, "{}", report.reason);
     assert!((5..=7).contains(&processes), "{processes}");
+    assert!(report.reason.contains("throughout 3 processes"), "{}", report.reason);
     assert!(report.notes.iter().any(|note| note.contains("in 1 of ")), "{:?}", report.notes);
     // Two, and 20 / 0.051^2 = 4.57^5.9.
     let (state, processes, report) = host(&[0, 2], 1.07);
@@ -241,13 +242,19 @@ fn what_was_not_read_or_is_slow_everywhere_does_not_pass() {
     assert_eq!(state(&NodeFacts::default()), HealthState::Pass);
     let reason = monitor.report(&NodeFacts::default()).reason;
     assert_eq!(reason, "all 88 paths are within 3.0 % of their peers, throughout 3 processes, now");
-    let unread = NodeFacts { unread: vec!["gpu3 was not read".into()], ..NodeFacts::default() };
+    let unread = NodeFacts {
+        unread: vec!["gpu3 was not read".into()],
+        limits: vec!["no counters".into()],
+        ..NodeFacts::default()
+    };
     assert_eq!(state(&unread), HealthState::Inconclusive);
     assert_eq!(monitor.report(&unread).reason, "gpu3 was not read");
-    // All paths to the host at half of what they should be: 44 % of the link.
+    let unseen = ["gpu3 was not read", "no counters"].map(str::to_owned);
+    assert!(monitor.report(&unread).unseen.ends_with(&unseen));
+    // All paths of one class at half of what they should be: 44 % of the link.
     let mut monitor = HealthMonitor::new(&node.plan, HealthSettings::default());
     let halved = |(probe, ns): (&pathline_diagnose::HealthProbe, &f64)| {
-        Some(if probe.label.contains("numa") { ns * 2.0 } else { *ns })
+        Some(if node.plan.classes[probe.class].label.starts_with("numa0") { ns * 2.0 } else { *ns })
     };
     let times: Vec<Option<f64>> = node.plan.probes.iter().zip(&node.base_ns).map(halved).collect();
     rounds().for_each(|process| monitor.add_round(process, &times));
@@ -260,19 +267,25 @@ fn what_was_not_read_or_is_slow_everywhere_does_not_pass() {
 #[test]
 fn a_path_that_is_neither_suspect_nor_clear_does_not_pass() {
     let node = &test_nodes()[1];
-    let report = |allowed: f64, lost: f64| {
+    let report = |allowed: f64, processes: usize, factor: &dyn Fn(usize) -> f64| {
         let settings = HealthSettings { loss: allowed, ..HealthSettings::default() };
         let mut monitor = HealthMonitor::new(&node.plan, settings);
-        let factors = node.factors(|label| label.starts_with("numa0→gpu0,"), 1.0 / (1.0 - lost));
-        let times = node.base_ns.iter().zip(factors).map(|(ns, factor)| Some(ns * factor));
-        let times: Vec<Option<f64>> = times.collect();
-        (0..72).for_each(|round| monitor.add_round(round / 24, &times));
+        for round in 0..24 * processes {
+            let slow = |label: &str| label.starts_with("numa0→gpu0,");
+            let factors = node.factors(slow, factor(round / 24));
+            let times = node.base_ns.iter().zip(factors).map(|(ns, factor)| Some(ns * factor));
+            monitor.add_round(round / 24, &times.collect::<Vec<_>>());
+        }
         monitor.report(&NodeFacts::default())
     };
-    let open = report(0.01, 0.02);
+    let open = report(0.01, 3, &|_| 1.0 / 0.98);
     assert_eq!(open.state, HealthState::Inconclusive);
     assert!(open.reason.starts_with("1 of 88 paths are undecided"), "{}", open.reason);
-    assert_eq!([0.024, 0.026].map(|lost| report(0.03, lost).suspects.len()), [0, 1]);
+    let suspects = |lost: f64| report(0.03, 3, &|_| 1.0 / (1.0 - lost)).suspects.len();
+    assert_eq!([0.024, 0.026].map(suspects), [0, 1]);
+    // Six slow processes are enough, 19^6 = 4.7e7 of 8.8e6, and a fine one after them takes nothing back.
+    let slow_at_first = |process: usize| if process < 6 { 1.07 } else { 1.0 };
+    assert_eq!(report(0.03, 7, &slow_at_first).state, HealthState::Fail);
 }
 
 #[test]
@@ -368,6 +381,37 @@ fn facts_fail_without_times_and_nothing_is_no_pass() {
     let none = HealthMonitor::new(&plan, HealthSettings::default());
     assert_eq!(none.next_step(), NextStep::Decided);
     assert_eq!(none.report(&NodeFacts::default()).reason, "nothing to judge: no GPU was found");
+}
+
+/// Paths to the host that take 1.2 and 1.3 times as long: 1 / 6 and 0.3 / 1.3 of the speed, the worst first. Of two
+/// that were measured the median says nothing: each counts by itself.
+#[test]
+fn the_slowest_against_a_reference_comes_first() {
+    let node = &test_nodes()[1];
+    let host = node.plan.probes.iter().position(|p| p.label.starts_with("numa0→gpu0,")).unwrap();
+    let class = node.plan.probes[host].class;
+    let lost = |factors: [f64; 2], measured: usize| {
+        let mut seen = 0..;
+        let time = |(probe, ns): (&pathline_diagnose::HealthProbe, &f64)| match probe.class == class
+        {
+            true => seen
+                .next()
+                .filter(|nth| *nth < measured)
+                .map(|nth| ns * factors.get(nth).unwrap_or(&1.0)),
+            false => Some(*ns),
+        };
+        let times: Vec<Option<f64>> =
+            node.plan.probes.iter().zip(&node.base_ns).map(time).collect();
+        let reference: Vec<Option<f64>> = node.base_ns.iter().map(|ns| Some(*ns)).collect();
+        let found = compare_with_reference(&node.plan, &times, &reference, 0.03);
+        let percent = |lost: f64| (lost * 1000.0).round();
+        (
+            found.slower.iter().map(|slow| percent(slow.1)).collect::<Vec<_>>(),
+            found.worst.map(|worst| percent(worst.1)),
+        )
+    };
+    assert_eq!(lost([1.2, 1.3], 8), (vec![231.0, 167.0], Some(231.0)));
+    assert_eq!(lost([1.0, 1.2], 2), (vec![167.0], Some(167.0)));
 }
 
 #[test]
