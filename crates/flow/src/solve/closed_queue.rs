@@ -159,6 +159,8 @@ mod tests {
         let many = ClosedQueue { depth: 2048, overlaps: true, ..DRIVE };
         takes(many, 400.0);
         takes(ClosedQueue { copy_ns: 500.0, ..many }, 500.0);
+        let two = ClosedQueue { workers: 2, overlaps: false, files_rate: 1.0 / 100.0, ..many };
+        takes(ClosedQueue { copy_ns: 500.0, ..two }, 500.0 / 2.0);
         // Four workers on files that take 1600 ns each time, of which four at once: 1700 for four.
         let four = ClosedQueue { workers: 4, file_ns: 1600.0, ..DRIVE };
         takes(four, 1700.0 / 4.0);

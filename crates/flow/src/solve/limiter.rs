@@ -63,5 +63,9 @@ mod tests {
         let capacity = |nth: u32| [5.0, 10.0, 9.0].get(nth as usize).copied();
         let at = |rate: f64| limiter(&of, rate, capacity, || [(of, rate)].into_iter());
         assert_eq!([at(5.0), at(6.0), at(4.0)], [Limiter::Resource(1), Limiter::Cap, Limiter::Cap]);
+        // Where another has more of one full resource, the other limits it.
+        let faster = (RateDemand::new(&uses[1..2], 9.0), 6.0);
+        let found = limiter(&of, 5.0, capacity, || [(of, 5.0), faster].into_iter());
+        assert_eq!(found, Limiter::Resource(0));
     }
 }
