@@ -87,6 +87,16 @@ enum Judgement {
     TooLittle(String),
 }
 
+impl Judgement {
+    fn state(&self) -> DocumentState {
+        match self {
+            Self::Fine => DocumentState::Pass,
+            Self::Slower(_) => DocumentState::Fail,
+            Self::TooLittle(_) => DocumentState::Inconclusive,
+        }
+    }
+}
+
 /// Examines the node.
 ///
 /// # Errors
@@ -126,22 +136,14 @@ fn check(args: &HealthArgs, started: &str) -> Result<HealthDocument> {
     let mut document = document(args, started, outcome);
     document.digest = digest;
     if let Some((against, judgement)) = against.transpose()? {
-        let nagios = args.format == HealthFormat::Nagios;
-        let state = match judgement {
-            Judgement::Fine => None,
-            Judgement::Slower(_) => Some(DocumentState::Fail),
-            Judgement::TooLittle(_) => Some(DocumentState::Inconclusive),
-        };
-        let judges = match judgement {
+        let decides = match judgement {
             Judgement::Slower(_) => document.state != DocumentState::Fail,
             _ => document.state == DocumentState::Pass,
         };
-        if let (Some(state), true) = (state, judges) {
-            let (Judgement::Slower(why) | Judgement::TooLittle(why)) = judgement else {
-                return Ok(document);
-            };
+        let state = judgement.state();
+        if let (Judgement::Slower(why) | Judgement::TooLittle(why), true) = (judgement, decides) {
             document.reason = why.chars().take(MAX_REASON).collect();
-            document.set_state(state, nagios);
+            document.set_state(state, args.format == HealthFormat::Nagios);
         }
         document.against = Some(against);
     }
@@ -215,9 +217,9 @@ fn compare(
     }
     let Some(digest) = digest else {
         let result = format!("not compared with {path}: nothing was measured");
-        let reference =
-            HealthReference { name: path.to_string(), result: result.clone(), slower: Vec::new() };
-        return Ok((reference, Judgement::TooLittle(result)));
+        let judgement = Judgement::TooLittle(result.clone());
+        let (name, state, slower) = (path.to_string(), judgement.state(), Vec::new());
+        return Ok((HealthReference { name, state, result, slower }, judgement));
     };
     let medians: Vec<Option<f64>> = outcome.paths.iter().map(median).collect();
     let plan = &outcome.plan;
@@ -265,8 +267,12 @@ fn compare(
     }
     if let Judgement::Slower(why) = &judgement {
         result = format!("{why}; {result}");
+        // A class that is slower as a whole has no path that is slower than its class.
+        let worst = found.worst.filter(|(what, _)| slower.iter().all(|(path, _)| path != what));
+        slower.splice(0..0, worst);
     }
-    Ok((HealthReference { name: path.to_string(), result, slower }, judgement))
+    let (name, state) = (path.to_string(), judgement.state());
+    Ok((HealthReference { name, state, result, slower }, judgement))
 }
 
 /// A reference that knows less than half of the paths does not judge a node.

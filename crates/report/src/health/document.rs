@@ -120,9 +120,11 @@ pub struct HealthPhases {
 pub struct HealthReference {
     /// The file or folder of the other side.
     pub name: String,
+    /// What it says of the node: slower is FAIL, too little to compare with INCONCLUSIVE.
+    pub state: DocumentState,
     /// The result in one sentence.
     pub result: String,
-    /// Slower paths, the slowest first: label and lost share of the speed.
+    /// Slower paths and classes, the slowest first: label and lost share of the speed.
     pub slower: Vec<(String, f64)>,
 }
 
@@ -175,6 +177,17 @@ impl HealthDocument {
     pub fn set_state(&mut self, state: DocumentState, nagios: bool) {
         self.state = state;
         self.exit_code = if nagios { state.nagios_code() } else { state.exit_code() };
+    }
+
+    /// Number of paths that are slower than their peers, or than the reference if that decided against the
+    /// node, and the largest share of speed that one lost.
+    pub fn slower(&self) -> (usize, f64) {
+        let suspects = self.report.iter().flat_map(|report| &report.suspects);
+        let suspects = suspects.map(|s| (s.path.as_str(), s.loss));
+        let reference = self.against.iter().filter(|a| a.state == DocumentState::Fail);
+        let slower = reference.flat_map(|a| &a.slower).map(|(path, loss)| (path.as_str(), *loss));
+        let all: BTreeMap<&str, f64> = slower.chain(suspects).collect();
+        (all.len(), all.into_values().fold(0.0, f64::max))
     }
 
     /// The document of a check that could not begin.

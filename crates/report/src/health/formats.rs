@@ -29,8 +29,7 @@ fn suspects_of<'d>(
 pub fn junit(document: &HealthDocument) -> String {
     let mut cases = String::new();
     let (mut failures, mut skipped) = (0, 0);
-    let inconclusive =
-        matches!(document.state, DocumentState::Inconclusive | DocumentState::Unusable);
+    let undecided = !matches!(document.state, DocumentState::Pass | DocumentState::Fail);
     let name = |name: &str| format!("classname=\"pathline.health\" name=\"{}\"", markup_text(name));
     let culprits = document.report.iter().flat_map(|report| &report.culprits);
     let culprit = culprits
@@ -65,7 +64,7 @@ pub fn junit(document: &HealthDocument) -> String {
                 markup_text(first),
                 markup_text(&lines.join("\n"))
             );
-        } else if inconclusive {
+        } else if undecided {
             skipped += 1;
             let why = markup_text(&document.reason);
             let _ = write!(cases, ">\n      <skipped message=\"{why}\"/>\n    </testcase>\n");
@@ -73,30 +72,50 @@ pub fn junit(document: &HealthDocument) -> String {
             cases += "/>\n";
         }
     }
-    let faults: Vec<&str> =
-        document.report.iter().flat_map(|r| &r.faults).map(String::as_str).collect();
-    let _ = write!(cases, "    <testcase {}", name("links and parts of the node"));
-    match faults.first() {
-        Some(first) => {
-            failures += 1;
-            let _ = write!(
-                cases,
-                ">\n      <failure type=\"fail\" message=\"{}\">{}</failure>\n    </testcase>\n",
-                markup_text(first),
-                markup_text(&faults.join("\n"))
-            );
-        }
-        None if inconclusive => {
-            skipped += 1;
-            let why = markup_text(&document.reason);
-            let _ = write!(cases, ">\n      <skipped message=\"{why}\"/>\n    </testcase>\n");
-        }
-        None => cases += "/>\n",
+    let mut others: Vec<(&str, Option<String>)> = Vec::new();
+    if let Some(against) = &document.against {
+        let lines = against.slower.iter().map(|(path, loss)| {
+            format!("\n{path}: {:.1} % slower than the reference", loss * 100.0)
+        });
+        let text = against.result.clone() + &lines.collect::<String>();
+        let is_slower = against.state == DocumentState::Fail;
+        others.push(("comparison with the reference", is_slower.then_some(text)));
     }
-    let tests = document.classes.len() + 1;
+    let mut faults: Vec<&str> =
+        document.report.iter().flat_map(|r| &r.faults).map(String::as_str).collect();
+    let named = failures > 0 || others.iter().any(|(_, text)| text.is_some());
+    if document.state == DocumentState::Fail && faults.is_empty() && !named {
+        faults.push(&document.reason);
+    }
+    others.push(("links and parts of the node", (!faults.is_empty()).then(|| faults.join("\n"))));
+    let errors = usize::from(document.state == DocumentState::Unusable);
+    for (case, text) in &others {
+        let why = markup_text(&document.reason);
+        let _ = write!(cases, "    <testcase {}", name(case));
+        let _ = match text {
+            Some(text) => {
+                failures += 1;
+                let first = markup_text(text.lines().next().unwrap_or_default());
+                let text = markup_text(text);
+                write!(
+                    cases,
+                    ">\n      <failure type=\"fail\" message=\"{first}\">{text}</failure>\n    </testcase>\n"
+                )
+            }
+            None if errors > 0 => {
+                write!(cases, ">\n      <error message=\"{why}\"/>\n    </testcase>\n")
+            }
+            None if undecided => {
+                skipped += 1;
+                write!(cases, ">\n      <skipped message=\"{why}\"/>\n    </testcase>\n")
+            }
+            None => write!(cases, "/>\n"),
+        };
+    }
+    let tests = document.classes.len() + others.len();
     format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n  <testsuite name=\"{}\" \
-         tests=\"{tests}\" failures=\"{failures}\" errors=\"0\" skipped=\"{skipped}\" \
+         tests=\"{tests}\" failures=\"{failures}\" errors=\"{errors}\" skipped=\"{skipped}\" \
          time=\"{:.3}\" timestamp=\"{}\" hostname=\"{}\">\n{cases}    <system-out>{}: {}</system-out>\n  \
          </testsuite>\n</testsuites>\n",
         markup_text(&document.host),
@@ -140,13 +159,13 @@ pub fn prometheus(document: &HealthDocument) -> String {
             "Paths that were shown to lose no more than allowed.",
             count(report.power.cleared),
         );
+        let (slower, worst) = document.slower();
         family(
             "suspects",
             "gauge",
-            "Paths slower than their equals.",
-            count(report.suspects.len()),
+            "Paths slower than their peers or the reference.",
+            count(slower),
         );
-        let worst = report.suspects.iter().map(|s| s.loss).fold(0.0, f64::max);
         family("worst_loss_ratio", "gauge", "Largest share of speed that a path lost.", one(worst));
         family("faults", "gauge", "Faults of links and parts.", count(report.faults.len()));
     }
@@ -214,9 +233,9 @@ pub fn reframe(document: &HealthDocument) -> String {
         }
     }
     if let Some(report) = &document.report {
-        let worst = report.suspects.iter().map(|s| s.loss).fold(0.0, f64::max);
+        let (slower, worst) = document.slower();
         let _ = writeln!(text, "perf worst_loss: {:.3} %", worst * 100.0);
-        let _ = writeln!(text, "perf suspects: {} paths", report.suspects.len());
+        let _ = writeln!(text, "perf suspects: {slower} paths");
         let _ = writeln!(text, "perf cleared: {} paths", report.power.cleared);
     }
     let _ = writeln!(text, "perf duration: {:.3} s", document.seconds.total);
@@ -248,4 +267,48 @@ pub fn nagios(document: &HealthDocument) -> String {
     data.push(format!("duration={:.3}s", document.seconds.total));
     let _ = writeln!(text, " | {}", data.join(" "));
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::health::HealthReference;
+
+    #[test]
+    fn a_check_that_did_not_pass_is_green_in_no_format() {
+        let mut document = HealthDocument::unusable("1", "n1", "", "the reason");
+        let counts = |document: &HealthDocument| {
+            let text = junit(document);
+            let of = |tag: &str| text.matches(&format!("<{tag} ")).count();
+            let all = ["failure", "error", "skipped"];
+            for (tag, name) in all.into_iter().zip(["failures", "errors", "skipped"]) {
+                assert!(text.contains(&format!("{name}=\"{}\"", of(tag))), "{tag} {text}");
+            }
+            all.map(of)
+        };
+        assert_eq!(counts(&document), [0, 1, 0]);
+        for (state, expected) in [
+            (DocumentState::Fail, [1, 0, 0]),
+            (DocumentState::Unstable, [0, 0, 1]),
+            (DocumentState::Inconclusive, [0, 0, 1]),
+            (DocumentState::Pass, [0, 0, 0]),
+        ] {
+            document.set_state(state, false);
+            assert_eq!(counts(&document), expected, "{state:?}");
+        }
+        // A class that is slower than the reference alone, by 14 %, which no path of the node shows.
+        document.set_state(DocumentState::Fail, false);
+        document.against = Some(HealthReference {
+            name: "history".into(),
+            state: DocumentState::Fail,
+            result: "gpu→gpu: 14.0 % slower than history says".into(),
+            slower: vec![("gpu→gpu".into(), 0.14)],
+        });
+        assert_eq!((counts(&document), document.slower()), ([1, 0, 0], (1, 0.14)));
+        assert!(junit(&document).contains("gpu→gpu: 14.0 % slower than the reference"));
+        // One that did not decide is no failure.
+        document.against.as_mut().unwrap().state = DocumentState::Pass;
+        assert_eq!((counts(&document), document.slower()), ([1, 0, 0], (0, 0.0)));
+        assert!(junit(&document).contains("<failure type=\"fail\" message=\"the reason\">"));
+    }
 }
