@@ -44,16 +44,23 @@ fn mask_word(word: &str, masked: &mut String) {
     let is_host = authority.rsplit_once(':').is_none_or(|(host, port)| {
         host.starts_with('[') || port.bytes().all(|b| b.is_ascii_digit())
     });
-    let rest = match authority.rfind('@') {
-        Some(at) => {
+    // What looks like a port can be a password with a slash.
+    let later = after.split(['?', '#']).next().and_then(|path| path.rfind('@'));
+    let later = later.filter(|_| authority.contains(':') && !after.starts_with("//"));
+    let rest = match (later, authority.rfind('@')) {
+        (Some(at), _) => {
+            masked.push_str(MASK);
+            after.get(at..).unwrap_or_default()
+        }
+        (None, Some(at)) => {
             masked.push_str(MASK);
             rest.get(at..).unwrap_or_default()
         }
-        None if is_host => rest,
-        // A password with a slash, or a key without a host.
-        None => {
+        (None, None) if is_host => rest,
+        // A key without a host.
+        (None, None) => {
             masked.push_str(MASK);
-            after.rfind('@').and_then(|at| after.get(at..)).unwrap_or(after)
+            after
         }
     };
     let (path, query) = rest.split_at(rest.find(['?', '#']).unwrap_or(rest.len()));
@@ -80,6 +87,7 @@ mod tests {
             ("--s3-endpoint=user:SE@CRET@host", "--s3-endpoint=***@host"),
             ("http://user:SEC/RET@host/a", "http://***@host/a"),
             ("http://user:SEC@RET@host/a", "http://***@host/a"),
+            ("http://user:1/SECRET@host/a", "http://***@host/a"),
             ("s3://AKEY:SECRET/prefix", "s3://***/prefix"),
             ("s3://AKEY:SECRET@bucket/p", "s3://***@bucket/p"),
             ("https://h/a?X-Amz-Signature=SECRET&b=1#c", "https://h/a?***"),
