@@ -296,9 +296,45 @@ impl StoreArgs {
     }
 }
 
+/// Whether a text is `http://HOST[:PORT][/PATH]`, or the same with https.
+fn is_endpoint(url: &str) -> bool {
+    let Some((scheme, rest)) = url.split_once("://") else { return false };
+    let fits = |c: char| c.is_ascii_alphanumeric() || "-._~/:[]%".contains(c);
+    let host = rest.split('/').next().unwrap_or_default();
+    let port = match host.rsplit_once(':') {
+        Some((name, _)) if name.starts_with('[') != name.ends_with(']') => "",
+        Some((name, port)) if !name.contains(':') || name.starts_with('[') => port,
+        Some(_) => return false,
+        None => "",
+    };
+    ["http", "https"].contains(&scheme)
+        && !host.is_empty()
+        && rest.chars().all(fits)
+        && port.bytes().all(|digit| digit.is_ascii_digit())
+}
+
+/// Whether a path is a bucket with its scheme or name miswritten.
+fn is_odd_bucket(path: &str) -> bool {
+    let is_s3 = path.get(..3).is_some_and(|start| start.eq_ignore_ascii_case("s3:"));
+    let bucket = path.strip_prefix("s3://").and_then(|rest| rest.split('/').next());
+    is_s3 && bucket.is_none_or(|bucket| bucket.contains([':', '@', '?', '#']))
+}
+
 impl SelectArgs {
-    /// Fails if suite storage is selected on this host without a place for its files.
+    /// Fails if suite storage is selected on this host without a place for its files, or if a server or
+    /// bucket is written so that what it holds might be a key. The error does not repeat it.
     pub(crate) fn check_stores(&self) -> anyhow::Result<()> {
+        if self.stores.s3_endpoint.as_deref().is_some_and(|url| !is_endpoint(url)) {
+            anyhow::bail!(
+                "--s3-endpoint is not http://HOST[:PORT][/PATH]; keys belong into AWS_ACCESS_KEY_ID and \
+                 AWS_SECRET_ACCESS_KEY"
+            );
+        }
+        if self.stores.store.iter().any(|path| is_odd_bucket(&path.to_string_lossy())) {
+            anyhow::bail!(
+                "--store names a bucket as s3://BUCKET/PREFIX, in small letters and without keys"
+            );
+        }
         let named = !self.stores.store.is_empty() || self.machine.is_some();
         let on_files = |suite: &&String| [STORAGE, METADATA, OF_RANKS].contains(&suite.as_str());
         let Some(suite) = self.suite.iter().find(on_files).filter(|_| !named) else {
@@ -419,6 +455,22 @@ impl LibraryArgs {
         let mut named = other.named;
         named.0.extend(self.named.0);
         Self { named, device_memory: self.device_memory.or(other.device_memory) }
+    }
+
+    /// Whether each library that is named by a path is there.
+    pub(crate) fn are_there(&self) -> bool {
+        self.named.0.values().all(|path| path.components().count() < 2 || path.exists())
+    }
+
+    /// Fails if the GPU runtime is named where there is nothing: the host alone would be measured.
+    pub(crate) fn check_runtime(&self) -> anyhow::Result<()> {
+        let missing = |name: &&str| self.named.0.get(*name).is_some_and(|path| !path.exists());
+        match ["cuda", "hip"].into_iter().find(missing) {
+            Some(name) => Err(anyhow::anyhow!(
+                "--{name}: there is no such file or folder; without the option the usual places are searched"
+            )),
+            None => Ok(()),
+        }
     }
 
     /// The same for the crate that opens them.
@@ -731,5 +783,39 @@ fn positive(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(number) if number > 0.0 && number <= MOST => Ok(number),
         _ => Err("a number above 0 and up to 1000000000".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_and_buckets_that_may_hold_keys_are_refused() {
+        for url in
+            ["http://127.0.0.1:9000", "https://s3.example.org/a/b", "http://[::1]:80/x", "http://h"]
+        {
+            assert!(is_endpoint(url), "{url}");
+        }
+        for url in [
+            "john.doe:KEY@h:1",
+            "http://u:a'KEY@h",
+            "http://u:a KEY@h",
+            "http://u:1/KEY@h",
+            "//u:KEY@h",
+            "h:1/p?X-Amz-Signature=KEY",
+            "http://u:KEY",
+            "http://",
+            "s3://h",
+            "http://a:b:1",
+        ] {
+            assert!(!is_endpoint(url), "{url}");
+        }
+        for path in ["S3://AK:KEY@b/p", "s3:/AK:KEY@b", "s3://AK:KEY@b/p", "s3:KEY", "S3://b"] {
+            assert!(is_odd_bucket(path), "{path}");
+        }
+        for path in ["s3://b/p", "s3://b", "/data/s3:x", "s3", "./s3:/x"] {
+            assert!(!is_odd_bucket(path), "{path}");
+        }
     }
 }

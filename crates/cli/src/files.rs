@@ -252,8 +252,12 @@ pub(crate) fn write_bytes(path: &Path, bytes: &[u8]) -> Result<()> {
     replace(path, bytes).with_context(|| format!("{}: cannot write", path.display()))
 }
 
-/// Reads a text that may be packed.
+/// Reads the text of a plain file that may be packed: opening a pipe may wait for ever.
 pub(crate) fn read_packed(path: &Path) -> Result<String> {
+    anyhow::ensure!(
+        fs::metadata(path)?.is_file(),
+        "a device, a pipe or a folder; expected a plain file"
+    );
     let mut text = String::new();
     unpacked(File::open(path)?)?.take(FREE_BYTES).read_to_string(&mut text)?;
     Ok(text)

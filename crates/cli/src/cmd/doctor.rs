@@ -74,8 +74,11 @@ pub(super) fn run(args: &DoctorArgs) -> Result<ExitKind> {
     }
     let wanted = machine.listed > 0 || topology.gpus.iter().any(|g| !g.vendor.is_empty());
     let missing = wanted && (machine.without.is_some() || found.lacks_needed());
+    // In a container the bus can hide what the management library lists.
+    let gpus = gpus.max(found.managed.as_ref().map_or(0, |(gpus, _)| *gpus));
     let unmeasured = gpus > 0 && machine.listed == 0;
-    let wrong = machine.failed || missing || unmeasured || lost || found.lost > 0;
+    let named = args.libraries.are_there();
+    let wrong = machine.failed || missing || unmeasured || lost || found.lost > 0 || !named;
     outln!("");
     match (wrong, gpus) {
         (true, 0) => outln!("NOT READY: see [missing] and [broken] above"),

@@ -39,6 +39,7 @@ pub(super) fn run(args: RunArgs) -> Result<ExitKind> {
         args.time_limit = args.time_limit.or(Some(QUICK_LIMIT));
     }
     args.select.check_stores()?;
+    args.libraries.check_runtime()?;
     let joined = match args.select.machine {
         None => joined(args.rendezvous.as_deref())?,
         Some(_) => None,
