@@ -12,6 +12,7 @@ use std::fmt::Write as _;
 use pathline_schema::{
     Bytes, Cadence, CaseOutcome, Collective, CopyAgent, ElementReduction, ElementType, Flow,
     FlowSeries, Journal, MemKind, MessageOp, Rank, ReduceOp, Transport, VerifyResult, WireOp,
+    plain_line,
 };
 
 use pathline_explain::message_records::{CountedTimes, library_name, participants};
@@ -146,7 +147,7 @@ fn write_block(text: &mut String, journal: &Journal, block: &OsuBlock, rows: &[M
         (_, Some(op)) => format!("{} Latency Test", osu_name(*op)),
         (_, None) => return,
     };
-    let library = library_name(journal, Transport::Mpi);
+    let library = plain_line(&library_name(journal, Transport::Mpi)).into_owned();
     let staged = if *staged { " staged through the host by pathline" } else { "" };
     let what = match (order, ends) {
         (3, _) => format!("{pairs} pairs"),
@@ -267,7 +268,9 @@ fn gpu_word(journal: &Journal) -> &'static str {
 fn world(journal: &Journal) -> String {
     match &journal.begin.world {
         pathline_schema::WorldKind::Real => String::new(),
-        pathline_schema::WorldKind::Simulated(machine) => format!(", SIMULATED ({machine})"),
+        pathline_schema::WorldKind::Simulated(machine) => {
+            format!(", SIMULATED ({})", plain_line(machine))
+        }
     }
 }
 
@@ -295,7 +298,7 @@ pub fn nccl_tests(journal: &Journal) -> Result<String, String> {
         return Err(nothing("NCCL or RCCL collectives", "ccl-collectives"));
     }
     let mut text = String::new();
-    let library = library_name(journal, Transport::Ccl);
+    let library = plain_line(&library_name(journal, Transport::Ccl)).into_owned();
     for ((op, reduced, n, cadence), sizes) in &tables {
         let (least, most) = (sizes.keys().next(), sizes.keys().next_back());
         let of = |size: Option<&Bytes>| size.map_or(0, |b| b.0);
@@ -341,7 +344,7 @@ fn devices(text: &mut String, journal: &Journal, n: usize) {
             .collect(),
     };
     for row in rows {
-        let _ = writeln!(text, "{}", row.trim_end());
+        let _ = writeln!(text, "{}", plain_line(row.trim_end()));
     }
     text.push_str("#\n");
 }
