@@ -141,8 +141,10 @@ fn of_figures(journal: &Journal, report: &RunReport, evidence: &Evidence) -> Run
             0 => String::new(),
             n => format!(", and {} slower than their equals", fmt::count(n, "other path")),
         };
+        let part = worst.part.as_ref().map(|part| format!("; damage of {part} explains it"));
+        let part = part.unwrap_or_default();
         let reason = format!(
-            "{} is {} below the median of its {} equals{more}",
+            "{} is {} below the median of its {} equals{more}{part}",
             worst.path,
             fmt::percent(1.0 - worst.ratio),
             worst.peers
