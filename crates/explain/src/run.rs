@@ -128,7 +128,7 @@ impl<'a> RunEntry<'a> {
         Some(recorded.copied().unwrap_or(asked))
     }
     /// Reason if its bytes were not verified, though it moves some.
-    fn unverified(&self) -> Option<&'a str> {
+    pub fn unverified(&self) -> Option<&'a str> {
         match self.verdict? {
             VerifyResult::Unverified(why) if moves_bytes(self.case) => Some(why),
             _ => None,

@@ -3,8 +3,8 @@
 use pathline_explain::case_end::CaseEnds;
 use pathline_explain::figure::{FigureCell, RunReport, Suspicion};
 use pathline_explain::fmt;
-use pathline_explain::judge::{RunVerdict, judge};
-use pathline_schema::{CaseOutcome, ConstantOrigin, Journal, RunNote, shell_word};
+use pathline_explain::judge::{RunVerdict, judge, uncorrected_errors};
+use pathline_schema::{CaseOutcome, ConstantOrigin, Journal, RunNote, VerifyResult, shell_word};
 use serde::Serialize;
 
 use crate::evidence::Evidence;
@@ -19,9 +19,9 @@ pub enum VerdictState {
     Suspect,
     /// Cases failed, figures are impossible, or a link or GPU does not do what it reports.
     Faulty,
-    /// People, limits or a library ended cases, which says nothing about the node.
+    /// People, limits or a library ended cases, which says nothing about the node, or the run did not end.
     Incomplete,
-    /// Too little was measured, or other programs disturbed it.
+    /// Too little was measured or verified, or other programs disturbed it.
     #[default]
     Unknown,
 }
@@ -77,6 +77,9 @@ fn wrong(journal: &Journal, report: &RunReport) -> String {
         let why = cell.suspect.as_ref().map(Suspicion::text).unwrap_or_default();
         return format!("a result is more than hardware can carry ({why})");
     }
+    if let Some(errors) = uncorrected_errors(journal) {
+        return errors;
+    }
     let faults = CaseEnds::new(journal).of_node;
     if let Some(first) = faults.first() {
         let all = faults.len();
@@ -101,7 +104,7 @@ fn wrong(journal: &Journal, report: &RunReport) -> String {
     }
 }
 
-/// The verdict on a run of which cases were ended from outside. What the others show stays.
+/// The verdict on a run that did not end, or of which cases were ended from outside. What the others show stays.
 fn incomplete(journal: &Journal, report: &RunReport, evidence: &Evidence) -> RunAnswer {
     let ends = CaseEnds::new(journal);
     let (count, all) = (ends.from_outside.len(), fmt::count(journal.outcomes.len(), "case"));
@@ -110,7 +113,14 @@ fn incomplete(journal: &Journal, report: &RunReport, evidence: &Evidence) -> Run
         0 => String::new(),
         n => format!(" ({n} for other reasons)"),
     };
-    let ended = format!("{count} of {all} did not finish: {cause}{others}");
+    let mut ended = Vec::new();
+    if journal.end.is_none() {
+        ended.push(format!("the run did not end: {all} so far"));
+    }
+    if count > 0 {
+        ended.push(format!("{count} of {all} did not finish: {cause}{others}"));
+    }
+    let ended = ended.join("; ");
     let rest = of_figures(journal, report, evidence);
     match rest.state {
         VerdictState::Suspect => RunAnswer::new(rest.state, format!("{}; {ended}", rest.reason)),
@@ -175,6 +185,12 @@ fn of_figures(journal: &Journal, report: &RunReport, evidence: &Evidence) -> Run
             false => "no path of this run has equals to compare it with",
         };
         let reason = format!("{scope}no case failed, but {why}{busy}{next}");
+        return RunAnswer::new(VerdictState::Unknown, reason);
+    }
+    let unverified = evidence.run.entries.iter().find_map(|entry| entry.unverified());
+    let is_verified = |outcome: &CaseOutcome| matches!(outcome, CaseOutcome::Measured(m) if m.verdict == VerifyResult::Verified);
+    if let Some(why) = unverified.filter(|_| !journal.outcomes.iter().any(is_verified)) {
+        let reason = format!("{scope}no case failed, but the bytes of none were verified: {why}");
         return RunAnswer::new(VerdictState::Unknown, reason);
     }
     let cut = journal.end.as_ref().and_then(|end| end.why.as_ref());

@@ -34,6 +34,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::CommandFactory;
 use pathline_explain::judge::RunVerdict;
+use pathline_findings::VerdictState;
 use pathline_runner::{
     HostMachine, StorePlaces, keep_launched, serve_health, serve_launch, serve_probe, serve_rank,
     serve_worker,
@@ -57,6 +58,28 @@ pub(crate) enum ExitKind {
     Foreign(u8),
 }
 
+impl ExitKind {
+    /// The more serious of two: what is wrong is so even if other parts could not be judged.
+    pub(crate) fn worse(self, other: Self) -> Self {
+        let order = [Self::Wrong, Self::CouldNotJudge];
+        order.into_iter().find(|kind| [self, other].contains(kind)).unwrap_or(self)
+    }
+}
+
+/// The code of the verdict that a report prints.
+impl From<VerdictState> for ExitKind {
+    fn from(state: VerdictState) -> Self {
+        match state {
+            VerdictState::NoFault => Self::Fine,
+            VerdictState::Faulty => Self::Wrong,
+            VerdictState::Suspect | VerdictState::Incomplete | VerdictState::Unknown => {
+                Self::CouldNotJudge
+            }
+        }
+    }
+}
+
+/// The code of measuring: a sound run without peers has measured what it was to.
 impl From<RunVerdict> for ExitKind {
     fn from(verdict: RunVerdict) -> Self {
         match verdict {

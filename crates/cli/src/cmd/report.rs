@@ -124,7 +124,7 @@ pub(super) fn run(args: &ReportArgs) -> Result<ExitKind> {
             None => outln!("\nno page was written; --html FILE writes one"),
         }
     }
-    Ok(judge(&journal).into())
+    Ok(concluded.conclusions.verdict.state.into())
 }
 
 /// A page that shows runs side by side.
@@ -145,10 +145,8 @@ fn several(runs: &[PathBuf], args: &ReportArgs) -> Result<ExitKind> {
     for run in runs {
         let journal = files::read(run)?;
         let network = network(&journal, &files::journal_path(run))?;
-        if matches!(exit, ExitKind::Fine) {
-            exit = judge(&journal).into();
-        }
         let concluded = ConcludedRun::new(&journal, &network);
+        exit = exit.worse(concluded.conclusions.verdict.state.into());
         reports.push((run.display().to_string(), concluded));
     }
     let shown: Vec<PageRun<'_>> = reports

@@ -11,7 +11,7 @@ use pathline_findings::{
 };
 use pathline_flow::Network;
 use pathline_schema::{
-    Case, CaseOutcome, GpuReadings, GpuState, Journal, LinkEnd, MeasuredCase, SuiteId,
+    Case, CaseOutcome, GpuReadings, GpuState, Journal, LinkEnd, MeasuredCase, SuiteId, VerifyResult,
 };
 
 use crate::common::{conclusions, fixture, made, simulated, simulated_ranks, text};
@@ -68,6 +68,22 @@ fn cases_that_were_ended_from_outside_do_not_accuse_the_node() {
     assert_eq!(verdict(&journal).state, VerdictState::Faulty);
     assert!(verdict(&journal).reason.starts_with("1 of 295 cases failed"));
     assert_eq!(judge(&journal), RunVerdict::Wrong);
+}
+
+#[test]
+fn what_was_not_looked_at_is_not_good() {
+    let (mut journal, network) = H200S.clone();
+    let verdict = |journal: &Journal| conclude_alone(journal, &network).verdict;
+    assert_eq!(verdict(&journal).state, VerdictState::NoFault);
+    let end = journal.end.take();
+    assert_eq!(verdict(&journal).state, VerdictState::Incomplete);
+    assert!(verdict(&journal).reason.starts_with("the run did not end: "));
+    journal.end = end;
+    for measured in measured(&mut journal) {
+        measured.verdict = VerifyResult::Unverified("no time".to_owned());
+    }
+    assert_eq!(verdict(&journal).state, VerdictState::Unknown);
+    assert!(verdict(&journal).reason.ends_with("the bytes of none were verified: no time"));
 }
 
 #[test]
