@@ -1,8 +1,7 @@
-//! What the text around outputs says: settings, commands, products, rates in sentences.
+//! What the text around outputs says: settings, commands, products.
 
 use crate::document::PasteContext;
 use crate::number::number;
-use crate::prose_rates;
 
 /// Kept of each kind.
 const MAX_KEPT: usize = 256;
@@ -104,7 +103,7 @@ const PRODUCTS: [&str; 52] = [
 ];
 
 /// Takes what a line says.
-pub(crate) fn take(context: &mut PasteContext, number: u32, text: &str) {
+pub(crate) fn take(context: &mut PasteContext, text: &str) {
     let text = text.trim();
     if text.is_empty() {
         return;
@@ -119,7 +118,6 @@ pub(crate) fn take(context: &mut PasteContext, number: u32, text: &str) {
     pcie(context, text);
     network(context, text);
     counts(context, text);
-    prose_rates::take(context, number, text);
     if context.prose.len() + text.len() < MAX_PROSE {
         context.prose.push_str(&text.to_lowercase());
         context.prose.push('\n');
@@ -403,7 +401,7 @@ mod tests {
     fn context(text: &str) -> PasteContext {
         let mut context = PasteContext::default();
         for (number, line) in (1..).zip(text.lines()) {
-            take(&mut context, number, line);
+            take(&mut context, line);
         }
         context
     }
@@ -420,20 +418,6 @@ mod tests {
         assert_eq!(find_product("Intel I340-T4"), None);
         assert_eq!(find_product("Tesla-T4"), Some("T4"));
         assert_eq!(context("a node with 8 x H100").gpu_count, Some(8));
-    }
-
-    #[test]
-    fn rates_of_sentences_are_read() {
-        let found = context(
-            "we get about 70GB/s, but according to official documents must be about 92 GB/s.",
-        )
-        .rates;
-        assert_eq!(
-            found.iter().map(|r| (r.gbs, r.is_expected())).collect::<Vec<_>>(),
-            [(70.0, false), (92.0, true)]
-        );
-        assert_eq!(context("400 Gb/s NIC").rates[0].gbs, 50.0);
-        assert_eq!(context("a link of 400Gb/sec (4X NDR)").network_gbits, Some(400.0));
     }
 
     #[test]

@@ -397,39 +397,6 @@ pub struct NcclLog {
     pub hosts: Vec<String>,
 }
 
-/// A rate in the prose of a paste.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ProseRate {
-    /// Where.
-    pub line: u32,
-    /// GB/s.
-    pub gbs: f64,
-    /// As it stands: `250GB/s`.
-    pub text: String,
-    /// The sentence around it, in lower case.
-    pub around: String,
-    /// What the words next to it make of it.
-    pub role: RateRole,
-}
-
-impl ProseRate {
-    /// Whether it was not measured: claimed, specified, a line rate.
-    pub fn is_expected(&self) -> bool {
-        self.role == RateRole::Expected
-    }
-}
-
-/// What a rate in a sentence is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RateRole {
-    /// `we get`, `shows`, `only`.
-    Measured,
-    /// `should be`, `theoretical`, a line rate.
-    Expected,
-    /// No word decides.
-    Unstated,
-}
-
 /// What the text around outputs says.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PasteContext {
@@ -451,8 +418,6 @@ pub struct PasteContext {
     pub adapters: Option<u32>,
     /// Nodes that a sentence counts.
     pub nodes: Option<u32>,
-    /// Rates in sentences.
-    pub rates: Vec<ProseRate>,
     /// All of the text in lower case that belongs to no table, at most 64 KiB.
     pub prose: String,
 }

@@ -19,7 +19,6 @@ mod number;
 mod osu;
 mod perftest;
 mod profiler;
-mod prose_rates;
 mod read;
 
 pub use clean::clean_text;
@@ -27,7 +26,6 @@ pub use context::find_product;
 pub use document::{
     CollectiveRow, CollectiveTable, CopyMeans, DeviceUse, FileIoResult, LineSpan, LinkMatrix,
     MatrixEnd, MatrixTool, MessageTable, MessageTest, NcclLog, NetworkTable, PasteContent,
-    PasteContext, PasteDocument, PasteReading, ProseRate, RateCount, RateMatrix, RateRole,
-    TestDevice, TimedTransfer,
+    PasteContext, PasteDocument, PasteReading, RateCount, RateMatrix, TestDevice, TimedTransfer,
 };
 pub use read::read_paste;

@@ -83,7 +83,7 @@ impl PasteSplitter<'_> {
             if is_processor {
                 self.processors = self.processors.max(number.saturating_add(1));
             }
-            context::take(&mut self.reading.context, line.number, name);
+            context::take(&mut self.reading.context, name);
             return;
         }
         if let Some(at) = text.find("_perf") {
@@ -94,7 +94,7 @@ impl PasteSplitter<'_> {
                 name.clone_into(&mut self.program);
             }
         }
-        context::take(&mut self.reading.context, line.number, text);
+        context::take(&mut self.reading.context, text);
         match self.reading.unread.last_mut() {
             Some(span) if span.last + 1 >= line.number => span.last = line.number,
             _ => self.reading.unread.push(LineSpan { first: line.number, last: line.number }),
@@ -119,7 +119,7 @@ impl PasteSplitter<'_> {
                 nccl_tests::finish(&mut table);
             }
             for device in &table.devices {
-                context::take(&mut self.reading.context, line.number, &device.name);
+                context::take(&mut self.reading.context, &device.name);
             }
             return self.add(PasteContent::Collective(table), next);
         }
@@ -249,7 +249,7 @@ fn json(text: &str, around: &mut PasteContext) -> Vec<PasteContent> {
     let Some(Ok(root)) = stream.next() else { return Vec::new() };
     if let Some(table) = nccl_tests::from_json(&root) {
         for device in &table.devices {
-            context::take(around, 0, &device.name);
+            context::take(around, &device.name);
         }
         return vec![PasteContent::Collective(table)];
     }
@@ -257,7 +257,7 @@ fn json(text: &str, around: &mut PasteContext) -> Vec<PasteContent> {
     if !matrices.is_empty() {
         let devices = root.get("nvbandwidth").and_then(|b| b.get("GPU Device list")?.as_array());
         for device in devices.into_iter().flatten().filter_map(Value::as_str) {
-            context::take(around, 0, device);
+            context::take(around, device);
         }
         return matrices.into_iter().map(PasteContent::Matrix).collect();
     }

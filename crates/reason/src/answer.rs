@@ -1,7 +1,5 @@
 //! From a reading of a paste to answers of five lines.
 
-use std::collections::BTreeSet;
-
 use pathline_paste::{
     CollectiveTable, LineSpan, MatrixEnd, NcclLog, PasteContent, PasteContext, PasteReading,
     RateMatrix,
@@ -10,21 +8,16 @@ use pathline_schema::Topology;
 use serde::Serialize;
 
 use crate::deciding_probe::{ProbeEvidence, ProbeOutcome, ProbeSubject};
+use crate::exact_messages::{FoundMessage, find_messages};
 use crate::model_edits::{add_collective_causes, add_model};
-use crate::node_facts::{NodeLimits, figure, find_log};
+use crate::node_facts::{NodeLimits, find_log};
+use crate::outlier::find_outlier;
+use crate::product_facts::FabricKind;
 use crate::row_predictor::{PredictedRow, QueriedRow, RowPredictor};
-use crate::score::{AnswerClass, LikelyCause, ObservedFeature, SUREST, WorldEdit, rank};
-use crate::sentence_topics::SentenceTopic;
-use crate::text_cues::{PasteWords, cause_of_words};
-use crate::word_model::pool;
-use crate::{collectives, copies, io, log_check, messages, statements, wiring};
+use crate::score::{AnswerClass, LikelyCause, ObservedFeature, WorldEdit, rank};
+use crate::verdict::PasteVerdict;
+use crate::{collectives, copies, io, log_answer, log_check, messages, wiring};
 
-/// Share from which on a cause is worth to be read before what is as expected.
-const LIKELY: f64 = 0.4;
-/// Weight of words from which on a cause is stated rather than mentioned.
-const STATED: f64 = 2.4;
-/// Weight of a mention.
-const MENTIONED: f64 = 1.4;
 /// Causes of an answer.
 const MAX_CAUSES: usize = 8;
 /// Results of file I/O that are compared with each other.
@@ -72,7 +65,11 @@ pub struct PasteAnswer {
     pub model: String,
     /// What a probe of the node changed, if one was run.
     pub checked: Option<ProbeOutcome>,
-    /// Causes, the most likely first.
+    /// What the figures show.
+    pub verdict: PasteVerdict,
+    /// Why, in words.
+    pub verdict_text: String,
+    /// Causes, the most likely first. They are possible, not shown, unless the verdict is that one explains it.
     pub causes: Vec<LikelyCause>,
     /// The paths that its causes are about.
     #[serde(skip)]
@@ -97,11 +94,6 @@ pub struct PasteExplanation {
 /// Explains a paste. `machine` is the node that the user named or is on.
 pub fn explain_paste(reading: &PasteReading, machine: Option<&Topology>) -> PasteExplanation {
     PasteExplainer::new(reading, machine, None, None).explain()
-}
-
-/// Terms of a paste, as [`crate::word_model`] counts them.
-pub fn paste_terms(reading: &PasteReading) -> BTreeSet<String> {
-    PasteExplainer::new(reading, None, None, None).words.terms()
 }
 
 /// Explains a paste on a node whose rows are predicted, with what a probe of that node measured.
@@ -135,7 +127,7 @@ struct PasteExplainer<'a> {
     log: Option<&'a NcclLog>,
     node: Option<&'a RowPredictor>,
     evidence: Option<&'a ProbeEvidence>,
-    words: PasteWords,
+    messages: Vec<FoundMessage>,
 }
 
 impl<'a> PasteExplainer<'a> {
@@ -147,9 +139,8 @@ impl<'a> PasteExplainer<'a> {
     ) -> Self {
         let limits = NodeLimits::new(reading, machine);
         let log = find_log(reading);
-        let crosses = limits.as_ref().is_some_and(|limits| limits.crosses_sockets);
-        let words = PasteWords::new(&reading.context, log, crosses);
-        Self { reading, limits, log, node, evidence, words }
+        let messages = find_messages(&reading.context, log);
+        Self { reading, limits, log, node, evidence, messages }
     }
 
     fn explain(&self) -> PasteExplanation {
@@ -160,67 +151,48 @@ impl<'a> PasteExplainer<'a> {
             if let PasteContent::Matrix(matrix) = &document.content {
                 matrices.push((document.span, matrix));
             }
-            let mut draft = self.draft(&document.content);
-            let topic = match &document.content {
-                PasteContent::Collective(_) => Some(SentenceTopic::Collective),
-                PasteContent::Messages(_) => Some(SentenceTopic::Messages),
-                PasteContent::Network(_) => Some(SentenceTopic::Adapter),
-                PasteContent::FileIo(_) => Some(SentenceTopic::Storage),
+            let draft = self.draft(&document.content);
+            let outlier = match &document.content {
+                PasteContent::Transfers(list) => {
+                    copies::transfer_matrix(list).and_then(|matrix| self.outlier(&[&matrix]))
+                }
                 _ => None,
             };
-            // Where the model of a store predicts the rate, words add nothing.
-            let is_open = |draft: &&mut DraftAnswer| {
-                draft.rows.is_empty() || topic != Some(SentenceTopic::Storage)
-            };
-            if let Some((draft, topic)) = draft.as_mut().filter(is_open).zip(topic) {
-                // Where no figure can be compared, a mention has to do.
-                let least = if draft.edits.is_empty() { MENTIONED } else { STATED };
-                self.words.add_topic(draft, topic, least);
-            }
             let tool = document.content.tool();
-            answers.extend(draft.map(|draft| self.finish(draft, tool, document.span)));
+            answers.extend(draft.map(|draft| self.finish(draft, tool, document.span, outlier)));
         }
         let limits = self.limits.as_ref();
         for (span, tool, all) in copies::by_tool(&matrices) {
             for mut draft in copies::explain_matrices(&all, limits, &reading.context) {
                 self.predict_matrices(&mut draft, &all);
-                let topic = match draft.subject {
-                    ProbeSubject::HostLinks => SentenceTopic::HostCopy,
-                    _ => SentenceTopic::PeerCopy,
-                };
-                self.words.add_topic(&mut draft, topic, STATED);
-                answers.push(self.finish(draft, tool, span));
+                let of_host = draft.subject == ProbeSubject::HostLinks;
+                let outlier = self.outlier(&cells_of(&all, of_host).iter().collect::<Vec<_>>());
+                answers.push(self.finish(draft, tool, span, outlier));
             }
         }
-        // Where no table has a cause, the text between them may.
-        let is_open = |answer: &PasteAnswer| {
-            answer.causes.first().is_none_or(|cause| cause.class == AnswerClass::Unknown)
-        };
         let has_small_rows = reading.documents.iter().any(|document| match &document.content {
-            PasteContent::Collective(table) => is_cut_to_small_sizes(table, &reading.context),
+            PasteContent::Collective(table) => is_cut_to_small_sizes(table),
             _ => false,
         });
-        if answers.iter().all(is_open) || has_small_rows {
-            let said = statements::explain(reading, limits, self.log, &self.words);
-            if said.is_some() && has_small_rows {
-                answers.clear();
-            }
-            answers.extend(said.map(|(span, tool, mut draft)| {
+        if answers.is_empty() || has_small_rows {
+            let alone = log_answer::explain(reading, limits, self.log);
+            answers.extend(alone.map(|(span, tool, mut draft)| {
                 if let (Some(log), Some(node), "NCCL log") = (self.log, self.node, tool) {
                     log_check::add_node_causes(&mut draft, log, node);
                 }
-                self.finish(draft, tool, span)
+                self.finish(draft, tool, span, None)
             }));
         }
-        // A likely cause with something to do comes before "as expected", and that before "unknown".
-        answers.sort_by_key(|answer| match answer.causes.first() {
-            Some(cause) if cause.class == AnswerClass::Unknown => 2,
-            Some(cause) if cause.class == AnswerClass::AsExpected || cause.share < LIKELY => 1,
-            Some(_) => 0,
-            None => 2,
+        let all = LineSpan { first: 1, last: reading.lines.max(1) };
+        answers.extend(self.messages.iter().map(|message| message_answer(message, all)));
+        answers.sort_by_key(|answer| match answer.verdict {
+            PasteVerdict::Outlier | PasteVerdict::Explained => 0,
+            PasteVerdict::Slow => 1,
+            PasteVerdict::AsExpected => 2,
+            PasteVerdict::Undecided => 3,
         });
         PasteExplanation {
-            format: 1,
+            format: 2,
             answers,
             lines: reading.lines,
             unread: reading.unread.iter().map(|span| (span.first, span.last)).collect(),
@@ -333,11 +305,28 @@ impl<'a> PasteExplainer<'a> {
         *draft = predicted;
     }
 
-    fn finish(&self, mut draft: DraftAnswer, tool: &str, span: LineSpan) -> PasteAnswer {
+    /// What differs from its peers in some matrices.
+    fn outlier(&self, matrices: &[&RateMatrix]) -> Option<String> {
+        let limits = self.limits.as_ref();
+        let is_full_mesh = |limits: &NodeLimits| {
+            limits
+                .product
+                .is_some_and(|p| p.name.starts_with("MI300") || p.name.starts_with("MI35"))
+        };
+        let is_uniform = limits
+            .is_some_and(|limits| limits.fabric == FabricKind::Switched || is_full_mesh(limits));
+        Some(find_outlier(matrices, is_uniform)?.text)
+    }
+
+    fn finish(
+        &self,
+        mut draft: DraftAnswer,
+        tool: &str,
+        span: LineSpan,
+        outlier: Option<String>,
+    ) -> PasteAnswer {
         let share =
             draft.value.zip(draft.limit_gbs).filter(|(_, limit)| *limit > 0.0).map(|(v, l)| v / l);
-        self.words.weigh(&mut draft);
-        self.words.add_messages(&mut draft);
         let evidence = self.evidence.filter(|evidence| evidence.is_about(&draft));
         let checked = evidence.zip(self.node).map(|(evidence, node)| {
             evidence.apply(&mut draft, node);
@@ -345,12 +334,8 @@ impl<'a> PasteExplainer<'a> {
         });
         let is_certain = draft.edits.iter().any(|edit| edit.is_certain);
         let mut causes = rank(&draft.features, draft.edits);
-        // Where a model of the node predicts the rows, or a probe measured it, words add nothing.
-        if !is_certain && draft.rows.is_empty() && checked.is_none() {
-            causes = pool(causes, &self.words.opinions, cause_of_words, SUREST);
-        }
         causes.truncate(MAX_CAUSES);
-        PasteAnswer {
+        let mut answer = PasteAnswer {
             tool: tool.to_owned(),
             first_line: span.first,
             last_line: span.last,
@@ -362,20 +347,63 @@ impl<'a> PasteExplainer<'a> {
             rows: draft.rows,
             model: draft.model,
             checked,
+            verdict: PasteVerdict::Undecided,
+            verdict_text: String::new(),
             causes,
             subject: draft.subject,
-        }
+        };
+        (answer.verdict, answer.verdict_text) = answer.judge(outlier, is_certain);
+        answer
     }
 }
 
-/// Whether a table ends at small sizes, and the text has a rate of larger ones.
-fn is_cut_to_small_sizes(table: &CollectiveTable, context: &PasteContext) -> bool {
-    let largest = table.rows.iter().map(|row| row.bytes).max();
-    let best = table.rows.iter().map(|row| row.busbw).fold(0.0, f64::max);
-    let is_larger = |rate: &pathline_paste::ProseRate| {
-        rate.role == pathline_paste::RateRole::Measured && rate.gbs > 4.0 * best
+/// The matrices with only the cells that have an end in host memory, or only the others.
+fn cells_of(matrices: &[&RateMatrix], of_host: bool) -> Vec<RateMatrix> {
+    let is_host = |end: &MatrixEnd| matches!(end, MatrixEnd::Host(_));
+    let part = |matrix: &&RateMatrix| {
+        let mut part = (*matrix).clone();
+        part.cells.retain(|(from, to, _)| (is_host(from) || is_host(to)) == of_host);
+        part
     };
-    largest.is_some_and(|bytes| bytes < 1 << 20) && context.rates.iter().any(is_larger)
+    matrices.iter().map(part).collect()
+}
+
+/// The answer to the text of a library.
+fn message_answer(message: &FoundMessage, span: LineSpan) -> PasteAnswer {
+    let row = message.row;
+    let verdict = match row.class {
+        AnswerClass::AsExpected => PasteVerdict::AsExpected,
+        _ => PasteVerdict::Explained,
+    };
+    PasteAnswer {
+        tool: "message".to_owned(),
+        first_line: span.first,
+        last_line: span.last,
+        meaning: format!("\"{}\", a text of {}", message.text, row.source),
+        limit: "none: it is not about a rate".to_owned(),
+        value_gbs: None,
+        limit_gbs: None,
+        share: None,
+        rows: Vec::new(),
+        model: String::new(),
+        checked: None,
+        verdict,
+        verdict_text: row.meaning.to_owned(),
+        causes: vec![LikelyCause {
+            id: row.id,
+            class: row.class,
+            share: 0.95,
+            text: row.meaning.to_owned(),
+            predicted: None,
+            check: row.check.to_owned(),
+        }],
+        subject: ProbeSubject::Nothing,
+    }
+}
+
+/// Whether a table ends at sizes below 1 MiB, at which rates are those of starts.
+fn is_cut_to_small_sizes(table: &CollectiveTable) -> bool {
+    table.rows.iter().map(|row| row.bytes).max().is_some_and(|bytes| bytes < 1 << 20)
 }
 
 /// Runs next to each other whose rows were not pasted: ends of a benchmark with the same average, where one
@@ -407,46 +435,8 @@ fn ends_of_separate_runs(reading: &PasteReading) -> u32 {
 }
 
 impl PasteAnswer {
-    /// Five lines: what it is, limit, share, cause with odds, what decides it.
-    pub fn lines(&self) -> Vec<(&'static str, String)> {
-        let mut lines = vec![("figure", self.meaning.clone()), ("limit", self.limit.clone())];
-        if let (Some(value), Some(limit), Some(share)) =
-            (self.value_gbs, self.limit_gbs, self.share)
-        {
-            let text = format!(
-                "{} / {} GB/s = {:.0} % of the limit",
-                figure(value),
-                figure(limit),
-                share * 100.0
-            );
-            lines.push(("share", text));
-        }
-        if !self.model.is_empty() {
-            lines.push(("model", self.model.clone()));
-        }
-        let Some(first) = self.causes.first() else { return lines };
-        if let Some(checked) = &self.checked {
-            lines.push(("check", self.check_text(checked)));
-        }
-        let mut text = format!("{} ({}): {}", first.class.label(), odds(first.share), first.text);
-        // The right cause is among the first three far more often than it is the first (docs/explain.md).
-        let next = self.causes.iter().skip(1).filter(|c| c.id != first.id && c.share > 0.08);
-        let next: Vec<String> =
-            next.take(2).map(|c| format!("{:.0} % {}", c.share * 100.0, c.id)).collect();
-        if !next.is_empty() {
-            text.push_str(&format!("; else {}", next.join(", ")));
-        }
-        lines.push(("cause", text));
-        if !first.check.is_empty() {
-            lines.push(("decide", first.check.clone()));
-        }
-        lines
-    }
-}
-
-impl PasteAnswer {
     /// What the probe measured, and the odds of the first cause now and of the one before.
-    fn check_text(&self, checked: &ProbeOutcome) -> String {
+    pub(crate) fn check_text(&self, checked: &ProbeOutcome) -> String {
         let share = |id: &str| {
             let before = checked.before.iter().filter(|(cause, _)| cause == id);
             let now = self.causes.iter().filter(|cause| cause.id == id);
@@ -481,9 +471,4 @@ fn odds(share: f64) -> String {
 /// Whether the paste sets a variable to this value.
 pub(crate) fn is_set(context: &PasteContext, name: &str, value: &str) -> bool {
     context.settings.get(name).is_some_and(|v| v.eq_ignore_ascii_case(value))
-}
-
-/// Whether the text between outputs has a word, in lower case.
-pub(crate) fn has_word(context: &PasteContext, word: &str) -> bool {
-    context.prose.split(|c: char| !c.is_alphanumeric()).any(|found| found == word)
 }

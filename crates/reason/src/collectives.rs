@@ -7,10 +7,10 @@ use pathline_schema::Collective;
 
 use crate::answer::{DraftAnswer, is_set};
 use crate::deciding_probe::ProbeSubject;
+use crate::log_answer;
 use crate::node_facts::{NodeLimits, figure};
 use crate::product_facts::FabricKind;
 use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
-use crate::statements;
 
 /// Share of the links that a ring of NCCL reaches as busbw: 370 of 450 on H100, 160 of 200 on H800, 235 of
 /// 300 on A100, 130 of 150 GB/s on V100 (statements of NCCL's authors in its issues; fixtures of this
@@ -170,11 +170,11 @@ pub(crate) fn explain(
         }
         shape.observe(&mut draft, table);
         if !draft.features.is_empty() {
-            uneven_rows(&mut draft.edits, &shape, table, context);
+            uneven_rows(&mut draft.edits, &shape, table);
         }
         // Transports and settings say something of any node.
         if let Some(log) = log {
-            draft.edits.extend(statements::log_edits(log).into_iter().map(WorldEdit::likely));
+            draft.edits.extend(log_answer::log_edits(log).into_iter().map(WorldEdit::likely));
         }
         return draft;
     };
@@ -353,7 +353,7 @@ fn candidates(
         let op = (!table.is_sendrecv).then_some(op);
         over_network(&mut edits, shape, node, &via, factor, op, context);
     }
-    uneven_rows(&mut edits, shape, table, context);
+    uneven_rows(&mut edits, shape, table);
     edits
 }
 
@@ -373,13 +373,7 @@ fn half_links(node: &NodeLimits, law: f64, nvls_off: bool) -> WorldEdit {
 }
 
 /// Rows that fall where others grow.
-fn uneven_rows(
-    edits: &mut Vec<WorldEdit>,
-    shape: &TableSummary,
-    table: &CollectiveTable,
-    context: &PasteContext,
-) {
-    let asks_of_average = context.prose.contains("average") || context.prose.contains("avg");
+fn uneven_rows(edits: &mut Vec<WorldEdit>, shape: &TableSummary, table: &CollectiveTable) {
     edits.push(
         WorldEdit::new("falls-with-size", AnswerClass::Software, 0.05)
             .expects("cliff", 0.4, 0.5)
@@ -395,7 +389,6 @@ fn uneven_rows(
                 .expects("busbw", shape.best, 0.3)
                 .expects("growth", 1.05, 0.2)
                 .expects("cliff", 0.97, 0.1)
-                .seen(if asks_of_average { 3.0 } else { 0.0 })
                 .says(format!(
                     "the average of {} GB/s counts all sizes, the small ones too: the largest has {} GB/s",
                     figure(average), figure(shape.best)
@@ -566,7 +559,7 @@ impl Transports {
             socket,
             infiniband: via("NET/IB"),
             direct: (via("NET/IB") && log.is_some_and(|l| !l.transports.is_empty()))
-                .then(|| via("GDRDMA") && !log.is_some_and(statements::lacks_direct_channels)),
+                .then(|| via("GDRDMA") && !log.is_some_and(log_answer::lacks_direct_channels)),
             peer_off,
             known: log.is_some_and(|log| !log.transports.is_empty()),
         }

@@ -634,8 +634,7 @@ fn host_edits(
             ),
         );
     }
-    let pageable =
-        matrices.iter().any(|m| m.test.contains("pageable")) || context.prose.contains("pageable");
+    let pageable = matrices.iter().any(|m| m.test.contains("pageable"));
     draft.edits.push(edit("pageable", AnswerClass::SetUpSo, if pageable { 0.6 } else { 0.04 }, 9.0f64.min(full * 0.5), 8.0f64.min(full * 0.5), 0.5)
         .says("pageable memory: the runtime copies through its own pinned buffer, at the rate of one core").decided_by("the same with pinned memory"));
     draft.edits.push(

@@ -3,7 +3,7 @@
 use pathline_flow::MachineDesc;
 use pathline_paste::{FileIoResult, PasteContext};
 
-use crate::answer::{DraftAnswer, has_word};
+use crate::answer::DraftAnswer;
 use crate::node_facts::figure;
 use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
 use crate::store_worlds::{self, IoLoad};
@@ -67,10 +67,7 @@ pub(crate) fn explain(
         (!command.is_empty())
             .then(|| ["--direct", "-direct=1", "direct=1"].iter().any(|d| command.contains(d)))
     });
-    let gpu_direct = result.gpu_direct
-        || command.contains("--gds")
-        || command.contains("--cufile")
-        || has_word(context, "gds");
+    let gpu_direct = result.gpu_direct || command.contains("--gds") || command.contains("--cufile");
     let jobs = f64::from(result.together.max(1));
     let in_flight = workers.unwrap_or(1.0) * depth.unwrap_or(1.0) * jobs;
     let gbs = if result.together > 1 { result.together_gbs } else { result.gbs };
@@ -88,20 +85,17 @@ pub(crate) fn explain(
         limit: "unknown: the paste does not say what the device or network can".to_owned(),
         ..DraftAnswer::default()
     };
-    set_limit(&mut draft, result, context);
+    set_limit(&mut draft, context);
     draft.features.push(ObservedFeature::new("rate", gbs.max(1e-5)));
     draft.edits.extend(few_in_flight(result, in_flight, block));
-    let one_file = context.prose.contains("one file")
-        || context.prose.contains("single file")
-        || context.prose.contains("same file")
-        || result.files == Some(1);
+    let one_file = result.files == Some(1);
     draft.edits.push(WorldEdit::new("one-file", AnswerClass::SetUpSo, if one_file { 0.6 } else { 0.06 })
         .expects("rate", draft.limit_gbs.unwrap_or(gbs * 2.5) * 0.4, 0.4)
         .says("one open file is one stream to the server or one lock: several files, or one file opened several times, go further").decided_by("the same with a file for each thread, or the file opened several times"));
     if gpu_direct {
-        direct_edits(&mut draft, result, all, context);
+        direct_edits(&mut draft, result, all);
     }
-    page_cache(&mut draft, result, direct, context);
+    page_cache(&mut draft, result, direct);
     draft.edits.push(
         WorldEdit::new("device-full", AnswerClass::AsExpected, 0.25)
             .expects(
@@ -220,33 +214,18 @@ fn slow_device(draft: &mut DraftAnswer, result: &FileIoResult, all: &[&FileIoRes
 }
 
 /// Rates of memory instead of the device's.
-fn page_cache(
-    draft: &mut DraftAnswer,
-    result: &FileIoResult,
-    direct: Option<bool>,
-    context: &PasteContext,
-) {
+fn page_cache(draft: &mut DraftAnswer, result: &FileIoResult, direct: Option<bool>) {
     // No device answers within 5 us.
     let in_memory = result.latency_us.is_some_and(|us| us < 5.0);
-    // Nor is one faster than the text says of it.
-    let of_device = [" ssd", "drive", "disk", "hdd", "sata", "device", "rated", "hard disk"];
-    let exceeds = context.rates.iter().any(|rate| {
-        result.gbs > 1.3 * rate.gbs && of_device.iter().any(|word| rate.around.contains(word))
-    });
-    if direct != Some(true) && (direct == Some(false) || in_memory || exceeds) {
-        let seen = if in_memory { 3.0 } else { 0.0 } + if exceeds { 3.0 } else { 0.0 };
+    if direct != Some(true) && (direct == Some(false) || in_memory) {
+        let seen = if in_memory { 3.0 } else { 0.0 };
         draft.edits.push(WorldEdit::new("page-cache", AnswerClass::MeansSomethingElse, 0.25).seen(seen).expects("rate", 8.0, 0.7)
             .says("without O_DIRECT the page cache answers: the rate of memory or of write-back, not of the device").decided_by("--direct, and files larger than memory"));
     }
 }
 
 /// I/O straight to a GPU, compared with the same staged in host memory.
-fn direct_edits(
-    draft: &mut DraftAnswer,
-    result: &FileIoResult,
-    all: &[&FileIoResult],
-    context: &PasteContext,
-) {
+fn direct_edits(draft: &mut DraftAnswer, result: &FileIoResult, all: &[&FileIoResult]) {
     let staged = all.iter().filter(|other| other.staged && other.operation == result.operation);
     let staged = staged.map(|other| other.gbs).fold(0.0, f64::max);
     if staged > 0.0 {
@@ -255,25 +234,14 @@ fn direct_edits(
             edit.expects.push(("direct-over-staged", 1.05, 0.15));
         }
     }
-    let far = has_word(context, "sys") || context.prose.contains("sys ");
-    draft.edits.push(WorldEdit::new("direct-across-socket", AnswerClass::SetUpSo, 0.3).expects("rate", draft.limit_gbs.map_or(result.gbs, |l| l * 0.35), 0.5).expects("direct-over-staged", 0.4, 0.4).seen(if far { 1.5 } else { 0.0 })
+    draft.edits.push(WorldEdit::new("direct-across-socket", AnswerClass::SetUpSo, 0.3).expects("rate", draft.limit_gbs.map_or(result.gbs, |l| l * 0.35), 0.5).expects("direct-over-staged", 0.4, 0.4)
             .says("storage to GPU passes the link between sockets or a root port: staging in host memory is faster there").decided_by("nvidia-smi topo -m: adapter and GPU under one switch (PIX, PXB); gdsio -x 2 for staged"));
 }
 
-/// The network of the paste, or what its text expects.
-fn set_limit(draft: &mut DraftAnswer, result: &FileIoResult, context: &PasteContext) {
+/// The network of the paste.
+fn set_limit(draft: &mut DraftAnswer, context: &PasteContext) {
     if let Some(gbits) = context.network_gbits {
         draft.limit = format!("{} GB/s of network (in the paste)", figure(gbits / 8.0));
         draft.limit_gbs = Some(gbits / 8.0);
-    }
-    let expected = context
-        .rates
-        .iter()
-        .filter(|r| r.is_expected() && r.gbs > result.gbs)
-        .map(|r| r.gbs)
-        .fold(0.0, f64::max);
-    if expected > 0.0 && draft.limit_gbs.is_none() {
-        draft.limit = format!("{} GB/s, which the text expects", figure(expected));
-        draft.limit_gbs = Some(expected);
     }
 }

@@ -2,7 +2,7 @@
 
 use pathline_paste::{MessageTable, MessageTest, NetworkTable, PasteContext};
 
-use crate::answer::{DraftAnswer, has_word, is_set};
+use crate::answer::{DraftAnswer, is_set};
 use crate::deciding_probe::ProbeSubject;
 use crate::node_facts::{NodeLimits, figure};
 use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
@@ -237,12 +237,9 @@ pub(crate) fn explain_network(
     let rate = best / ways;
     // Nothing is faster than its line: the least line rate that carries the figure, if none is named.
     let named = context.network_gbits.map(|g| g / 8.0).filter(|line| rate <= line * 1.01);
-    // A larger rate in the text passed the same adapter.
-    let rates = context.rates.iter().map(|r| r.gbs);
-    let written = rates.filter(|gbs| *gbs < 110.0).fold(rate, f64::max);
-    let fits = LINE_RATES.iter().copied().filter(|line| written <= *line);
+    let fits = LINE_RATES.iter().copied().filter(|line| rate <= *line);
     let fits = fits.fold(f64::INFINITY, f64::min);
-    let fits = if fits.is_finite() { fits } else { written };
+    let fits = if fits.is_finite() { fits } else { rate };
     let line = named.unwrap_or(fits);
     let source =
         if named.is_some() { "in the paste" } else { "assumed: the least that carries it" };
@@ -259,7 +256,7 @@ pub(crate) fn explain_network(
     draft.limit_gbs = Some(line);
     draft.value = Some(rate);
     draft.features.push(ObservedFeature::new("rate", rate.max(1e-4)));
-    let far = has_word(context, "sys") || node.is_some_and(|n| n.crosses_sockets);
+    let far = node.is_some_and(|n| n.crosses_sockets);
     draft.edits.push(
         WorldEdit::new(
             "line-full",

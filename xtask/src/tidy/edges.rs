@@ -108,7 +108,7 @@ const CRATES: &[Crate] = &[
     Crate { name: "paste", uses: &["schema", "topo"], tests_use: &[], unsafe_in: &[] },
     Crate {
         name: "reason",
-        uses: &["schema", "flow", "message", "diagnose", "paste"],
+        uses: &["schema", "stats", "flow", "message", "diagnose", "paste"],
         tests_use: &["topo"],
         unsafe_in: &[],
     },

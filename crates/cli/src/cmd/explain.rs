@@ -8,13 +8,13 @@ use anyhow::{Context as _, Result, bail};
 use pathline_advise::{TrialArm, TrialRunner};
 use pathline_paste::PasteReading;
 use pathline_reason::{
-    AnswerClass, DecidingProbe, PasteExplanation, ProbeEvidence, RowPredictor, explain_on_node,
-    explain_paste,
+    AnswerClass, DecidingProbe, PasteAnswer, PasteExplanation, PasteVerdict, ProbeEvidence,
+    RowPredictor, explain_on_node, explain_paste,
 };
 use pathline_runner::{
     CaseTrials, HostMachine, HostSurvey, MachineChoice, MachineModel, RunRequest, StorePlaces,
 };
-use pathline_schema::RunSettings;
+use pathline_schema::{RunSettings, shell_word};
 
 use super::ExitKind;
 use super::case_machine::{on_machine, plan_cases};
@@ -42,6 +42,10 @@ pub(super) fn run(args: &ExplainArgs) -> Result<ExitKind> {
     };
     if bytes.iter().all(u8::is_ascii_whitespace) {
         bail!("the input is empty: paste the output of a benchmark, a log or an issue's text");
+    }
+    if let Some(what) = other_input(&bytes) {
+        let file = args.file.as_deref().map_or("FILE".into(), |file| file.to_string_lossy());
+        bail!("{}", what.replace("FILE", &shell_word(&file)));
     }
     let node = node(args)?;
     let reading = pathline_paste::read_paste(&bytes);
@@ -144,17 +148,40 @@ fn measure(probe: &DecidingProbe, trials: &mut dyn TrialRunner) -> Vec<Result<f6
     rates
 }
 
-/// Broken hardware and wrong bytes are something wrong; a paste without an answer leaves nothing to judge.
+/// What an input is that no tool of the field printed, and what to do with it.
+fn other_input(bytes: &[u8]) -> Option<&'static str> {
+    let starts = |start: &[u8]| bytes.starts_with(start);
+    if starts(b"{\"type\":\"begin\"") {
+        return Some("this is a journal of pathline: pathline report FILE");
+    }
+    if starts(b"\x1f\x8b") {
+        return Some(
+            "this is a gzip file: gunzip it; a packed journal is for pathline report FILE",
+        );
+    }
+    if [&b"\x89PNG"[..], b"\xff\xd8\xff", b"GIF8"].into_iter().any(starts) {
+        return Some("this is a picture: paste the text of the output");
+    }
+    let head = bytes.get(..1024).unwrap_or(bytes);
+    let is_wide = starts(b"\xff\xfe") || starts(b"\xfe\xff");
+    (head.contains(&0) && !is_wide)
+        .then_some("this is a binary file: paste the text of an output, a log or a topology")
+}
+
+/// An outlier and hardware that follows by arithmetic are something wrong; without a figure, a log or a text of a
+/// library nothing could be judged.
 fn exit(explained: &PasteExplanation) -> ExitKind {
-    let first = |class| {
-        explained.answers.iter().any(|a| a.causes.first().is_some_and(|c| c.class == class))
+    let is_fault = |answer: &PasteAnswer| match answer.verdict {
+        PasteVerdict::Outlier => true,
+        PasteVerdict::Explained => {
+            answer.causes.first().is_some_and(|c| c.class == AnswerClass::HardwareSuspect)
+        }
+        PasteVerdict::AsExpected | PasteVerdict::Slow | PasteVerdict::Undecided => false,
     };
-    let is_known = |class| class != AnswerClass::Unknown;
-    let any = explained.answers.iter().filter_map(|a| a.causes.first()).any(|c| is_known(c.class));
-    match () {
-        () if first(AnswerClass::HardwareSuspect) => ExitKind::Wrong,
-        () if any => ExitKind::Fine,
-        () => ExitKind::CouldNotJudge,
+    match explained.answers.as_slice() {
+        [] => ExitKind::CouldNotJudge,
+        answers if answers.iter().any(is_fault) => ExitKind::Wrong,
+        _ => ExitKind::Fine,
     }
 }
 
@@ -172,7 +199,7 @@ fn show(explained: &PasteExplanation, all: bool) {
     }
     if explained.answers.is_empty() {
         outln!(
-            "No output of a known tool, log or topology, and no rate in a sentence, in {} lines.",
+            "No output of a known tool, log or topology in {} lines: nothing is asked that figures could answer.",
             explained.lines
         );
     }
@@ -193,7 +220,7 @@ fn show(explained: &PasteExplanation, all: bool) {
             .collect();
         let more = if explained.unread.len() > 4 { ", ..." } else { "" };
         errln!(
-            "{unread} of {} lines are in no known output (lines {}{more}); words and settings in them were used",
+            "{unread} of {} lines are in no known output (lines {}{more})",
             explained.lines,
             ranges.join(", ")
         );

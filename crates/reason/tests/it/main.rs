@@ -1,7 +1,6 @@
 //! Pastes whose cause is known, and worlds whose outputs the tests write themselves.
 
 mod acceptance;
-mod collected;
 mod round_trip;
 mod round_trip_collectives;
 mod round_trip_files;
@@ -9,7 +8,4 @@ mod round_trip_logs;
 mod round_trip_messages;
 mod round_trip_network;
 mod round_trip_wiring;
-mod thread_folder;
-mod threads;
-mod unseen;
 mod worlds;

@@ -83,7 +83,8 @@ fn worlds() -> Vec<AdapterWorld> {
             },
             AdapterWorld {
                 name: "GPU across sockets",
-                ids: &["gpu-far-from-adapter"],
+                // The figure is also that of a lower line rate.
+                ids: &["gpu-far-from-adapter", "link-rate-low"],
                 on_gpu: true,
                 detour: 0.4,
                 ..sound.clone()

@@ -1,4 +1,4 @@
-//! Pastes without a table: messages, rates in sentences, logs and matrices of links.
+//! What a log, a PCIe link or a matrix of links says by itself, without a table of figures.
 
 use pathline_paste::{LineSpan, NcclLog, PasteContent, PasteReading};
 
@@ -6,79 +6,28 @@ use crate::answer::DraftAnswer;
 use crate::node_facts::{NodeLimits, figure};
 use crate::product_facts::FabricKind;
 use crate::score::{AnswerClass, WorldEdit};
-use crate::sentence_topics::SentenceTopic;
-use crate::sentences;
-use crate::text_cues::PasteWords;
-use crate::unit_check;
 
-/// What sentences, a log or links say.
+/// The answers of a paste without figures.
 pub(crate) fn explain(
     reading: &PasteReading,
     node: Option<&NodeLimits>,
     log: Option<&NcclLog>,
-    words: &PasteWords,
 ) -> Option<(LineSpan, &'static str, DraftAnswer)> {
     let all = LineSpan { first: 1, last: reading.lines.max(1) };
-    // Messages that name a cause are surer than any comparison of sentences.
-    let named = words.message_causes();
-    if named.iter().any(|edit| edit.evidence >= 3.5) {
-        let draft = DraftAnswer {
-            meaning: "messages that name a cause".to_owned(),
-            limit: node
-                .map_or_else(|| "none: it is not about a rate".to_owned(), NodeLimits::link_text),
-            ..DraftAnswer::default()
-        };
-        return Some((all, "messages", draft));
-    }
-    if let Some(draft) = unit_check::contradiction(&reading.context) {
-        return Some((all, "text", draft));
-    }
-    if let Some(draft) = link_state(reading, words) {
+    if let Some(draft) = link_state(reading) {
         return Some((all, "PCIe link state", draft));
-    }
-    if let Some(found) = sentences::explain(reading, node, log, words) {
-        return Some(found);
     }
     let document = reading.documents.iter().find(|d| matches!(d.content, PasteContent::NcclLog(_)));
     if let (Some(document), Some(log)) = (document, log) {
-        let mut draft = from_log(log, node);
-        if draft.edits.is_empty()
-            && let Some(draft) = sentences::from_words(reading, words)
-        {
-            return Some((all, "text", draft));
-        }
-        words.add_topic(&mut draft, SentenceTopic::Collective, 2.4);
-        return Some((document.span, "NCCL log", draft));
+        return Some((document.span, "NCCL log", from_log(log, node)));
     }
-    if let Some(draft) = sentences::from_words(reading, words) {
-        return Some((all, "text", draft));
-    }
-    if named.iter().any(|edit| edit.evidence >= 2.0) {
-        let draft = DraftAnswer {
-            meaning: "text that names a circumstance".to_owned(),
-            limit: "none: no figure can be compared".to_owned(),
-            ..DraftAnswer::default()
-        };
-        return Some((all, "text", draft));
-    }
-    if let Some(found) = links_alone(reading, node, words) {
-        return Some(found);
-    }
-    let edits = words.causes_by_count();
-    let draft = DraftAnswer {
-        meaning: "text whose words are those of known questions".to_owned(),
-        limit: "none: no figure can be compared".to_owned(),
-        edits,
-        ..DraftAnswer::default()
-    };
-    (!draft.edits.is_empty()).then_some((all, "text", draft))
+    links_alone(reading, node)
 }
 
-/// What a matrix of links shows that nothing else explains.
+/// What a matrix of links or a topology shows.
 fn links_alone(
     reading: &PasteReading,
     node: Option<&NodeLimits>,
-    words: &PasteWords,
 ) -> Option<(LineSpan, &'static str, DraftAnswer)> {
     let links = reading
         .documents
@@ -91,54 +40,25 @@ fn links_alone(
         ..DraftAnswer::default()
     };
     let text = match node.fabric {
-        FabricKind::Switched => "all pairs are joined by NVLink through switches".to_owned(),
-        FabricKind::Meshed => "pairs differ in their NVLinks".to_owned(),
-        FabricKind::Xgmi => "pairs are joined by xGMI".to_owned(),
+        FabricKind::Switched => "all pairs are joined by NVLink through switches",
+        FabricKind::Meshed => "GPUs are joined by NVLink without switches",
+        FabricKind::Xgmi => "pairs are joined by xGMI",
         FabricKind::Pcie if node.crosses_sockets => {
-            "GPUs reach each other by PCIe, some through the link between sockets (SYS)".to_owned()
+            "GPUs reach each other by PCIe, some through the link between sockets (SYS)"
         }
-        FabricKind::Pcie => "GPUs reach each other by PCIe alone".to_owned(),
+        FabricKind::Pcie => "GPUs reach each other by PCIe alone",
     };
-    // A matrix alone has no figure and no message: what it shows is sure, what the question is about is not.
-    let asks =
-        words.fits("slow|why|half|only|lower|drop|hang|fail|expected|problem|issue|wrong|\u{b6}");
     draft.edits.push(
-        WorldEdit::new("links", AnswerClass::AsExpected, if asks { 0.15 } else { 1.0 })
+        WorldEdit::new("links", AnswerClass::AsExpected, 1.0)
             .says(text)
-            .decided_by("pathline topo"),
+            .decided_by("pathline topo")
+            .certain(),
     );
-    for (id, class, seen, text, check) in [
-        (
-            "gpu-far-from-adapter",
-            AnswerClass::SetUpSo,
-            node.adapters_are_far,
-            "each adapter is on another socket than a GPU, or behind a root port: RDMA of GPU memory is slow there",
-            "nvidia-smi topo -m: an adapter with PIX or PXB for each GPU",
-        ),
-        (
-            "fewer-adapters",
-            AnswerClass::SetUpSo,
-            node.adapters_are_shared,
-            "several adapters are as near to a GPU as each other: which of them is taken hangs on their order, and GPUs may share one",
-            "NCCL_DEBUG_SUBSYS=GRAPH: the adapter of each channel; NCCL_IB_HCA in the order of the GPUs",
-        ),
-        (
-            "across-sockets",
-            AnswerClass::SetUpSo,
-            node.crosses_sockets && node.fabric == FabricKind::Pcie,
-            "GPUs reach each other through the link between the sockets (SYS), which carries less than PCIe",
-            "CUDA_VISIBLE_DEVICES with GPUs of one socket",
-        ),
-    ] {
-        if seen && asks {
-            draft.edits.push(WorldEdit::new(id, class, 0.1).says(text).decided_by(check));
-        }
-    }
     Some((links.span, "topology", draft))
 }
 
 /// A PCIe link that runs at less than it can, as lspci or the kernel says.
-fn link_state(reading: &PasteReading, words: &PasteWords) -> Option<DraftAnswer> {
+fn link_state(reading: &PasteReading) -> Option<DraftAnswer> {
     let context = &reading.context;
     let (now, most) = context.pcie.zip(context.pcie_most)?;
     if now.0 >= most.0 && now.1 >= most.1 {
@@ -149,7 +69,7 @@ fn link_state(reading: &PasteReading, words: &PasteWords) -> Option<DraftAnswer>
     };
     let at = |of: (f64, u32)| format!("{} GT/s x{}, {} GB/s", of.0, of.1, figure(rate(of)));
     // Links of idle devices keep their width; the slowest generation under load is rare.
-    let may_idle = now.1 >= most.1 && now.0 < 3.0 && !words.fits("under load|while running|dmesg");
+    let may_idle = now.1 >= most.1 && now.0 < 3.0;
     let (value, limit) = (rate(now), rate(most));
     let mut draft = DraftAnswer {
         meaning: format!("a PCIe link at {}", at(now)),
