@@ -1,10 +1,14 @@
 //! Turns pasted bytes into lines that the parsers of single tools understand.
 
+use std::collections::BTreeMap;
+
 /// The largest paste that is read; the rest is reported as not read.
 pub(crate) const MAX_BYTES: usize = 8 << 20;
 /// The longest line that is read. A line of NCCL's log has some hundred characters, a row for 64 GPUs
 /// 700.
 const MAX_LINE: usize = 8192;
+/// Names of pods or hosts before lines.
+const MAX_NAMES: usize = 4096;
 
 /// A line of the paste.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +32,41 @@ pub(crate) fn clean_lines(bytes: &[u8]) -> (Vec<PasteLine>, bool) {
         let plain = without_colours(line.get(..end).unwrap_or(line));
         lines.push(PasteLine { number, text: without_prefix(&plain).trim_end().to_owned() });
     }
+    strip_stream_names(&mut lines);
     (lines, is_cut)
+}
+
+/// Takes `name ` off, where a collector of logs wrote it before each line: a name of a pod or host that stands
+/// at least twice before a comment or a row of a table.
+fn strip_stream_names(lines: &mut [PasteLine]) {
+    let mut counts: BTreeMap<String, u32> = BTreeMap::new();
+    for line in lines.iter() {
+        let Some((name, rest)) = line.text.trim_start().split_once(' ') else { continue };
+        let rest = rest.trim_start();
+        let starts_row = rest.starts_with(|c: char| c == '#' || c.is_ascii_digit());
+        let is_name = name.len() < 100
+            && name.contains(['-', '.', '_'])
+            && name.starts_with(|c: char| c.is_ascii_alphabetic())
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
+        if starts_row
+            && is_name
+            && rest.split_whitespace().nth(3).is_some()
+            && counts.len() < MAX_NAMES
+        {
+            *counts.entry(name.to_owned()).or_default() += 1;
+        }
+    }
+    counts.retain(|_, count| *count > 1);
+    if counts.is_empty() {
+        return;
+    }
+    for line in lines {
+        let start = line.text.trim_start();
+        let (name, rest) = start.split_once(' ').unwrap_or((start, ""));
+        if counts.contains_key(name) {
+            line.text = rest.to_owned();
+        }
+    }
 }
 
 /// A paste as the readers see it, without escape sequences, control characters and prefixes of launchers.
@@ -86,6 +124,7 @@ fn without_prefix(line: &str) -> &str {
         let start = rest.trim_start();
         let next = quoted(start)
             .or_else(|| stream_tag(start))
+            .or_else(|| pod_tag(start))
             .or_else(|| time_stamp(start))
             .or_else(|| host_label(start));
         match next {
@@ -119,6 +158,20 @@ fn stream_tag(line: &str) -> Option<&str> {
     let (tag, rest) = line.split_once(": ")?;
     let is_task = !tag.is_empty() && tag.len() < 6 && tag.chars().all(|c| c.is_ascii_digit());
     is_task.then_some(rest)
+}
+
+/// `[pod/NAME/CONTAINER] ` of `kubectl logs --prefix`, `NAME-1  | ` of Docker Compose.
+fn pod_tag(line: &str) -> Option<&str> {
+    if let Some((tag, rest)) = line.strip_prefix("[pod/").and_then(|l| l.split_once(']')) {
+        return (!tag.contains(char::is_whitespace)).then_some(rest);
+    }
+    let (name, rest) = line.split_once("| ")?;
+    let name = name.trim_end();
+    let is_name = name.len() < 100
+        && name.contains('-')
+        && name.starts_with(|c: char| c.is_ascii_alphabetic())
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
+    is_name.then_some(rest)
 }
 
 /// `2024-05-06T07:08:09.123Z`, `[2024-05-06 07:08:09]`, each with what ends it.
@@ -192,6 +245,18 @@ mod tests {
         ] {
             assert_eq!(cleaned(line)[0].trim(), "# nThread 1 nGpus 8", "{line:?}");
         }
+    }
+
+    #[test]
+    fn names_of_pods_go() {
+        let rows = ["# nThread 1 nGpus 8", "8 2 float sum -1 1.0 2.0"];
+        for before in ["[pod/bench-0/main] ", "bench-0 ", "bench-0  | "] {
+            let text = rows.map(|row| format!("{before}{row}\n")).concat();
+            let trimmed: Vec<String> = cleaned(&text).iter().map(|l| l.trim().to_owned()).collect();
+            assert_eq!(trimmed[..2], rows, "{before:?}");
+        }
+        // One such line is a sentence.
+        assert_eq!(cleaned("all-reduce 8 of 16 x 2"), ["all-reduce 8 of 16 x 2"]);
     }
 
     #[test]
