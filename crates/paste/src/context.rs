@@ -1,11 +1,13 @@
 //! What the text around outputs says: settings, commands, products.
 
 use crate::document::PasteContext;
-use crate::number::number;
+use crate::number::{number, rate_unit};
 
 /// Kept of each kind.
 const MAX_KEPT: usize = 256;
-/// Prose that is kept for words, bytes.
+/// Rates outside of tables that are kept.
+const MAX_RATES: usize = 64;
+/// Text that is kept for exact messages, bytes.
 const MAX_PROSE: usize = 64 << 10;
 
 /// Variables that settings of the libraries begin with.
@@ -29,7 +31,13 @@ const VARIABLES: [&str; 16] = [
 ];
 
 /// Programs whose command lines are kept.
-const PROGRAMS: [&str; 14] = [
+const PROGRAMS: [&str; 20] = [
+    "srun ",
+    "sbatch ",
+    "#SBATCH ",
+    "mpirun ",
+    "mpiexec ",
+    "ucx_perftest",
     "_perf",
     "osu_",
     "nvbandwidth",
@@ -114,13 +122,58 @@ pub(crate) fn take(context: &mut PasteContext, text: &str) {
     if is_command && has_option && text.len() < 2000 && context.commands.len() < MAX_KEPT {
         context.commands.push(text.to_owned());
     }
+    nodes_of_launcher(context, text);
     products(context, text);
     pcie(context, text);
     network(context, text);
     counts(context, text);
+    rates(context, text);
     if context.prose.len() + text.len() < MAX_PROSE {
         context.prose.push_str(&text.to_lowercase());
         context.prose.push('\n');
+    }
+}
+
+/// `srun -N 2`, `#SBATCH --nodes=8`, `#PBS -l select=4:ncpus=64`.
+fn nodes_of_launcher(context: &mut PasteContext, text: &str) {
+    let launches =
+        ["srun ", "salloc ", "sbatch ", "#SBATCH "].iter().any(|name| text.contains(name));
+    let selects = text.strip_prefix("#PBS ").and_then(|rest| rest.split_once("select="));
+    let words: Vec<&str> =
+        text.split([' ', '=']).filter(|word| !word.is_empty()).take(256).collect();
+    let stated = words.windows(2).find_map(|pair| match *pair {
+        ["-N" | "--nodes", count] if launches => count.parse().ok(),
+        _ => None,
+    });
+    let selected = selects.and_then(|(_, rest)| rest.split([':', ' ']).next()?.parse().ok());
+    let count = stated.or(selected).filter(|count| (1..=1 << 20).contains(count));
+    context.nodes = context.nodes.or(count);
+}
+
+/// `3.9 TB/s`, `250GB/s`: a number with a unit of rates, of which no table says what was measured.
+fn rates(context: &mut PasteContext, text: &str) {
+    if !text.contains("/s") && !text.contains("ps") {
+        return;
+    }
+    let words: Vec<&str> = text.split_whitespace().take(512).collect();
+    for (at, word) in words.iter().enumerate() {
+        let word = word.trim_start_matches(['(', '~', '`', '"', '[']);
+        let end = word
+            .find(|c: char| !(c.is_ascii_digit() || c == '.' || c == ','))
+            .unwrap_or(word.len());
+        let (digits, glued) = word.split_at(end);
+        let next = words.get(at + 1).copied().unwrap_or_default();
+        let unit = if glued.is_empty() { next } else { glued };
+        let (Some(value), Some(scale)) =
+            (number(digits.trim_end_matches(['.', ','])), rate_unit(unit))
+        else {
+            continue;
+        };
+        let gbs = value * scale;
+        // No memory, link or network has a PB/s.
+        if gbs > 0.0 && gbs <= 1e6 && context.rates.len() < MAX_RATES {
+            context.rates.push(gbs);
+        }
     }
 }
 
@@ -169,6 +222,18 @@ pub fn find_product(text: &str) -> Option<&'static str> {
             !is_part && (!joins(before) || is_count) && (!joins(after) || is_plural) && is_geforce
         })
     })
+}
+
+/// Takes the product of a line that has nothing else to say, and the number of its device.
+pub(crate) fn take_device(context: &mut PasteContext, text: &str) {
+    products(context, text);
+    let number = text
+        .trim()
+        .strip_prefix("Device ")
+        .and_then(|rest| rest.split(':').next()?.parse::<u32>().ok());
+    if let Some(number) = number.filter(|number| *number < 512) {
+        context.gpu_count = context.gpu_count.max(Some(number + 1));
+    }
 }
 
 fn products(context: &mut PasteContext, text: &str) {
@@ -400,7 +465,7 @@ mod tests {
 
     fn context(text: &str) -> PasteContext {
         let mut context = PasteContext::default();
-        for (number, line) in (1..).zip(text.lines()) {
+        for line in text.lines() {
             take(&mut context, line);
         }
         context
@@ -418,6 +483,15 @@ mod tests {
         assert_eq!(find_product("Intel I340-T4"), None);
         assert_eq!(find_product("Tesla-T4"), Some("T4"));
         assert_eq!(context("a node with 8 x H100").gpu_count, Some(8));
+    }
+
+    #[test]
+    fn rates_outside_of_tables_are_read() {
+        assert_eq!(context("about 70GB/s of 92 GB/s.").rates, [70.0, 92.0]);
+        assert_eq!(context("3.9 TB/s, (400 Gb/s)").rates, [3900.0, 50.0]);
+        assert!(context("25 us and 7 GHz").rates.is_empty());
+        assert_eq!(context("a link of 400Gb/sec (4X NDR)").network_gbits, Some(400.0));
+        assert_eq!(context("srun -N 2 -n 4 ./osu_bw -d rocm").nodes, Some(2));
     }
 
     #[test]

@@ -53,7 +53,7 @@ fn test_of(name: &str, title: &str) -> RateMatrix {
     // Between GPUs the newer versions print `_total`, the sum of both.
     let count = match both {
         false => RateCount::OneWay,
-        true if name.contains("_total") => RateCount::Sum,
+        true if name.contains("_total") || title.contains("Total") => RateCount::Sum,
         true => RateCount::OneOfBoth,
     };
     RateMatrix {

@@ -59,6 +59,8 @@ pub enum PasteContent {
     NcclLog(Box<NcclLog>),
     /// A topology file of NCCL.
     Topology(Box<Topology>),
+    /// A summary of a profiler.
+    Profile(ProfileTable),
 }
 
 impl PasteContent {
@@ -68,7 +70,8 @@ impl PasteContent {
             Self::Collective(CollectiveTable { profiler: Some(name), .. }) => name,
             Self::Collective(table) if table.is_rccl => "rccl-tests",
             Self::Collective(_) => "nccl-tests",
-            Self::Messages(_) => "OSU Micro-Benchmarks",
+            Self::Messages(table) => table.tool,
+            Self::Profile(profile) => profile.tool,
             Self::Matrix(matrix) => matrix.tool.name(),
             Self::Transfers(_) => "TransferBench",
             Self::Network(_) => "perftest",
@@ -158,6 +161,8 @@ pub enum MessageTest {
 /// A table of OSU's benchmarks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MessageTable {
+    /// `OSU Micro-Benchmarks`, `Intel MPI Benchmarks`, `ucx_perftest`.
+    pub tool: &'static str,
     /// What was measured.
     pub test: MessageTest,
     /// Version, where the header has it.
@@ -377,6 +382,8 @@ pub struct NcclLog {
     pub nodes: Option<u32>,
     /// Whether NVLink SHARP is used.
     pub nvls: Option<bool>,
+    /// Ranks of one NVLink domain over several nodes: `cliqueSize` of `MNNVL 1`.
+    pub nvlink_domain: Option<u32>,
     /// Adapters that `NET/IB : Using` lists; of several hosts the most.
     pub adapters: Option<u32>,
     /// First ring: the ranks in the order of `Channel 00/16 : 0 1 2 3`.
@@ -395,6 +402,28 @@ pub struct NcclLog {
     pub reasons: Vec<String>,
     /// Host names that wrote it.
     pub hosts: Vec<String>,
+}
+
+/// A table of a profiler: rocprof, nvprof.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ProfileTable {
+    /// `rocprof` or `nvprof`.
+    pub tool: &'static str,
+    /// Kernels, copies and calls.
+    pub rows: Vec<ProfileRow>,
+}
+
+/// What a profiler summed up.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ProfileRow {
+    /// Kernel, call or `[CUDA memcpy HtoD]`.
+    pub name: String,
+    /// How often.
+    pub calls: u64,
+    /// All of them, us.
+    pub total_us: f64,
+    /// Share of the time, 0 to 1.
+    pub share: f64,
 }
 
 /// What the text around outputs says.
@@ -418,6 +447,8 @@ pub struct PasteContext {
     pub adapters: Option<u32>,
     /// Nodes that a sentence counts.
     pub nodes: Option<u32>,
+    /// Rates outside of tables, GB/s: nothing says what was measured.
+    pub rates: Vec<f64>,
     /// All of the text in lower case that belongs to no table, at most 64 KiB.
     pub prose: String,
 }

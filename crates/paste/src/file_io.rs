@@ -18,9 +18,10 @@ pub(crate) fn elbencho(lines: &[PasteLine], at: usize) -> Option<(Vec<FileIoResu
         if text.is_empty() || text.starts_with('=') {
             continue;
         }
+        // Phases follow each other under one header: MKDIRS, WRITE, READ, RMFILES.
         if text.starts_with("---") {
             last = index;
-            break;
+            continue;
         }
         let Some((label, values)) = text.split_once(':') else { break };
         let value = values.split_whitespace().next_back().and_then(number);
@@ -36,6 +37,11 @@ pub(crate) fn elbencho(lines: &[PasteLine], at: usize) -> Option<(Vec<FileIoResu
         if let Some(operation) = operation {
             let operation = operation.to_owned();
             found.push(FileIoResult { tool: "elbencho", operation, ..FileIoResult::default() });
+        } else if lines
+            .get(index.saturating_sub(1))
+            .is_some_and(|l| l.text.trim().starts_with("---"))
+        {
+            break;
         }
         let Some(result) = found.last_mut() else { break };
         match (what, value) {
@@ -47,6 +53,9 @@ pub(crate) fn elbencho(lines: &[PasteLine], at: usize) -> Option<(Vec<FileIoResu
                     both.first().filter(|_| both.len() == 2).map(|first| first * mib);
             }
             ("IOPS" | "IOPS total", value) => result.iops = value,
+            ("Files total", Some(value)) if value >= 1.0 && value < 4e9 => {
+                result.files = Some(value as u32)
+            }
             _ if what.starts_with("IO lat us") => {
                 let mean = values.split("avg=").nth(1);
                 let mean = mean.and_then(|v| v.split_whitespace().next()).and_then(number);
@@ -319,6 +328,19 @@ pub(crate) fn gdsio(lines: &[PasteLine], at: usize) -> Option<(Vec<FileIoResult>
 mod tests {
     use super::*;
     use crate::clean::clean_lines;
+
+    /// A phase without bytes stands first; 252 files of 1 MiB blocks: 32366 MiB/s x 2^20 = 33.94e9 B/s.
+    #[test]
+    fn phases_of_elbencho_follow_each_other() {
+        let text = "OPERATION RESULT TYPE FIRST DONE LAST DONE\n=== === === ===\n\
+                    MKDIRS  Elapsed time : 11ms 13ms\n        Dirs/s : 2909 2461\n---\n\
+                    WRITE   Elapsed time : 10.4s 12.6s\n        Throughput MiB/s : 39277 32366\n---\n\
+                    READ    Elapsed time : 8.0s 8.1s\n        Throughput MiB/s : 51123 50449\n---\nthanks: all\n";
+        let (found, next) = elbencho(&clean_lines(text.as_bytes()).0, 0).unwrap();
+        let phases: Vec<&str> = found.iter().map(|phase| phase.operation.as_str()).collect();
+        assert_eq!((phases, next), (vec!["WRITE", "READ"], 11));
+        assert!((found[0].gbs - 33.938).abs() < 1e-3 && found[0].depth.is_none());
+    }
 
     #[test]
     fn elbencho_is_read() {

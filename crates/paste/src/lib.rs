@@ -11,6 +11,7 @@ mod copy_tools;
 mod document;
 mod elbencho_csv;
 mod file_io;
+mod fixed_lines;
 mod link_matrix;
 mod matrix;
 mod nccl_log;
@@ -18,6 +19,7 @@ mod nccl_tests;
 mod number;
 mod osu;
 mod perftest;
+mod profile;
 mod profiler;
 mod read;
 
@@ -26,6 +28,7 @@ pub use context::find_product;
 pub use document::{
     CollectiveRow, CollectiveTable, CopyMeans, DeviceUse, FileIoResult, LineSpan, LinkMatrix,
     MatrixEnd, MatrixTool, MessageTable, MessageTest, NcclLog, NetworkTable, PasteContent,
-    PasteContext, PasteDocument, PasteReading, RateCount, RateMatrix, TestDevice, TimedTransfer,
+    PasteContext, PasteDocument, PasteReading, ProfileRow, ProfileTable, RateCount, RateMatrix,
+    TestDevice, TimedTransfer,
 };
 pub use read::read_paste;

@@ -93,7 +93,7 @@ fn take_message(log: &mut NcclLog, text: &str, is_warning: bool) {
         return;
     }
     // `[send]` and `[receive] via NET/IB/0/GDRDMA` have their number of ranks in front.
-    if let Some(channels) = after_coll_channels(text) {
+    if let Some(channels) = channels_before(text, " coll channels") {
         log.channels = Some(channels);
     }
     if let Some((_, list)) = text.split_once("NET/IB : Using ") {
@@ -110,6 +110,14 @@ fn take_message(log: &mut NcclLog, text: &str, is_warning: bool) {
     }
     if let Some(ranks) = after(text, " nranks").or_else(|| after(text, " nRanks")) {
         log.ranks = log.ranks.max(Some(ranks));
+    }
+    if text.contains("MNNVL 1 ")
+        && let Some(size) = after(text, "cliqueSize")
+    {
+        log.nvlink_domain = log.nvlink_domain.max(Some(size));
+    }
+    if let Some(channels) = channels_before(text, " nvls channels") {
+        log.nvls = log.nvls.or((channels == 0).then_some(false));
     }
     if text.contains("NVLS multicast support is") {
         log.nvls = Some(!text.contains("not available"));
@@ -181,8 +189,8 @@ fn version(text: &str) -> Option<&str> {
 }
 
 /// `16 coll channels, 16 collnet channels, 0 nvls channels, 32 p2p channels`.
-fn after_coll_channels(text: &str) -> Option<u32> {
-    let before = text.split_once(" coll channels")?.0;
+fn channels_before(text: &str, name: &str) -> Option<u32> {
+    let before = text.split_once(name)?.0;
     before.rsplit(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 

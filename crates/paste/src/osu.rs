@@ -9,6 +9,8 @@ use crate::number::{number, whole};
 
 /// Lines of other text that may stand between header and rows, or between rows.
 const MAX_GAP: usize = 12;
+/// Lines of ucx_perftest before its last row.
+const MAX_BOX: usize = 200;
 
 /// A table that begins here.
 pub(crate) fn read(lines: &[PasteLine], at: usize) -> Option<(MessageTable, usize)> {
@@ -19,9 +21,17 @@ pub(crate) fn read(lines: &[PasteLine], at: usize) -> Option<(MessageTable, usiz
     }
     let rest = title.strip_prefix("OSU ")?;
     let test = test(rest)?;
+    // Builds for GPUs name their runtime; the line of buffers says more, where it stands.
+    let for_gpu = ["MPI-CUDA", "MPI-ROCM", "MPI-HIP"].iter().any(|name| rest.contains(name));
+    let on_gpu = for_gpu.then_some((true, true));
     let version = rest.rsplit_once(" v").map(|(_, version)| version.trim()).unwrap_or_default();
-    let mut table =
-        MessageTable { test, version: version.to_owned(), on_gpu: None, rows: Vec::new() };
+    let mut table = MessageTable {
+        tool: "OSU Micro-Benchmarks",
+        test,
+        version: version.to_owned(),
+        on_gpu,
+        rows: Vec::new(),
+    };
     let (mut last, mut gap) = (at, 0);
     let mut unit = 1e-3;
     for (index, line) in lines.iter().enumerate().skip(at + 1) {
@@ -65,7 +75,9 @@ fn intel(lines: &[PasteLine], at: usize, name: &str) -> Option<(MessageTable, us
         "Sendrecv" | "Exchange" | "Biband" => MessageTest::BothWays,
         _ => return None,
     };
-    let mut table = MessageTable { test, version: String::new(), on_gpu: None, rows: Vec::new() };
+    let tool = "Intel MPI Benchmarks";
+    let mut table =
+        MessageTable { tool, test, version: String::new(), on_gpu: None, rows: Vec::new() };
     let mut last = at;
     for (index, line) in lines.iter().enumerate().skip(at + 1).take(80) {
         let values: Vec<f64> = line.text.split_whitespace().map_while(number).take(8).collect();
@@ -84,6 +96,38 @@ fn intel(lines: &[PasteLine], at: usize, name: &str) -> Option<(MessageTable, us
         }
     }
     (!table.rows.is_empty()).then_some((table, last + 1))
+}
+
+/// ucx_perftest: a box that names the test, its memory and size, then rows of stages. The last one counts;
+/// its MB is 2^20 B.
+pub(crate) fn ucx_perftest(lines: &[PasteLine], at: usize) -> Option<(MessageTable, usize)> {
+    let last = lines.get(at)?.text.trim().strip_prefix("Final:")?;
+    let values: Vec<f64> = last.split_whitespace().map_while(number).take(12).collect();
+    // Iterations, three times in us, two rates, two rates of messages.
+    let (Some(&time), Some(&rate)) = (values.get(2), values.get(4)) else { return None };
+    let (mut bytes, mut is_latency, mut memory) = (0, false, [None; 2]);
+    for line in lines.get(at.saturating_sub(MAX_BOX)..at).unwrap_or_default() {
+        let text = line.text.trim_matches(['|', ' ', '+', '-']);
+        let Some((name, value)) = text.split_once(':') else { continue };
+        let value = value.trim();
+        let is_gpu = || Some(!value.starts_with("host"));
+        match name.trim() {
+            "Test" => is_latency = value.contains("latency"),
+            "Message size" => bytes = value.split_whitespace().next().and_then(whole).unwrap_or(0),
+            "Send memory" => memory[0] = is_gpu(),
+            "Recv memory" => memory[1] = is_gpu(),
+            _ => {}
+        }
+    }
+    let value = if is_latency { time } else { rate * (1u64 << 20) as f64 / 1e9 };
+    let table = MessageTable {
+        tool: "ucx_perftest",
+        test: if is_latency { MessageTest::Latency } else { MessageTest::OneWay },
+        version: String::new(),
+        on_gpu: memory[0].zip(memory[1]),
+        rows: vec![(bytes, value)],
+    };
+    (value > 0.0).then_some((table, at + 1))
 }
 
 fn test(title: &str) -> Option<MessageTest> {
@@ -156,6 +200,18 @@ mod tests {
         );
         let group = MessageTest::Group(Collective::AllReduce);
         assert_eq!(test("MPI-ROCM Allreduce Latency Test"), Some((group, 20.0)));
+    }
+
+    #[test]
+    fn the_last_row_of_ucx_perftest_counts() {
+        let text = "| Test:         tag match bandwidth       |\n| Send memory:  cuda                  |\n\
+                    | Recv memory:  cuda                       |\n| Message size: 8388608                |\n\
+                    [thread 0]   64  301.1  322.9  322.9  24775.6 24775.6  3097  3097\n\
+                    Final:       100 301.1  322.9  322.9  24775.6 24775.6  3097  3097\n";
+        let (table, _) = ucx_perftest(&clean_lines(text.as_bytes()).0, 5).unwrap();
+        // 24775.6 x 2^20 = 25.98e9 B/s.
+        assert!((table.rows[0].1 - 25.979).abs() < 1e-3 && table.rows[0].0 == 8 << 20);
+        assert_eq!((table.on_gpu, table.test), (Some((true, true)), MessageTest::OneWay));
     }
 
     #[test]

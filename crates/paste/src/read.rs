@@ -5,8 +5,8 @@ use serde_json::Value;
 use crate::clean::{PasteLine, clean_lines};
 use crate::document::{LineSpan, PasteContent, PasteContext, PasteDocument, PasteReading};
 use crate::{
-    amd_tools, context, copy_tools, elbencho_csv, file_io, link_matrix, nccl_log, nccl_tests, osu,
-    perftest, profiler,
+    amd_tools, context, copy_tools, elbencho_csv, file_io, fixed_lines, link_matrix, nccl_log,
+    nccl_tests, osu, perftest, profile, profiler,
 };
 
 /// Documents that are kept of a paste.
@@ -86,6 +86,10 @@ impl PasteSplitter<'_> {
             context::take(&mut self.reading.context, name);
             return;
         }
+        if fixed_lines::is_fixed(text) {
+            context::take_device(&mut self.reading.context, text);
+            return;
+        }
         if let Some(at) = text.find("_perf") {
             let start =
                 text.get(..at).and_then(|t| t.rfind(|c: char| c == '/' || c.is_whitespace()));
@@ -136,6 +140,13 @@ impl PasteSplitter<'_> {
         if let Some((transfers, next)) = amd_tools::transfers(lines, at) {
             return self.add(PasteContent::Transfers(transfers), next);
         }
+        if let Some((table, next)) = osu::ucx_perftest(lines, at) {
+            return self.add(PasteContent::Messages(table), next);
+        }
+        let profile = profile::rocprof(lines, at).or_else(|| profile::nvprof(lines, at));
+        if let Some((table, next)) = profile {
+            return self.add(PasteContent::Profile(table), next);
+        }
         if let Some((table, next)) = perftest::read(lines, at) {
             return self.add(PasteContent::Network(table), next);
         }
@@ -148,6 +159,7 @@ impl PasteSplitter<'_> {
         }
         let io = file_io::elbencho(lines, at)
             .or_else(|| elbencho_csv::elbencho_csv(lines, at))
+            .or_else(|| elbencho_csv::live_csv(lines, at))
             .or_else(|| file_io::fio(lines, at))
             .or_else(|| file_io::gdsio(lines, at));
         if let Some((results, next)) = io {
@@ -257,7 +269,7 @@ fn json(text: &str, around: &mut PasteContext) -> Vec<PasteContent> {
     if !matrices.is_empty() {
         let devices = root.get("nvbandwidth").and_then(|b| b.get("GPU Device list")?.as_array());
         for device in devices.into_iter().flatten().filter_map(Value::as_str) {
-            context::take(around, device);
+            context::take_device(around, device);
         }
         return matrices.into_iter().map(PasteContent::Matrix).collect();
     }

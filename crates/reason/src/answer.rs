@@ -248,7 +248,9 @@ impl<'a> PasteExplainer<'a> {
             PasteContent::Topology(shown) => {
                 return wiring::explain_topology(shown, self.node.map(RowPredictor::topology));
             }
-            PasteContent::Matrix(_) | PasteContent::NcclLog(_) => return None,
+            PasteContent::Matrix(_) | PasteContent::NcclLog(_) | PasteContent::Profile(_) => {
+                return None;
+            }
         })
     }
 

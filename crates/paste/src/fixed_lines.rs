@@ -1,0 +1,87 @@
+//! Lines that a tool prints whatever it measures: headers, legends, set-up, notes. They say nothing of the node
+//! but, in some of them, its product.
+
+/// What such lines begin with.
+const BEGINNINGS: [&str; 65] = [
+    // nvbandwidth.
+    "nvbandwidth Version",
+    "Built from Git version",
+    "CUDA Runtime Version",
+    "CUDA Driver Version",
+    "Driver Version",
+    "Device ",
+    "NOTE: The reported results",
+    "Performance can vary with",
+    "MPI version:",
+    "SUM ",
+    // nvidia-smi topo -m.
+    "Legend:",
+    "X    = Self",
+    "SYS  = Connection",
+    "NODE = Connection",
+    "PHB  = Connection",
+    "PXB  = Connection",
+    "PIX  = Connection",
+    "NV#  = Connection",
+    "NIC Legend:",
+    // perftest.
+    "initializing CUDA",
+    "Listing all CUDA devices",
+    "CUDA device ",
+    "Picking device No",
+    "[pid = ",
+    "creating CUDA Ctx",
+    "making it the current CUDA Ctx",
+    "destroying current CUDA Ctx",
+    "cuMemAlloc()",
+    "cuMemHostAlloc()",
+    "allocated GPU buffer",
+    "allocated ",
+    "deallocating ",
+    "Using ROCm Device",
+    "Waiting for client to connect",
+    "local address:",
+    "remote address:",
+    "GID:",
+    "Data ex. method",
+    "rdma_cm QPs",
+    // CUDA samples.
+    "[P2P (Peer-to-Peer) GPU Bandwidth",
+    "[CUDA Bandwidth Test]",
+    "Device: ",
+    "Device=",
+    "***NOTE: In case a device",
+    "So you can see lesser Bandwidth",
+    "P2P Connectivity Matrix",
+    "NOTE: The CUDA Samples are not meant",
+    "Running on...",
+    "Quick Mode",
+    "Result = PASS",
+    // AMD.
+    "TransferBench v",
+    "[Common]",
+    "[P2P Related]",
+    "Bytes Per Direction",
+    "RocmBandwidthTest Version",
+    "Launch Command is",
+    "Inter-Device Access",
+    "Inter-Device Numa Distance",
+    "WARNING: AMD GPU device(s) is/are in a low-power state",
+    // nccl-tests, OSU, fio, elbencho.
+    "# Out of bounds values",
+    "# Collective test concluded",
+    "# Datatype:",
+    "fio-3.",
+    "Run status group",
+    "clat percentiles",
+];
+
+/// Whether a line, trimmed, says nothing: a rule, or what a tool always prints.
+pub(crate) fn is_fixed(text: &str) -> bool {
+    let is_rule = text.len() > 2 && text.chars().all(|c| "-=+*_| ".contains(c));
+    let is_adapter = text.strip_prefix("NIC").and_then(|rest| rest.split_once(": "));
+    is_rule
+        || text.starts_with("====")
+        || is_adapter.is_some_and(|(number, _)| number.parse::<u32>().is_ok())
+        || BEGINNINGS.iter().any(|start| text.starts_with(start))
+}
