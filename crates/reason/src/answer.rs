@@ -1,80 +1,27 @@
 //! From a reading of a paste to answers of five lines.
 
 use pathline_paste::{
-    CollectiveTable, LineSpan, MatrixEnd, NcclLog, PasteContent, PasteContext, PasteReading,
-    RateMatrix,
+    CollectiveTable, LineSpan, MatrixEnd, NcclLog, PasteContent, PasteReading, RateMatrix,
 };
 use pathline_schema::Topology;
 use serde::Serialize;
 
-use crate::deciding_probe::{ProbeEvidence, ProbeOutcome, ProbeSubject};
+use crate::deciding_probe::ProbeEvidence;
+use crate::draft::{DraftAnswer, ProbeSubject};
 use crate::exact_messages::{FoundMessage, find_messages};
 use crate::model_edits::{add_collective_causes, add_model};
 use crate::node_facts::{NodeLimits, find_log};
 use crate::outlier::find_outlier;
 use crate::product_facts::FabricKind;
-use crate::row_predictor::{PredictedRow, QueriedRow, RowPredictor};
-use crate::score::{AnswerClass, LikelyCause, ObservedFeature, WorldEdit, rank};
-use crate::verdict::PasteVerdict;
+use crate::row_predictor::{QueriedRow, RowPredictor};
+use crate::score::{AnswerClass, LikelyCause, WorldEdit, rank};
+use crate::verdict::{PasteAnswer, PasteVerdict};
 use crate::{collectives, copies, io, log_answer, log_check, messages, wiring};
 
 /// Causes of an answer.
 const MAX_CAUSES: usize = 8;
 /// Results of file I/O that are compared with each other.
 const MAX_FILES: usize = 64;
-
-/// An answer before its causes are ranked.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct DraftAnswer {
-    pub(crate) meaning: String,
-    pub(crate) limit: String,
-    /// The headline figure and what it is compared with, GB/s.
-    pub(crate) value: Option<f64>,
-    pub(crate) limit_gbs: Option<f64>,
-    pub(crate) features: Vec<ObservedFeature>,
-    pub(crate) edits: Vec<WorldEdit>,
-    /// The paths that its causes are about.
-    pub(crate) subject: ProbeSubject,
-    /// Rows that the node's model predicts, and what it makes of them.
-    pub(crate) rows: Vec<PredictedRow>,
-    pub(crate) model: String,
-}
-
-/// What a pasted output means, and why it is what it is.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct PasteAnswer {
-    /// The tool.
-    pub tool: String,
-    /// First line of the paste that it rests on.
-    pub first_line: u32,
-    /// Last line.
-    pub last_line: u32,
-    /// What the number is, and how the tool counts.
-    pub meaning: String,
-    /// The limit of the node with its source.
-    pub limit: String,
-    /// The headline figure, GB/s.
-    pub value_gbs: Option<f64>,
-    /// The limit, GB/s.
-    pub limit_gbs: Option<f64>,
-    /// The figure over the limit.
-    pub share: Option<f64>,
-    /// The rows with the prediction of the node's model, where a node is given.
-    pub rows: Vec<PredictedRow>,
-    /// What the model makes of them; empty without.
-    pub model: String,
-    /// What a probe of the node changed, if one was run.
-    pub checked: Option<ProbeOutcome>,
-    /// What the figures show.
-    pub verdict: PasteVerdict,
-    /// Why, in words.
-    pub verdict_text: String,
-    /// Causes, the most likely first. They are possible, not shown, unless the verdict is that one explains it.
-    pub causes: Vec<LikelyCause>,
-    /// The paths that its causes are about.
-    #[serde(skip)]
-    pub(crate) subject: ProbeSubject,
-}
 
 /// What `explain` says of a paste.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -434,43 +381,4 @@ fn ends_of_separate_runs(reading: &PasteReading) -> u32 {
     } else {
         0
     }
-}
-
-impl PasteAnswer {
-    /// What the probe measured, and the odds of the first cause now and of the one before.
-    pub(crate) fn check_text(&self, checked: &ProbeOutcome) -> String {
-        let share = |id: &str| {
-            let before = checked.before.iter().filter(|(cause, _)| cause == id);
-            let now = self.causes.iter().filter(|cause| cause.id == id);
-            (before.map(|(_, s)| s).sum::<f64>(), now.map(|cause| cause.share).sum::<f64>())
-        };
-        let old = checked.before.first().map(|(id, _)| id.as_str());
-        let new = self.causes.first().map(|cause| cause.id);
-        let shift = |id: &str| {
-            let (before, now) = share(id);
-            format!("{id} from {} to {}", odds(before.min(0.95)), odds(now.min(0.95)))
-        };
-        match (old, new) {
-            (Some(old), Some(new)) if old != new => {
-                format!("{}. {}; {}", checked.text, shift(old), shift(new))
-            }
-            (_, Some(new)) => format!("{}. {}", checked.text, shift(new)),
-            _ => checked.text.clone(),
-        }
-    }
-}
-
-/// `5:1`, `1:2`.
-fn odds(share: f64) -> String {
-    let odds = share / (1.0 - share).max(1e-3);
-    match odds {
-        o if o > 100.0 => "follows by arithmetic".to_owned(),
-        o if o >= 1.0 => format!("odds {o:.0}:1"),
-        o => format!("odds 1:{:.0}", 1.0 / o.max(1e-3)),
-    }
-}
-
-/// Whether the paste sets a variable to this value.
-pub(crate) fn is_set(context: &PasteContext, name: &str, value: &str) -> bool {
-    context.settings.get(name).is_some_and(|v| v.eq_ignore_ascii_case(value))
 }

@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use pathline_paste::{CollectiveTable, NcclLog, PasteContext};
 use pathline_schema::Collective;
 
-use crate::answer::{DraftAnswer, is_set};
-use crate::deciding_probe::ProbeSubject;
+use crate::draft::DraftAnswer;
+use crate::draft::ProbeSubject;
 use crate::log_answer;
+use crate::node_facts::is_set;
 use crate::node_facts::{NodeLimits, figure};
 use crate::product_facts::FabricKind;
 use crate::score::{AnswerClass, ObservedFeature, WorldEdit};

@@ -6,8 +6,8 @@ use pathline_paste::{
     CopyMeans, LineSpan, MatrixEnd, MatrixTool, PasteContext, RateCount, RateMatrix, TimedTransfer,
 };
 
-use crate::answer::DraftAnswer;
-use crate::deciding_probe::ProbeSubject;
+use crate::draft::DraftAnswer;
+use crate::draft::ProbeSubject;
 use crate::node_facts::{NodeLimits, figure};
 use crate::product_facts::FabricKind;
 use crate::score::{AnswerClass, ObservedFeature, WorldEdit};

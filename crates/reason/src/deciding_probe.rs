@@ -3,10 +3,11 @@
 use pathline_schema::{Bytes, Case};
 use serde::Serialize;
 
-use crate::answer::{DraftAnswer, PasteAnswer};
+use crate::draft::{DraftAnswer, ProbeSubject};
 use crate::model_edits::{level_and_least, summary};
 use crate::row_predictor::{PredictedRow, QueriedRow, RowPredictor, RowQuery};
 use crate::score::{AnswerClass, ObservedFeature};
+use crate::verdict::PasteAnswer;
 
 /// The median copy of the probe over its prediction.
 const LEVEL: &str = "probe-level";
@@ -26,18 +27,6 @@ const PATHS: [&str; 8] = [
     "reads-slow",
     "writes-slow",
 ];
-
-/// The paths that the causes of an answer are about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum ProbeSubject {
-    /// None that a node can measure: files, networks, logs.
-    #[default]
-    Nothing,
-    /// Copies between all GPUs.
-    GpuPairs,
-    /// Copies between each GPU and the host.
-    HostLinks,
-}
 
 /// Cases that tell damaged hardware from settings and software: if plain copies are as the node's model
 /// says, the hardware is not the cause.

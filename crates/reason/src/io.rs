@@ -3,7 +3,7 @@
 use pathline_flow::MachineDesc;
 use pathline_paste::{FileIoResult, PasteContext};
 
-use crate::answer::DraftAnswer;
+use crate::draft::DraftAnswer;
 use crate::node_facts::figure;
 use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
 use crate::store_worlds::{self, IoLoad};

@@ -2,7 +2,7 @@
 
 use pathline_paste::{LineSpan, NcclLog, PasteContent, PasteReading};
 
-use crate::answer::DraftAnswer;
+use crate::draft::DraftAnswer;
 use crate::node_facts::{NodeLimits, figure};
 use crate::product_facts::FabricKind;
 use crate::score::{AnswerClass, WorldEdit};

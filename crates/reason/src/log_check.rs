@@ -2,7 +2,7 @@
 
 use pathline_paste::NcclLog;
 
-use crate::answer::DraftAnswer;
+use crate::draft::DraftAnswer;
 use crate::row_predictor::RowPredictor;
 use crate::score::{AnswerClass, WorldEdit};
 

@@ -5,7 +5,7 @@ use pathline_diagnose::posterior::ln_likelihood;
 use pathline_flow::MachineFault;
 use pathline_message::{BufferPair, BufferPlace, ExchangeOp, ExchangeSpec, MessageLibrary};
 
-use crate::answer::DraftAnswer;
+use crate::draft::DraftAnswer;
 use crate::model_edits::{fault_edit, is_in_model};
 use crate::row_predictor::{PredictedRow, QueriedRow, RowPredictor, RowQuery};
 use crate::score::{AnswerClass, WorldEdit};

@@ -2,8 +2,9 @@
 
 use pathline_paste::{MessageTable, MessageTest, NetworkTable, PasteContext};
 
-use crate::answer::{DraftAnswer, is_set};
-use crate::deciding_probe::ProbeSubject;
+use crate::draft::DraftAnswer;
+use crate::draft::ProbeSubject;
+use crate::node_facts::is_set;
 use crate::node_facts::{NodeLimits, figure};
 use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
 

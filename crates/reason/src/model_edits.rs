@@ -8,7 +8,7 @@ use pathline_flow::{FaultEffect, FaultElement, MachineFault};
 use pathline_message::BufferPlace;
 use pathline_schema::{LinkEnd, Ns, Unit};
 
-use crate::answer::DraftAnswer;
+use crate::draft::DraftAnswer;
 use crate::message_worlds::add_message_worlds;
 use crate::node_facts::figure;
 use crate::row_predictor::{PredictedRow, QueriedRow, RowPredictor, RowQuery};

@@ -1,6 +1,6 @@
 //! What is known of the node: from the user's machine, from the paste, or assumed of the product.
 
-use pathline_paste::{NcclLog, PasteContent, PasteReading, find_product};
+use pathline_paste::{NcclLog, PasteContent, PasteContext, PasteReading, find_product};
 use pathline_schema::{LinkEnd, LinkKind, Topology};
 
 use crate::product_facts::{FabricKind, ProductFacts, pcie_gbs, product_facts};
@@ -265,4 +265,9 @@ pub(crate) fn find_log(reading: &PasteReading) -> Option<&NcclLog> {
         PasteContent::NcclLog(log) => Some(log.as_ref()),
         _ => None,
     })
+}
+
+/// Whether the paste sets a variable to this value.
+pub(crate) fn is_set(context: &PasteContext, name: &str, value: &str) -> bool {
+    context.settings.get(name).is_some_and(|v| v.eq_ignore_ascii_case(value))
 }

@@ -13,8 +13,8 @@ use pathline_schema::{
 };
 use serde::Serialize;
 
-use crate::answer::is_set;
 use crate::message_worlds::fit_curve;
+use crate::node_facts::is_set;
 
 /// Bytes of a copy where the paste states none.
 const COPY: Bytes = Bytes::mib(256);

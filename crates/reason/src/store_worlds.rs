@@ -4,7 +4,7 @@
 use pathline_flow::{MachineDesc, StoreKind, StoreModel};
 use pathline_paste::{FileIoResult, PasteContext};
 
-use crate::answer::DraftAnswer;
+use crate::draft::DraftAnswer;
 use crate::node_facts::figure;
 use crate::row_predictor::PredictedRow;
 use crate::score::{AnswerClass, WorldEdit};

@@ -2,8 +2,10 @@
 
 use serde::Serialize;
 
-use crate::answer::PasteAnswer;
+use crate::deciding_probe::ProbeOutcome;
+use crate::draft::ProbeSubject;
 use crate::node_facts::figure;
+use crate::row_predictor::PredictedRow;
 use crate::score::{AnswerClass, LikelyCause};
 
 /// Above this share the limit is not that of the path: tools round, and clocks differ by a percent.
@@ -44,6 +46,42 @@ impl PasteVerdict {
             Self::Undecided => "UNDECIDED",
         }
     }
+}
+
+/// What a pasted output means, and why it is what it is.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PasteAnswer {
+    /// The tool.
+    pub tool: String,
+    /// First line of the paste that it rests on.
+    pub first_line: u32,
+    /// Last line.
+    pub last_line: u32,
+    /// What the number is, and how the tool counts.
+    pub meaning: String,
+    /// The limit of the node with its source.
+    pub limit: String,
+    /// The headline figure, GB/s.
+    pub value_gbs: Option<f64>,
+    /// The limit, GB/s.
+    pub limit_gbs: Option<f64>,
+    /// The figure over the limit.
+    pub share: Option<f64>,
+    /// The rows with the prediction of the node's model, where a node is given.
+    pub rows: Vec<PredictedRow>,
+    /// What the model makes of them; empty without.
+    pub model: String,
+    /// What a probe of the node changed, if one was run.
+    pub checked: Option<ProbeOutcome>,
+    /// What the figures show.
+    pub verdict: PasteVerdict,
+    /// Why, in words.
+    pub verdict_text: String,
+    /// Causes, the most likely first. They are possible, not shown, unless the verdict is that one explains it.
+    pub causes: Vec<LikelyCause>,
+    /// The paths that its causes are about.
+    #[serde(skip)]
+    pub(crate) subject: ProbeSubject,
 }
 
 impl PasteAnswer {
@@ -150,5 +188,39 @@ impl PasteAnswer {
             lines.push(("check", cause.check.clone()));
         }
         lines
+    }
+}
+
+impl PasteAnswer {
+    /// What the probe measured, and the odds of the first cause now and of the one before.
+    fn check_text(&self, checked: &ProbeOutcome) -> String {
+        let share = |id: &str| {
+            let before = checked.before.iter().filter(|(cause, _)| cause == id);
+            let now = self.causes.iter().filter(|cause| cause.id == id);
+            (before.map(|(_, s)| s).sum::<f64>(), now.map(|cause| cause.share).sum::<f64>())
+        };
+        let old = checked.before.first().map(|(id, _)| id.as_str());
+        let new = self.causes.first().map(|cause| cause.id);
+        let shift = |id: &str| {
+            let (before, now) = share(id);
+            format!("{id} from {} to {}", odds(before.min(0.95)), odds(now.min(0.95)))
+        };
+        match (old, new) {
+            (Some(old), Some(new)) if old != new => {
+                format!("{}. {}; {}", checked.text, shift(old), shift(new))
+            }
+            (_, Some(new)) => format!("{}. {}", checked.text, shift(new)),
+            _ => checked.text.clone(),
+        }
+    }
+}
+
+/// `5:1`, `1:2`.
+fn odds(share: f64) -> String {
+    let odds = share / (1.0 - share).max(1e-3);
+    match odds {
+        o if o > 100.0 => "follows by arithmetic".to_owned(),
+        o if o >= 1.0 => format!("odds {o:.0}:1"),
+        o => format!("odds 1:{:.0}", 1.0 / o.max(1e-3)),
     }
 }

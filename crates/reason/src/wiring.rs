@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use pathline_paste::LinkMatrix;
 use pathline_schema::{Gpu, LinkEnd, LinkKind, PcieLink, Topology};
 
-use crate::answer::DraftAnswer;
+use crate::draft::DraftAnswer;
 use crate::node_facts::figure;
 use crate::score::{AnswerClass, WorldEdit};
 

@@ -1,0 +1,33 @@
+//! An answer before its causes are ranked.
+
+use crate::row_predictor::PredictedRow;
+use crate::score::{ObservedFeature, WorldEdit};
+
+/// The paths that the causes of an answer are about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ProbeSubject {
+    /// None that a node can measure: files, networks, logs.
+    #[default]
+    Nothing,
+    /// Copies between all GPUs.
+    GpuPairs,
+    /// Copies between each GPU and the host.
+    HostLinks,
+}
+
+/// An answer before its causes are ranked.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct DraftAnswer {
+    pub(crate) meaning: String,
+    pub(crate) limit: String,
+    /// The headline figure and what it is compared with, GB/s.
+    pub(crate) value: Option<f64>,
+    pub(crate) limit_gbs: Option<f64>,
+    pub(crate) features: Vec<ObservedFeature>,
+    pub(crate) edits: Vec<WorldEdit>,
+    /// The paths that its causes are about.
+    pub(crate) subject: ProbeSubject,
+    /// Rows that the node's model predicts, and what it makes of them.
+    pub(crate) rows: Vec<PredictedRow>,
+    pub(crate) model: String,
+}
