@@ -6,6 +6,7 @@ mod health;
 mod messages;
 mod paste;
 mod placement;
+mod stores;
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -20,7 +21,7 @@ use pathline_bench::{GpuRequirement, RandomDraw};
 use pathline_gpu::{COMPILE_COMMAND, LibraryOption, library_options};
 use pathline_runner::{
     DeviceMemory, HostMachine, LibraryChoice, LibraryProbe, MachineChoice, MachineModel, RankJob,
-    RunRequest, StorePlaces, WorkerFault,
+    RunRequest, WorkerFault,
 };
 use pathline_schema::{Bytes, CasePattern, Ns, ParseError, RunSettings, SuiteId};
 
@@ -35,6 +36,7 @@ pub(crate) use health::{DigestArgs, HealthArgs, HealthFormat};
 pub(crate) use messages::MessageArgs;
 pub(crate) use paste::ExplainArgs;
 pub(crate) use placement::{AuditArgs, Launcher, MessageCopier, PlaceArgs, WhereArgs};
+pub(crate) use stores::StoreArgs;
 
 /// Measures, models and explains every path that data takes in a multi-GPU node.
 #[derive(Debug, Parser)]
@@ -262,79 +264,11 @@ const STORAGE: &str = pathline_schema::SuiteId::Storage.word();
 const OF_RANKS: &str = pathline_schema::SuiteId::StorageRanks.word();
 const METADATA: &str = pathline_schema::SuiteId::Metadata.word();
 
-/// Where suite storage has its files.
-#[derive(Debug, Clone, Default, Parser)]
-#[command(next_help_heading = FILES)]
-pub(crate) struct StoreArgs {
-    /// Measure I/O in this folder, file, block device or s3://BUCKET/PREFIX; repeatable.
-    ///
-    /// For suite storage. In a folder or bucket, files or objects are made and removed again; a file or
-    /// block device is only read. Several are measured alone and at the same time. Buckets need
-    /// AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment.
-    #[arg(long, value_name = "PATH", conflicts_with = "machine")]
-    pub(crate) store: Vec<PathBuf>,
-    /// Size of each file of --store; by default 1 GiB.
-    ///
-    /// By default also at most a quarter of what is free.
-    #[arg(long, value_name = "SIZE", value_parser = size)]
-    pub(crate) span: Option<Bytes>,
-    /// Destroy what is in the files and devices of --store: write to them.
-    #[arg(long, requires = "store")]
-    pub(crate) overwrite: bool,
-    /// Server of buckets, such as http://127.0.0.1:9000; by default AWS_ENDPOINT_URL.
-    ///
-    /// Plain HTTP only: for https:// name a proxy on this host that ends TLS.
-    #[arg(long, value_name = "URL", requires = "store")]
-    pub(crate) s3_endpoint: Option<String>,
-}
-
-impl StoreArgs {
-    /// The same for the crate that opens the machine.
-    pub(crate) fn places(&self) -> StorePlaces {
-        let Self { store, span, overwrite, s3_endpoint } = self.clone();
-        StorePlaces { paths: store, span, overwrite, endpoint: s3_endpoint }
-    }
-}
-
-/// Whether a text is `http://HOST[:PORT][/PATH]`, or the same with https.
-fn is_endpoint(url: &str) -> bool {
-    let Some((scheme, rest)) = url.split_once("://") else { return false };
-    let fits = |c: char| c.is_ascii_alphanumeric() || "-._~/:[]%".contains(c);
-    let host = rest.split('/').next().unwrap_or_default();
-    let port = match host.rsplit_once(':') {
-        Some((name, _)) if name.starts_with('[') != name.ends_with(']') => "",
-        Some((name, port)) if !name.contains(':') || name.starts_with('[') => port,
-        Some(_) => return false,
-        None => "",
-    };
-    ["http", "https"].contains(&scheme)
-        && !host.is_empty()
-        && rest.chars().all(fits)
-        && port.bytes().all(|digit| digit.is_ascii_digit())
-}
-
-/// Whether a path is a bucket with its scheme or name miswritten.
-fn is_odd_bucket(path: &str) -> bool {
-    let is_s3 = path.get(..3).is_some_and(|start| start.eq_ignore_ascii_case("s3:"));
-    let bucket = path.strip_prefix("s3://").and_then(|rest| rest.split('/').next());
-    is_s3 && bucket.is_none_or(|bucket| bucket.contains([':', '@', '?', '#']))
-}
-
 impl SelectArgs {
-    /// Fails if suite storage is selected on this host without a place for its files, or if a server or
-    /// bucket is written so that what it holds might be a key. The error does not repeat it.
+    /// Fails if suite storage is selected on this host without a place for its files, or if a place is named so
+    /// that it may hold a key.
     pub(crate) fn check_stores(&self) -> anyhow::Result<()> {
-        if self.stores.s3_endpoint.as_deref().is_some_and(|url| !is_endpoint(url)) {
-            anyhow::bail!(
-                "--s3-endpoint is not http://HOST[:PORT][/PATH]; keys belong into AWS_ACCESS_KEY_ID and \
-                 AWS_SECRET_ACCESS_KEY"
-            );
-        }
-        if self.stores.store.iter().any(|path| is_odd_bucket(&path.to_string_lossy())) {
-            anyhow::bail!(
-                "--store names a bucket as s3://BUCKET/PREFIX, in small letters and without keys"
-            );
-        }
+        self.stores.check_names()?;
         let named = !self.stores.store.is_empty() || self.machine.is_some();
         let on_files = |suite: &&String| [STORAGE, METADATA, OF_RANKS].contains(&suite.as_str());
         let Some(suite) = self.suite.iter().find(on_files).filter(|_| !named) else {
@@ -783,39 +717,5 @@ fn positive(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(number) if number > 0.0 && number <= MOST => Ok(number),
         _ => Err("a number above 0 and up to 1000000000".to_owned()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn servers_and_buckets_that_may_hold_keys_are_refused() {
-        for url in
-            ["http://127.0.0.1:9000", "https://s3.example.org/a/b", "http://[::1]:80/x", "http://h"]
-        {
-            assert!(is_endpoint(url), "{url}");
-        }
-        for url in [
-            "john.doe:KEY@h:1",
-            "http://u:a'KEY@h",
-            "http://u:a KEY@h",
-            "http://u:1/KEY@h",
-            "//u:KEY@h",
-            "h:1/p?X-Amz-Signature=KEY",
-            "http://u:KEY",
-            "http://",
-            "s3://h",
-            "http://a:b:1",
-        ] {
-            assert!(!is_endpoint(url), "{url}");
-        }
-        for path in ["S3://AK:KEY@b/p", "s3:/AK:KEY@b", "s3://AK:KEY@b/p", "s3:KEY", "S3://b"] {
-            assert!(is_odd_bucket(path), "{path}");
-        }
-        for path in ["s3://b/p", "s3://b", "/data/s3:x", "s3", "./s3:/x"] {
-            assert!(!is_odd_bucket(path), "{path}");
-        }
     }
 }
