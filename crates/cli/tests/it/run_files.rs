@@ -207,7 +207,8 @@ fn journals_of_a_users_folder_have_the_page_that_is_asked_for() {
     fs::write(at("report.html"), "mine").unwrap();
     for name in ["a", "b", "a"] {
         let output = pathline(dir.path(), &["report", &format!("{name}.jsonl.gz")]);
-        ends(&output, 0, &[]);
+        // One path has no peer.
+        ends(&output, 3, &[]);
         assert!(String::from_utf8_lossy(&output.stdout).contains("no page was written"));
         assert!(!at(&format!("{name}.html")).exists());
     }
@@ -216,7 +217,7 @@ fn journals_of_a_users_folder_have_the_page_that_is_asked_for() {
         let page = format!("{name}.html");
         let args = ["report", &format!("{name}.jsonl.gz"), "--html", &page];
         let output = pathline(dir.path(), &args);
-        ends(&output, 0, &[]);
+        ends(&output, 3, &[]);
         assert!(String::from_utf8_lossy(&output.stdout).ends_with(&format!("\n{page}\n")));
     }
     let [a, b] = ["a.html", "b.html"].map(|name| fs::read_to_string(at(name)).unwrap());
@@ -267,7 +268,7 @@ fn a_model_is_resumed_on_the_machine_that_it_was_begun_on() {
     assert_ne!(changed, text);
     fs::write(&toml, changed).unwrap();
     ends(&resume(), 2, &["machine.toml was changed since", &hash, "begin a new run"]);
-    ends(&pathline(dir.path(), &["report", "d"]), 0, &["machine.toml is not what this run"]);
+    ends(&pathline(dir.path(), &["report", "d"]), 3, &["machine.toml is not what this run"]);
     fs::remove_file(&toml).unwrap();
     ends(&resume(), 2, &["there is no such file", "pathline machines mi250x > d/machine.toml"]);
     fs::create_dir(&toml).unwrap();
@@ -347,7 +348,7 @@ fn the_limit_of_file_sizes_is_an_error_of_a_write() {
 }
 
 #[test]
-fn a_report_is_judged_as_its_run_was() {
+fn a_report_has_the_code_of_its_verdict() {
     let dir = TempDir::new().unwrap();
     ends(&model(dir.path(), "d", &[]), 0, &[]);
     let text = fs::read_to_string(dir.path().join("d/run.jsonl")).unwrap();
@@ -363,14 +364,29 @@ fn a_report_is_judged_as_its_run_was() {
     let skipped = format!(
         "{{\"type\":\"skipped\",\"data\":{{\"case\":\"{case}\",\"suites\":[],\"why\":\"no\"}}}}"
     );
+    // Paths of the whole node have peers.
+    let args = ["run", "-q", "--quick", "--machine", "mi250x", "--out", "p"];
+    ends(&pathline(dir.path(), &args), 0, &[]);
+    let pairs = fs::read_to_string(dir.path().join("p/run.jsonl")).unwrap();
+    let unread = pairs.replace("\"verdict\":\"verified\"", "\"verdict\":{\"unverified\":\"no\"}");
+    let cut = pairs.lines().count() - 1;
     for (name, lines, code) in [
         ("failed", vec![begin, topology, &failed, end], 1),
         ("skipped", vec![begin, topology, &skipped, end], 3),
         ("begun", vec![begin], 3),
-        ("measured", text.lines().collect(), 0),
+        // One path has no peer.
+        ("measured", text.lines().collect(), 3),
+        ("sound", pairs.lines().collect(), 0),
+        ("cut", pairs.lines().take(cut).collect(), 3),
+        ("unread", unread.lines().collect(), 3),
     ] {
         let file = format!("{name}.jsonl");
         fs::write(dir.path().join(&file), lines.join("\n") + "\n").unwrap();
         ends(&pathline(dir.path(), &["report", &file]), code, &[]);
+    }
+    // What failed outweighs what could not be judged, in any order.
+    for runs in [["cut.jsonl", "failed.jsonl"], ["failed.jsonl", "cut.jsonl"]] {
+        let args = ["report", runs[0], runs[1], "--html", "both.html"];
+        ends(&pathline(dir.path(), &args), 1, &[]);
     }
 }
