@@ -20,7 +20,7 @@ pub use collectives::paired_choice::PairedChoice;
 pub use culprit::Culprit;
 pub use expected::{MAX_TRUST_FIGURES, MAX_TRUST_RANKS, PredictedFigure, find_figure_trust};
 pub use health::digest::{
-    CaseDigest, DigestError, HistoryComparison, MIN_HISTORY, RunDigest, SlowerCase,
+    CaseDigest, DigestEnds, DigestError, HistoryComparison, MIN_HISTORY, RunDigest, SlowerCase,
 };
 pub use health::facts::{NodeFacts, TrainedLink};
 pub use health::monitor::{HealthMonitor, HealthSettings};

@@ -10,7 +10,7 @@ use flate2::write::GzEncoder;
 use pathline_diagnose::{HistoryComparison, RunDigest};
 use pathline_schema::shell_word;
 
-use super::ExitKind;
+use super::{ExitKind, judge_source};
 use crate::args::DigestArgs;
 use crate::files;
 use crate::say::{errln, out, outln};
@@ -27,10 +27,12 @@ const SHOWN: usize = 10;
 pub(super) fn run(args: &DigestArgs) -> Result<ExitKind> {
     let mut exit = ExitKind::Fine;
     for path in &args.runs {
-        let digest = RunDigest::of(&files::read(path)?);
+        let journal = files::read(path)?;
+        let digest = RunDigest::of(&journal);
+        let source = judge_source(path, &journal);
         if digest.cases.is_empty() {
             errln!("pathline: {}: no case has a figure; no digest was written", path.display());
-            exit = ExitKind::CouldNotJudge;
+            exit = exit.worse(source).worse(ExitKind::CouldNotJudge);
             continue;
         }
         if let Some(history) = &args.against {
@@ -40,13 +42,13 @@ pub(super) fn run(args: &DigestArgs) -> Result<ExitKind> {
                 let odds = case.probability.map_or(String::new(), |p| format!(", p = {p:.1e}"));
                 outln!("  {:.1} % slower{odds}: {}", case.loss * 100.0, case.case);
             }
-            if compared.significant {
-                exit = ExitKind::Wrong;
-            } else if (compared.runs < pathline_diagnose::MIN_HISTORY || compared.cases == 0)
-                && exit == ExitKind::Fine
-            {
-                exit = ExitKind::CouldNotJudge;
-            }
+            let found =
+                match (compared.significant || compared.slow_class.is_some(), compared.undecided) {
+                    (true, _) => ExitKind::Wrong,
+                    (false, Some(_)) => ExitKind::CouldNotJudge,
+                    (false, None) => ExitKind::Fine,
+                };
+            exit = exit.worse(source).worse(found);
             continue;
         }
         let packed = pack(digest.clone())?;
@@ -139,22 +141,28 @@ pub(super) fn compare(
 
 /// The result of a comparison in a sentence.
 pub(super) fn sentence(compared: &HistoryComparison) -> String {
-    let HistoryComparison { runs, other_software, cases, slower, significant } = compared;
-    let left_out = match other_software {
-        0 => String::new(),
-        n => format!(" ({n} of other software left out)"),
-    };
-    if *runs < pathline_diagnose::MIN_HISTORY {
-        return format!(
-            "{runs} earlier runs of the same software{left_out}; {} are needed to judge",
-            pathline_diagnose::MIN_HISTORY
-        );
+    let HistoryComparison { runs, other_software, left_out, cases, slower, .. } = compared;
+    let mut without = Vec::new();
+    if *other_software > 0 {
+        without.push(format!("{other_software} of other software left out"));
     }
-    let found = match (slower.len(), significant) {
-        _ if *cases == 0 => "no case is in all of them, so nothing was compared".to_owned(),
-        (0, _) => "none is slower".to_owned(),
-        (n, true) => format!("{n} slower, significantly"),
-        (n, false) => format!("{n} slower, within the spread of these runs"),
-    };
-    format!("{cases} cases against {runs} earlier runs{left_out}: {found}")
+    if let Some(first) = left_out.first() {
+        let more = left_out.len() - 1;
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        without.push(format!("that of {first}{more} left out: cut, or without most of the cases"));
+    }
+    let without =
+        if without.is_empty() { String::new() } else { format!(" ({})", without.join("; ")) };
+    let mut found = Vec::new();
+    if let Some((class, loss)) = &compared.slow_class {
+        found.push(format!("all of {class} are {:.1} % slower than before", loss * 100.0));
+    }
+    match (slower.len(), compared.significant) {
+        (0, _) if *cases == 0 || compared.slow_class.is_some() => {}
+        (0, _) => found.push("none is slower".to_owned()),
+        (n, true) => found.push(format!("{n} slower, significantly")),
+        (n, false) => found.push(format!("{n} slower, within the spread of these runs")),
+    }
+    found.extend(compared.undecided.clone());
+    format!("{cases} cases against {runs} earlier runs{without}: {}", found.join("; "))
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use pathline_diagnose::{
-    HealthSettings, MIN_HISTORY, REFERENCE_ERROR, ReferenceComparison, RunDigest, TailKind,
+    HealthSettings, REFERENCE_ERROR, ReferenceComparison, RunDigest, TailKind,
     compare_with_reference, measured_in_runs, predicted_by_twin,
 };
 use pathline_flow::{MachineDesc, Network, RuntimeEnv};
@@ -255,13 +255,16 @@ fn compare(
     let mut slower = found.slower;
     if let Some(compared) = history {
         result = digest::sentence(&compared);
-        if compared.significant && !matches!(judgement, Judgement::Slower(_)) {
-            let worst = compared.slower.first();
+        let worse = compared.significant || compared.slow_class.is_some();
+        if worse && !matches!(judgement, Judgement::Slower(_)) {
+            let case = compared.slower.first().map(|case| (&case.case, case.loss));
+            let class = compared.slow_class.as_ref().map(|(class, loss)| (class, *loss));
+            let worst = if compared.significant { case } else { class };
             let worst =
-                worst.map_or(String::new(), |w| format!(": {} by {:.1} %", w.case, w.loss * 100.0));
+                worst.map_or(String::new(), |(what, l)| format!(": {what} by {:.1} %", l * 100.0));
             judgement = Judgement::Slower(format!("slower than in earlier runs{worst}"));
-        } else if compared.runs < MIN_HISTORY && matches!(judgement, Judgement::Fine) {
-            judgement = Judgement::TooLittle(result.clone());
+        } else if let (Some(why), Judgement::Fine) = (&compared.undecided, &judgement) {
+            judgement = Judgement::TooLittle(format!("{} earlier runs: {why}", compared.runs));
         }
         slower = compared.slower.into_iter().map(|case| (case.case, case.loss)).collect();
     }

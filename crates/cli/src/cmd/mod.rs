@@ -29,6 +29,7 @@ mod trial_placement;
 mod validate;
 
 use std::io::IsTerminal;
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
@@ -39,9 +40,10 @@ use pathline_runner::{
     HostMachine, StorePlaces, keep_launched, serve_health, serve_launch, serve_probe, serve_rank,
     serve_worker,
 };
+use pathline_schema::{CaseOutcome, FaultedCase, Journal, Severity, plain_line};
 
 use crate::args::{Args, ColourChoice, Command, InternalArgs, InternalCommand};
-use crate::say::{HOOKS, out};
+use crate::say::{HOOKS, errln, out};
 
 /// How a command went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -201,6 +203,31 @@ pub(crate) fn serve(args: InternalArgs) -> Result<ExitKind> {
         InternalCommand::Compile => pathline_gpu::serve_compilations()?,
     }
     Ok(ExitKind::Fine)
+}
+
+/// Names what a run lacks that figures are taken from: cases that failed, and its end. Wrong bytes are a fault.
+fn judge_source(path: &Path, journal: &Journal) -> ExitKind {
+    let faults = journal.outcomes.iter().filter_map(|outcome| match outcome {
+        CaseOutcome::Faulted(fault) => Some(fault),
+        _ => None,
+    });
+    let (corrupt, other): (Vec<&FaultedCase>, Vec<&FaultedCase>) =
+        faults.partition(|fault| fault.severity == Severity::Corrupt);
+    let (name, all) = (path.display(), journal.outcomes.len());
+    for (faults, what) in [(&corrupt, "have wrong bytes"), (&other, "failed")] {
+        if let Some(FaultedCase { case, error, .. }) = faults.first() {
+            let (count, error) = (faults.len(), plain_line(error));
+            errln!("pathline: {name}: {count} of {all} cases {what}, the first {case}: {error}");
+        }
+    }
+    if journal.end.is_none() {
+        errln!("pathline: {name}: the run did not end: {all} cases so far");
+    }
+    match (corrupt.is_empty(), journal.end.is_none() || !journal.broken.is_empty()) {
+        (false, _) => ExitKind::Wrong,
+        (true, true) => ExitKind::CouldNotJudge,
+        (true, false) => ExitKind::Fine,
+    }
 }
 
 /// Whether standard output takes colour.

@@ -668,6 +668,25 @@ fn digests_are_small_and_make_a_history() {
     let printed = stdout(&pathline(&["digest", fixture]));
     let json: Value = serde_json::from_str(&printed).expect("JSON");
     assert!(json["cases"].as_object().is_some_and(|cases| cases.len() > 100), "{printed}");
+    // Wrong bytes are a fault in any company, and a cut run is named.
+    let journal = dir.path().join("cut.jsonl");
+    let whole = std::process::Command::new("gzip").args(["-dc", fixture]).output().expect("gzip");
+    let whole = String::from_utf8(whole.stdout).expect("text");
+    let (cut, _) = whole.trim_end().rsplit_once('\n').expect("lines");
+    fs::write(&journal, format!("{cut}\n")).expect("a file");
+    let path = journal.to_str().expect("a path");
+    let output = pathline(&["digest", path, "--against", folder]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("the run did not end"));
+    let case = json["cases"].as_object().and_then(|c| c.keys().next()).expect("a case");
+    let wrong = format!(
+        "{{\"type\":\"faulted\",\"data\":{{\"case\":\"{case}\",\"suites\":[],\"error\":\"byte 5\",\"severity\":\"corrupt\"}}}}"
+    );
+    fs::write(&journal, format!("{cut}\n{wrong}\n")).expect("a file");
+    let output = pathline(&["digest", path, "--against", folder]);
+    assert_eq!(output.status.code(), Some(1));
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(error.contains("have wrong bytes, the first"), "{error}");
     let other = fixture.replace("h200-x4", "h200-x2-contention");
     let output = pathline(&["digest", &other, "--against", folder]);
     let error = String::from_utf8_lossy(&output.stderr).into_owned();

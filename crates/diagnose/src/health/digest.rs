@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 
 use pathline_schema::{
-    Bytes, Case, CaseOutcome, CaseTimes, GpuFacts, Journal, RunBegin, Topology, Unit, WorldKind,
+    Bytes, Case, CaseOutcome, CaseTimes, GpuFacts, Journal, RunBegin, Severity, Topology, Unit,
+    VerifyResult, WorldKind,
 };
 use pathline_stats::{RunComparison, RunEstimate, RunNoise, ascending, interpolated};
 use serde::{Deserialize, Serialize};
 
+use crate::health::twin::REFERENCE_ERROR;
 use crate::peers::rename_units;
 
 /// Format of [`RunDigest`].
@@ -51,6 +53,25 @@ pub struct RunDigest {
     /// Number of cases by class. Cases of a class differ only in unit numbers.
     #[serde(default)]
     pub classes: BTreeMap<String, usize>,
+    /// How the run and its cases ended; none in a digest of a version that did not keep it, and of a check of
+    /// health.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ends: Option<DigestEnds>,
+}
+
+/// How a run and its cases ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DigestEnds {
+    /// Whether the run ended, by itself or by its time limit.
+    pub ended: bool,
+    /// Cases of which wrong bytes arrived.
+    pub corrupt: usize,
+    /// Cases that failed otherwise.
+    pub failed: usize,
+    /// Cases that were skipped.
+    pub skipped: usize,
+    /// Measured cases whose bytes were not verified.
+    pub unverified: usize,
 }
 
 /// A file that is no digest, or a history that a run cannot be compared with.
@@ -95,19 +116,35 @@ pub struct HistoryComparison {
     pub runs: usize,
     /// Earlier runs of other software, which were left out.
     pub other_software: usize,
-    /// Cases that this run and all of the earlier ones have.
+    /// When the runs began that were left out since they were cut or have few of the cases.
+    pub left_out: Vec<String>,
+    /// Cases that this run has and [`MIN_HISTORY`] of the earlier ones, or all if these are fewer.
     pub cases: usize,
     /// Cases that lost more than allowed, the slowest first.
     pub slower: Vec<SlowerCase>,
-    /// Whether one of them is significant over all cases.
+    /// The class that is slower as a whole than in each earlier run, and by more than [`REFERENCE_ERROR`]: its
+    /// name and share of speed lost.
+    pub slow_class: Option<(String, f64)>,
+    /// Whether one of the slower cases is significant over all cases.
     pub significant: bool,
+    /// Why a comparison that found nothing slower says nothing.
+    pub undecided: Option<String>,
 }
 
 impl RunDigest {
     /// What a run leaves behind.
     pub fn of(journal: &Journal) -> Self {
         let mut digest = Self::empty(&journal.begin, &journal.topology);
+        let mut ends = DigestEnds { ended: journal.end.is_some(), ..DigestEnds::default() };
         for outcome in &journal.outcomes {
+            match outcome {
+                CaseOutcome::Faulted(f) if f.severity == Severity::Corrupt => ends.corrupt += 1,
+                CaseOutcome::Faulted(_) => ends.failed += 1,
+                CaseOutcome::Skipped(_) => ends.skipped += 1,
+                CaseOutcome::Measured(m) => {
+                    ends.unverified += usize::from(m.verdict != VerifyResult::Verified);
+                }
+            }
             let CaseOutcome::Measured(measured) = outcome else { continue };
             let Some(first) = measured.series.first() else { continue };
             let reps = first.reps.max(1);
@@ -115,6 +152,7 @@ impl RunDigest {
             let each: Vec<f64> = times.ns.iter().map(|ns| ns / reps as f64).collect();
             digest.add(&measured.case, &each, reps, first.timer.to_string());
         }
+        digest.ends = Some(ends);
         digest
     }
 
@@ -156,6 +194,7 @@ impl RunDigest {
             software: software_fingerprint(begin, topology),
             cases: BTreeMap::new(),
             classes: BTreeMap::new(),
+            ends: None,
         }
     }
 
@@ -202,8 +241,8 @@ impl RunDigest {
         }
     }
 
-    /// Compares this run with earlier ones of the same node and software. Each case is divided by the
-    /// median of its class in its run, so that what slows all paths of a kind alike does not count.
+    /// Compares this run with earlier ones of the same node and software that have it. Each case is divided by
+    /// the median of its class in its run, so that what slows all paths of a kind alike counts for the class.
     /// `alpha` is the probability at most that an unchanged node has a significant case, if the logarithms
     /// of times are normally distributed between runs.
     ///
@@ -229,16 +268,24 @@ impl RunDigest {
                 });
             }
         }
-        let same: Vec<&Self> = history.iter().filter(|d| d.software == self.software).collect();
+        let of_software: Vec<&Self> =
+            history.iter().filter(|d| d.software == self.software).collect();
+        let common = |d: &Self| d.cases.keys().filter(|c| self.cases.contains_key(*c)).count();
+        let usual = interpolated(&ascending(of_software.iter().map(|d| common(d) as f64)), 0.5);
+        let is_cut = |d: &&Self| {
+            let cut = d.ends.is_some_and(|ends| !ends.ended);
+            cut || 2.0 * (common(d) as f64) < usual.unwrap_or_default()
+        };
+        let (cut, same): (Vec<&Self>, Vec<&Self>) = of_software.iter().partition(|d| is_cut(d));
         let relative: Vec<BTreeMap<&str, f64>> = same.iter().map(|d| d.relative()).collect();
         let mine = self.relative();
+        let least = same.len().clamp(1, MIN_HISTORY);
         let common: Vec<(&str, f64, Vec<f64>)> = mine
             .iter()
-            .filter_map(|(&case, &now)| {
-                let before: Option<Vec<f64>> =
-                    relative.iter().map(|run| run.get(case).copied()).collect();
-                Some((case, now, before.filter(|before| !before.is_empty())?))
+            .map(|(&case, &now)| {
+                (case, now, relative.iter().filter_map(|run| run.get(case).copied()).collect())
             })
+            .filter(|(_, _, before): &(_, _, Vec<f64>)| before.len() >= least)
             .collect();
         let judges = same.len() >= MIN_HISTORY;
         let mut slower: Vec<SlowerCase> = Vec::new();
@@ -257,13 +304,70 @@ impl RunDigest {
         slower.sort_by(|a, b| b.loss.total_cmp(&a.loss));
         let allowed = alpha / common.len().max(1) as f64;
         let significant = slower.iter().any(|s| s.probability.is_some_and(|p| p < allowed));
+        let compared: Vec<&str> = common.iter().map(|(case, ..)| *case).collect();
         Ok(HistoryComparison {
             runs: same.len(),
-            other_software: history.len() - same.len(),
+            other_software: history.len() - of_software.len(),
+            left_out: cut.iter().map(|digest| digest.started.clone()).collect(),
             cases: common.len(),
             slower,
+            slow_class: self.slow_class(&same, &compared),
             significant,
+            undecided: self.undecided(&same, compared.len()),
         })
+    }
+
+    /// The class that lost most of all that are slower than in each of these runs.
+    fn slow_class(&self, runs: &[&Self], compared: &[&str]) -> Option<(String, f64)> {
+        let mut classes: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+        for case in compared {
+            classes.entry(class_of(case)).or_default().push(case);
+        }
+        let time = |digest: &Self, case: &str| digest.cases.get(case).map(|known| known.1.ln());
+        let lost = |(class, cases): (String, Vec<&str>)| {
+            let usual = |case: &str| {
+                interpolated(&ascending(runs.iter().filter_map(|run| time(run, case))), 0.5)
+            };
+            let above = |digest: &Self| {
+                let of_case = |case: &&str| Some(time(digest, case)? - usual(case)?);
+                interpolated(&ascending(cases.iter().filter_map(of_case)), 0.5)
+            };
+            let now = above(self)?;
+            let is_slowest = runs.iter().filter_map(|run| above(run)).all(|before| before < now);
+            let loss = 1.0 - (-now).exp();
+            (is_slowest && loss > REFERENCE_ERROR).then_some((class, loss))
+        };
+        classes.into_iter().filter_map(lost).max_by(|a, b| a.1.total_cmp(&b.1))
+    }
+
+    /// Why a comparison of this many cases with these runs says nothing if it found nothing.
+    fn undecided(&self, runs: &[&Self], compared: usize) -> Option<String> {
+        if runs.len() < MIN_HISTORY {
+            return Some(format!("{MIN_HISTORY} are needed to judge"));
+        }
+        let mut known: BTreeMap<&str, usize> = BTreeMap::new();
+        runs.iter()
+            .flat_map(|run| run.cases.keys())
+            .for_each(|c| *known.entry(c).or_default() += 1);
+        known.retain(|case, count| 2 * *count > runs.len() && !self.cases.contains_key(*case));
+        if let Some(first) = known.keys().next() {
+            return Some(format!(
+                "{} of their cases are missing here, such as {first}",
+                known.len()
+            ));
+        }
+        // A digest of a large plan keeps a share of its cases.
+        let kept = |run: &&Self| {
+            run.cases.len() as f64 / run.classes.values().sum::<usize>().max(1) as f64
+        };
+        let share = runs.iter().map(kept).fold(0.0, f64::max).min(1.0);
+        if compared == 0 || 2.0 * (compared as f64) < share * self.cases.len() as f64 {
+            return Some("few of its cases are in enough of them".to_owned());
+        }
+        let unverified = |run: &Self| run.ends.map(|ends| ends.unverified);
+        let most = runs.iter().filter_map(|run| unverified(run)).max()?;
+        let now = unverified(self).filter(|now| *now > most)?;
+        Some(format!("the bytes of {now} cases were not verified, before of at most {most}"))
     }
 
     /// Logarithm of the time of each case divided by the median of its class; a class of fewer than three
@@ -403,6 +507,62 @@ mod tests {
         let mut other = run(1, 0.0);
         other.simulated = Some("x".into());
         assert!(run(9, 0.0).against(&[other], 0.03, 1e-5).is_err());
+    }
+
+    #[test]
+    fn what_is_missing_or_slow_as_a_whole_is_not_fine() {
+        let mut history: Vec<RunDigest> = (1..=6).map(|nth| run(nth, 0.0)).collect();
+        let against = |digest: &RunDigest, history: &[RunDigest]| {
+            digest.against(history, 0.03, 1e-5).expect("comparable")
+        };
+        // Times of the earlier runs are 1.01 to 1.06 of 160 us, those of the seventh 1.07.
+        let mut now = run(7, 0.0);
+        let found = against(&now, &history);
+        assert_eq!((found.slow_class, found.undecided, found.cases), (None, None, 12));
+        // A run with one case is left out, and does not keep the other cases from being compared.
+        history[0].thin(0.0);
+        let (case, known) = now.cases.first_key_value().expect("a case");
+        history[0].cases.insert(case.clone(), known.clone());
+        let found = against(&now, &history);
+        assert_eq!((found.cases, found.runs, found.undecided), (12, 5, None));
+        assert_eq!(found.left_out, ["2026-11-01T00:00:00Z"]);
+        // One that was cut, too; four runs are too few.
+        history[1].ends = Some(DigestEnds::default());
+        assert_eq!(against(&now, &history).left_out.len(), 2);
+        assert!(against(&now, &history).undecided.is_some());
+        history[1].ends = Some(DigestEnds { ended: true, ..DigestEnds::default() });
+        // More unverified cases than before.
+        now.ends = Some(DigestEnds { ended: true, unverified: 1, ..DigestEnds::default() });
+        let text = against(&now, &history).undecided.expect("a reason");
+        assert!(text.starts_with("the bytes of 1 cases"), "{text}");
+        now.ends = None;
+        // All paths take 1.25 times as long: 1 - 1 / (1.25 * 1.07 / 1.04) = 22 % against the middle run of
+        // 1.02 to 1.06.
+        let mut slow = now.clone();
+        slow.cases.values_mut().for_each(|case| case.1 *= 1.25);
+        let found = against(&slow, &history);
+        assert!(!found.significant && found.slower.is_empty(), "{found:?}");
+        let (class, loss) = found.slow_class.expect("a class");
+        assert!(
+            class.starts_with("r0.gpu.vram > ") && (loss - 0.22).abs() < 0.01,
+            "{class} {loss}"
+        );
+        // 7 of 12 cases are gone.
+        let gone: Vec<String> = now.cases.keys().take(7).cloned().collect();
+        gone.iter().for_each(|case| drop(now.cases.remove(case)));
+        let text = against(&now, &history).undecided.expect("a reason");
+        assert!(text.starts_with("7 of their cases are missing here, such as r0.gpu"), "{text}");
+        // Each case is in three of six runs.
+        let mut halves: Vec<RunDigest> = (1..=6).map(|nth| run(nth, 0.0)).collect();
+        for (nth, half) in halves.iter_mut().enumerate() {
+            let mut at = nth;
+            half.cases.retain(|_, _| {
+                at += 1;
+                at % 2 == 0
+            });
+        }
+        let found = against(&run(7, 0.0), &halves);
+        assert_eq!((found.cases, found.undecided.is_some()), (0, true));
     }
 
     #[test]
