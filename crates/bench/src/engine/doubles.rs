@@ -141,6 +141,8 @@ fn spoiled_before_the_last_visit(case: &RunningCase<'_>, calls: &[LaneCall]) {
 fn bytes_that_no_timed_operation_stored_are_not_verified() {
     visit_to_the_end(undisturbed, false, |engine, case, reason, calls| {
         assert_eq!((reason, case.visits()), (StopReason::Precise, 6));
+        let issued = calls.iter().filter(|call| **call == LaneCall::Issue).count();
+        assert_eq!(issued, case.samples() + 6, "one before each visit");
         spoiled_before_the_last_visit(case, calls);
         assert!(engine.verify(case).is_err());
     });
