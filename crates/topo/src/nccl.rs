@@ -1,7 +1,7 @@
 //! Reads topology files of NCCL and RCCL (`NCCL_TOPO_DUMP_FILE`).
 
 use pathline_schema::{
-    CpuSet, Gpu, Link, LinkEnd, LinkKind, Nic, NumaDomain, PciAddress, PciDevice, PcieLink,
+    CpuSet, Gpu, Link, LinkEnd, LinkKind, Nic, NumaDomain, PciAddress, PciDevice, PcieLink, Rate,
     Topology, TopologyWarning,
 };
 
@@ -30,6 +30,8 @@ struct NcclReader<'a> {
     /// Links of the file: GPU, kind, target (none: a hidden switch), target class, count, line.
     links: Vec<(u32, LinkKind, Option<PciAddress>, u32, u32, usize)>,
     odd_speeds: Vec<String>,
+    /// NVLink-C2C of GPUs: GPU, domain, links, of one each way.
+    chip_links: Vec<(u32, u32, u32, Rate)>,
 }
 
 /// From the root element `<system>`.
@@ -40,6 +42,7 @@ pub(crate) fn read(file: &str, root: &XmlElement) -> Result<Topology, TopoError>
         switches: Vec::new(),
         links: Vec::new(),
         odd_speeds: Vec::new(),
+        chip_links: Vec::new(),
     };
     for cpu in root.named("cpu") {
         reader.cpu(cpu)?;
@@ -175,6 +178,13 @@ impl NcclReader<'_> {
             ..Gpu::default()
         });
         for link in &gpu.children {
+            if link.name == "c2c" {
+                // Of one link, in MB/s.
+                let (mbs, count) = (self.number(link, "bw")?, self.number(link, "count")?);
+                let (Some(mbs), Some(count @ 1..=MAX_WIDTH)) = (mbs, count) else { continue };
+                self.chip_links.push((index, domain, count, Rate(f64::from(mbs) / 1e3)));
+                continue;
+            }
             let kind = match link.name.as_str() {
                 "xgmi" => LinkKind::Xgmi,
                 "nvlink" => LinkKind::Nvlink,
@@ -225,20 +235,32 @@ impl NcclReader<'_> {
 
     fn finish(mut self) -> Result<Topology, TopoError> {
         let mut claims = LinkClaims::default();
+        self.take_template();
         self.number_switches();
+        let mut own = Vec::new();
         for (gpu, kind, target, class, width, line) in std::mem::take(&mut self.links) {
             let node = self.target(target.as_ref(), class, line)?;
             let arch = self.topology.gpus.iter().find(|g| g.index == gpu);
             let arch = arch.map_or("", |g| g.arch.as_str());
             let link = if kind == LinkKind::Xgmi { xgmi_link(arch) } else { nvlink_link(arch) };
             let peak = link.map(|link| link * f64::from(width));
+            // Some virtual machines give a GPU's own address for the switch that they hide.
             if node == LinkEnd::Gpu(gpu) {
-                return self.bad(line, format!("GPU {gpu} is joined to itself"), "another");
+                own.push(format!("gpu{gpu}"));
+                continue;
             }
             claims.add(LinkEnd::Gpu(gpu), node, LinkClaim { kind, width, peak });
         }
+        for (gpu, domain, width, each) in std::mem::take(&mut self.chip_links) {
+            let (kind, peak) = (LinkKind::Nvlink, Some(each * f64::from(width)));
+            claims.add(LinkEnd::Gpu(gpu), LinkEnd::Numa(domain), LinkClaim { kind, width, peak });
+        }
         let mut topology = self.topology;
         topology.links = claims.into_links(&mut topology.warnings);
+        if !own.is_empty() {
+            let text = format!("{} named as joined to itself: no link", own.join(", "));
+            topology.warnings.push(warning("link-to-itself", "links", text));
+        }
         number_packages(&mut topology.gpus, &topology.links);
         trento_host_links(&mut topology);
         warn_speeds(&self.odd_speeds, &mut topology.warnings);
@@ -251,6 +273,40 @@ impl NcclReader<'_> {
         );
         finish(&mut topology);
         Ok(topology)
+    }
+
+    /// Takes GPUs and adapters by the classes of their PCI functions, where a file names none: templates of
+    /// clouds, which NCCL completes when it starts.
+    fn take_template(&mut self) {
+        let is_gpu = |class: u32| matches!(class >> 8, 0x0302 | 0x0380 | 0x1200);
+        let is_nic = |class: u32| matches!(class >> 8, 0x0200 | 0x0207);
+        let functions: Vec<PciDevice> = self
+            .topology
+            .pci
+            .iter()
+            .filter(|d| is_gpu(d.class) || is_nic(d.class))
+            .cloned()
+            .collect();
+        let (no_gpus, no_nics) = (self.topology.gpus.is_empty(), self.topology.nics.is_empty());
+        for device in functions {
+            if is_gpu(device.class) && no_gpus {
+                self.topology.gpus.push(Gpu {
+                    index: self.topology.gpus.len() as u32,
+                    vendor: if device.vendor == AMD { "amd" } else { "nvidia" }.into(),
+                    pci: device.address.clone(),
+                    numa: device.numa,
+                    ..Gpu::default()
+                });
+            } else if is_nic(device.class) && no_nics {
+                self.topology.nics.push(Nic {
+                    name: device.address.to_string(),
+                    pci: device.address.clone(),
+                    numa: device.numa,
+                    speed_mbits: None,
+                    near_gpu: None,
+                });
+            }
+        }
     }
 
     /// The unit that a link's target names: a GPU or switch by PCI address, a CPU by class.

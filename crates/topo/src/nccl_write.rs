@@ -155,6 +155,13 @@ impl<'a> NcclWriter<'a> {
                 (false, true) => link.a,
                 _ => continue,
             };
+            if let (LinkKind::Nvlink, LinkEnd::Numa(_), Some(peak)) = (link.kind, other, link.peak)
+            {
+                // NVLink-C2C: MB/s of one of its links.
+                let each = peak.gbs() * 1e3 / f64::from(link.width.max(1));
+                let _ = writeln!(out, "{pad}  <c2c bw=\"{each:.0}\" count=\"{}\"/>", link.width);
+                continue;
+            }
             let element = match link.kind {
                 LinkKind::Xgmi => "xgmi",
                 LinkKind::Nvlink => "nvlink",
@@ -172,7 +179,7 @@ impl<'a> NcclWriter<'a> {
         let _ = writeln!(out, "{pad}</gpu>");
     }
 
-    /// Bus address and class of a link's other end. The format has no links to NUMA domains.
+    /// Bus address and class of a link's other end; links to NUMA domains have none.
     fn target(&self, node: LinkEnd) -> Option<(&'a str, u32)> {
         match node {
             LinkEnd::Gpu(n) => {

@@ -284,3 +284,36 @@ fn all_results_are_valid() {
         assert_eq!(validate(name, &topology), Ok(()));
     }
 }
+
+/// What a GPU of two on a module is: 44712 MB/s x 5 = 223.56 GB/s to its processor.
+#[test]
+fn nvlink_c2c_joins_a_gpu_to_its_domain() {
+    let text = r#"<system version="1"><cpu numaid="1" affinity="0000ffff" arch="arm64">
+        <pci busid="0009:01:00.0" class="0x030200" vendor="0x10de" device="0x2941" link_speed="64.0 GT/s PCIe" link_width="1">
+        <gpu dev="0" sm="100" rank="0"><nvlink target="fffffff:ffff:ff" count="18" tclass="0x068000"/>
+        <c2c bw="44712" count="5"/></gpu></pci></cpu></system>"#;
+    let topology = from_text("f", text).unwrap();
+    let [link] = host_links(&topology)[..] else { panic!("{:?}", topology.links) };
+    assert_eq!((link.kind, link.b, link.width), (LinkKind::Nvlink, LinkEnd::Numa(1), 5));
+    assert!((link.peak.unwrap().gbs() - 223.56).abs() < 1e-9);
+    assert_eq!(from_text("f", &write_nccl_xml(&topology)).unwrap().links, topology.links);
+}
+
+/// Templates of clouds name classes and no <gpu>; some virtual machines join a GPU to its own address.
+#[test]
+fn classes_name_the_parts_of_a_template_and_a_link_to_itself_is_none() {
+    let text = r#"<system version="1"><cpu numaid="0" affinity="0000ffff">
+        <pci busid="ffff:ff:01.0" class="0x060400"><pci busid="0001:00:00.0" class="0x030200"/>
+        <pci busid="0101:00:00.0" class="0x020700"/></pci></cpu></system>"#;
+    let topology = from_text("f", text).unwrap();
+    assert_eq!((topology.gpus.len(), topology.nics.len()), (1, 1));
+    assert_eq!(topology.nics[0].pci.as_str(), "0101:00:00.0");
+    let text = r#"<system version="1"><cpu numaid="0" affinity="0000ffff">
+        <pci busid="0001:00:00.0" class="0x030200" vendor="0x10de" device="0x20b5"><gpu dev="0" sm="80">
+        <nvlink target="0001:00:00.0" count="12" tclass="0x030200"/></gpu></pci></cpu></system>"#;
+    let topology = from_text("f", text).unwrap();
+    // PCIe to its domain is all that is left.
+    let kinds: Vec<LinkKind> = topology.links.iter().map(|link| link.kind).collect();
+    assert_eq!(kinds, [LinkKind::Pcie]);
+    assert!(codes(&topology).contains(&"link-to-itself"), "{:?}", topology.warnings);
+}
