@@ -269,11 +269,15 @@ fn records_that_cannot_be_are_no_figures() {
     assert!(fine.rejected.is_empty());
     assert!(matches!(fine.outcomes.last(), Some(CaseOutcome::Measured(_))));
     type Change = (fn(&mut MeasuredCase), &'static str);
-    let changes: [Change; 9] = [
+    let changes: [Change; 12] = [
         (|m| m.series.clear(), "it has no series of samples"),
         (|m| m.series[0].samples_ns.clear(), "has no sample"),
         (|m| m.series[0].reps = 0, "repeats its operation 0 times in a sample"),
         (|m| m.series[0].moved_bytes = Bytes(0), "moves 0 bytes in a sample"),
+        (|m| m.series[0].steps = 0, "has 0 steps in a sample"),
+        // 4 repetitions of 1 MiB.
+        (|m| m.series[0].moved_bytes = Bytes(4000), "moves 4000 bytes in a sample, not 4194304"),
+        (|m| m.series[0].samples_ns[0] = 1e300, "of 1e300 ns: no run takes so long"),
         (|m| m.series[0].samples_ns[1] = 0.0, "has a sample, number 2, of 0 ns"),
         (|m| m.series[0].samples_ns[2] = -5.0, "has a sample, number 3, of -5 ns"),
         // 4 MiB in 1e-300 ns are more GB/s than a float holds; in 1 ns, 4.2 million.
