@@ -139,9 +139,9 @@ fn market(text: &str) -> Result<RankTraffic, TrafficError> {
     let mut lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('%'));
     let (at, size) = lines.next().ok_or_else(|| bad(1, "no line of sizes"))?;
     let sizes: Option<Vec<usize>> = size.split_whitespace().map(|n| n.parse().ok()).collect();
-    let ranks = match sizes.as_deref() {
-        Some([rows, columns, _]) if by_coordinate && rows == columns => *rows,
-        Some([rows, columns]) if !by_coordinate && rows == columns => *rows,
+    let (ranks, entries) = match sizes.as_deref() {
+        Some([rows, columns, entries]) if by_coordinate && rows == columns => (*rows, *entries),
+        Some([rows, columns]) if !by_coordinate && rows == columns => (*rows, 0),
         _ => return Err(bad(at, "expected the sizes of a square matrix")),
     };
     if ranks == 0 || ranks > MAX_RANKS {
@@ -157,6 +157,7 @@ fn market(text: &str) -> Result<RankTraffic, TrafficError> {
     };
     // An array has its numbers column by column; of a symmetric one the lower triangle.
     let (mut row, mut column) = (0, 0);
+    let mut found = 0;
     for (line, text) in lines {
         let words: Vec<&str> = text.split_whitespace().collect();
         let index = |word: &str| {
@@ -184,6 +185,10 @@ fn market(text: &str) -> Result<RankTraffic, TrafficError> {
         if !fits {
             return Err(bad(line, "too many numbers"));
         }
+        found += 1;
+    }
+    if by_coordinate && found != entries {
+        return Err(bad(at, &format!("{entries} entries are announced, and the file has {found}")));
     }
     if !by_coordinate && column < ranks {
         return Err(TrafficError(format!("the array ends in column {} of {ranks}", column + 1)));
@@ -235,6 +240,10 @@ pub(crate) mod tests {
             ("%%MatrixMarket matrix coordinate real general\n2 3 1\n", "square"),
             ("%%MatrixMarket matrix coordinate real general\n2 2 1\n3 1 1\n", "line 3"),
             ("%%MatrixMarket matrix array real general\n2 2\n1\n", "ends in column 1"),
+            (
+                "%%MatrixMarket matrix coordinate real general\n2 2 2\n1 2 1\n",
+                "2 entries are announced",
+            ),
         ] {
             let error = read_matrix(text).unwrap_err().to_string();
             assert!(error.contains(reason), "{text}: {error}");
