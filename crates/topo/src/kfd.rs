@@ -298,6 +298,10 @@ pub(crate) fn read_csv(file: &str, text: &str) -> Result<Topology, TopoError> {
     };
     let gpu = |&index: &u32| Gpu { index, vendor: "amd".into(), ..Gpu::default() };
     let mut warnings = Vec::new();
+    if !text.ends_with('\n') {
+        let text = "the table has no end of its last line: it may be cut, and links may be missing";
+        warnings.push(warning("kfd-cut", file, text));
+    }
     let gpus = units.gpus.values().map(gpu).collect();
     let mut kfd = assemble_units(gpus, &units, &links, &mut warnings);
     if kfd.gpus.iter().all(|gpu| gpu.package.is_some()) {

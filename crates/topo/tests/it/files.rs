@@ -317,3 +317,12 @@ fn classes_name_the_parts_of_a_template_and_a_link_to_itself_is_none() {
     assert_eq!(kinds, [LinkKind::Pcie]);
     assert!(codes(&topology).contains(&"link-to-itself"), "{:?}", topology.warnings);
 }
+
+#[test]
+fn a_table_of_the_kfd_that_is_cut_in_its_last_row_is_named() {
+    let text = std::fs::read_to_string(file("lumi-kfd-io_links.csv")).unwrap();
+    assert!(!codes(&from_text("f.csv", &text).unwrap()).contains(&"kfd-cut"));
+    // `28,1`, and without its last digit and line end.
+    let cut = text.trim_end().strip_suffix('1').unwrap();
+    assert!(codes(&from_text("f.csv", cut).unwrap()).contains(&"kfd-cut"));
+}
