@@ -1,27 +1,76 @@
-//! From a reading of a paste to answers of five lines.
+//! From a reading of a paste to answers: figure, limit, outlier, range of a model, verdict, checks.
 
 use pathline_paste::{
-    CollectiveTable, LineSpan, MatrixEnd, NcclLog, PasteContent, PasteReading, RateMatrix,
+    CollectiveTable, LineSpan, MatrixEnd, NcclLog, PasteContent, PasteReading, ProfileTable,
+    RateMatrix,
 };
 use pathline_schema::Topology;
 use serde::Serialize;
 
-use crate::deciding_probe::ProbeEvidence;
+use crate::checks::{CheckPath, PathCheck};
+use crate::deciding_probe::{ProbeEvidence, ProbeOutcome};
 use crate::draft::{DraftAnswer, ProbeSubject};
 use crate::exact_messages::{FoundMessage, find_messages};
+use crate::known_settings::{KnownSetting, find_settings};
 use crate::model_edits::{add_collective_causes, add_model};
-use crate::node_facts::{NodeLimits, find_log};
-use crate::outlier::find_outlier;
-use crate::product_facts::FabricKind;
-use crate::row_predictor::{QueriedRow, RowPredictor};
-use crate::score::{AnswerClass, LikelyCause, WorldEdit, rank};
-use crate::verdict::{PasteAnswer, PasteVerdict};
-use crate::{collectives, copies, io, log_answer, log_check, messages, wiring};
+use crate::node_facts::{NodeLimits, figure, find_log};
+use crate::row_predictor::{PredictedRow, QueriedRow, RowPredictor};
+use crate::score::{LikelyCause, WorldEdit, rank};
+use crate::verdict::{JudgedFigure, PasteVerdict, decide, possible};
+use crate::{adapters, collectives, copies, io, logs, memory, messages, wiring};
 
 /// Causes of an answer.
 const MAX_CAUSES: usize = 8;
 /// Results of file I/O that are compared with each other.
 const MAX_FILES: usize = 64;
+/// Rows of a profile that are named.
+const MAX_PROFILED: usize = 3;
+
+/// What a pasted output means, and what is said of it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PasteAnswer {
+    /// The tool.
+    pub tool: String,
+    /// First line of the paste that it rests on.
+    pub first_line: u32,
+    /// Last line.
+    pub last_line: u32,
+    /// What the number is, and how the tool counts.
+    pub meaning: String,
+    /// The limit with its source, or why there is none.
+    pub limit: String,
+    /// What the limit needs, as a question; empty where there is one.
+    pub ask: String,
+    /// The headline figure, GB/s.
+    pub value_gbs: Option<f64>,
+    /// The limit, GB/s.
+    pub limit_gbs: Option<f64>,
+    /// The figure over the limit; none where it is above it, since then the limit is another.
+    pub share: Option<f64>,
+    /// The rows with the prediction of the node's model, where a node is given.
+    pub rows: Vec<PredictedRow>,
+    /// What the model makes of them; empty without.
+    pub model: String,
+    /// What a probe of the node changed, if one was run.
+    pub checked: Option<ProbeOutcome>,
+    /// What is said of the figure.
+    pub verdict: PasteVerdict,
+    /// Why.
+    pub reason: String,
+    /// Whether a part shows a fault.
+    pub is_fault: bool,
+    /// What to do, where something is slow.
+    pub action: String,
+    /// Causes that may give the figure, where the verdict is not `as expected`.
+    pub possible: Vec<String>,
+    /// What to run where nothing decides, the cheapest first.
+    pub checks: Vec<PathCheck>,
+    /// Causes that were considered, the most likely first.
+    pub causes: Vec<LikelyCause>,
+    /// The paths that its causes are about.
+    #[serde(skip)]
+    pub(crate) subject: ProbeSubject,
+}
 
 /// What `explain` says of a paste.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -30,6 +79,8 @@ pub struct PasteExplanation {
     pub format: u32,
     /// Answers, the one that matters most first.
     pub answers: Vec<PasteAnswer>,
+    /// Settings of the paste whose effect a manual states.
+    pub settings: Vec<KnownSetting>,
     /// Lines in all.
     pub lines: u32,
     /// Lines that belong to no known output, first and last.
@@ -74,7 +125,6 @@ struct PasteExplainer<'a> {
     log: Option<&'a NcclLog>,
     node: Option<&'a RowPredictor>,
     evidence: Option<&'a ProbeEvidence>,
-    messages: Vec<FoundMessage>,
 }
 
 impl<'a> PasteExplainer<'a> {
@@ -85,13 +135,12 @@ impl<'a> PasteExplainer<'a> {
         evidence: Option<&'a ProbeEvidence>,
     ) -> Self {
         let limits = NodeLimits::new(reading, machine);
-        let log = find_log(reading);
-        let messages = find_messages(&reading.context, log);
-        Self { reading, limits, log, node, evidence, messages }
+        Self { reading, limits, log: find_log(reading), node, evidence }
     }
 
     fn explain(&self) -> PasteExplanation {
         let reading = self.reading;
+        let context = &reading.context;
         let mut answers = Vec::new();
         let mut matrices = Vec::new();
         for document in &reading.documents {
@@ -99,65 +148,49 @@ impl<'a> PasteExplainer<'a> {
                 matrices.push((document.span, matrix));
             }
             let draft = self.draft(&document.content);
-            let outlier = match &document.content {
-                PasteContent::Transfers(list) => {
-                    copies::transfer_matrix(list).and_then(|matrix| self.outlier(&[&matrix]))
-                }
-                _ => None,
-            };
             let tool = document.content.tool();
-            answers.extend(draft.map(|draft| self.finish(draft, tool, document.span, outlier)));
+            answers.extend(draft.map(|draft| self.finish(draft, tool, document.span)));
         }
-        let limits = self.limits.as_ref();
         for (span, tool, all) in copies::by_tool(&matrices) {
-            for mut draft in copies::explain_matrices(&all, limits, &reading.context) {
+            for mut draft in copies::explain_matrices(&all, self.limits.as_ref(), context) {
                 self.predict_matrices(&mut draft, &all);
-                let of_host = draft.subject == ProbeSubject::HostLinks;
-                let outlier = self.outlier(&cells_of(&all, of_host).iter().collect::<Vec<_>>());
-                answers.push(self.finish(draft, tool, span, outlier));
+                answers.push(self.finish(draft, tool, span));
             }
         }
-        let has_small_rows = reading.documents.iter().any(|document| match &document.content {
-            PasteContent::Collective(table) => is_cut_to_small_sizes(table),
-            _ => false,
-        });
-        if answers.is_empty() || has_small_rows {
-            let alone = log_answer::explain(reading, limits, self.log);
-            answers.extend(alone.map(|(span, tool, mut draft)| {
-                if let (Some(log), Some(node), "NCCL log") = (self.log, self.node, tool) {
-                    log_check::add_node_causes(&mut draft, log, node);
-                }
-                self.finish(draft, tool, span, None)
-            }));
-        }
         let all = LineSpan { first: 1, last: reading.lines.max(1) };
-        answers.extend(self.messages.iter().map(|message| message_answer(message, all)));
+        let link_state = wiring::explain_link_state(context);
+        answers.extend(link_state.map(|draft| self.finish(draft, "PCIe link state", all)));
+        if answers.is_empty() {
+            let draft = memory::explain_rates(context, self.limits.as_ref());
+            answers.extend(draft.map(|draft| self.finish(draft, "text", all)));
+        }
+        let messages = find_messages(context, self.log);
+        answers
+            .extend(messages.iter().map(|found| self.finish(message_draft(found), "message", all)));
+        // What is slow comes first, and tables before what only describes the node.
         answers.sort_by_key(|answer| match answer.verdict {
-            PasteVerdict::Outlier | PasteVerdict::Explained => 0,
+            PasteVerdict::Slow if answer.is_fault => 0,
             PasteVerdict::Slow => 1,
-            PasteVerdict::AsExpected => 2,
-            PasteVerdict::Undecided => 3,
+            _ if answer.value_gbs.is_some() => 2,
+            _ => 3,
         });
         PasteExplanation {
             format: 2,
             answers,
+            settings: find_settings(context),
             lines: reading.lines,
             unread: reading.unread.iter().map(|span| (span.first, span.last)).collect(),
             is_cut: reading.is_cut,
         }
     }
 
-    /// The draft for one document; none for matrices, which are explained together, and for
-    /// what only tells of the node.
+    /// The draft for one document; none for matrices, which are explained together.
     fn draft(&self, content: &PasteContent) -> Option<DraftAnswer> {
         let (limits, context) = (self.limits.as_ref(), &self.reading.context);
+        let topology = self.node.map(RowPredictor::topology);
         Some(match content {
             // A list of devices whose rows were not pasted has no figure.
-            PasteContent::Collective(table)
-                if table.rows.is_empty() && table.average_busbw.is_none() && table.runs < 2 =>
-            {
-                return None;
-            }
+            PasteContent::Collective(table) if is_empty(table) => return None,
             PasteContent::Collective(table) => self.collective(table),
             PasteContent::Messages(table) => {
                 let mut draft = messages::explain(table, limits, context);
@@ -173,7 +206,7 @@ impl<'a> PasteExplainer<'a> {
                 }
                 draft
             }
-            PasteContent::Network(table) => messages::explain_network(table, limits, context),
+            PasteContent::Network(table) => adapters::explain(table, limits, context),
             PasteContent::FileIo(result) => {
                 let files = self.reading.documents.iter().filter_map(|d| match &d.content {
                     PasteContent::FileIo(io) => Some(io),
@@ -189,28 +222,24 @@ impl<'a> PasteExplainer<'a> {
                 }
                 draft
             }
-            PasteContent::Links(links) => {
-                return wiring::explain_links(links, self.node.map(RowPredictor::topology));
+            PasteContent::Links(links) => wiring::explain_links(links, topology, limits),
+            PasteContent::Topology(shown) => wiring::explain_topology(shown, topology, limits),
+            PasteContent::Profile(profile) => explain_profile(profile),
+            PasteContent::NcclLog(log) => {
+                let has_table = self.reading.documents.iter().any(|document| {
+                    matches!(&document.content, PasteContent::Collective(table) if !is_empty(table))
+                });
+                if has_table {
+                    return None;
+                }
+                logs::explain(log, limits, self.node)
             }
-            PasteContent::Topology(shown) => {
-                return wiring::explain_topology(shown, self.node.map(RowPredictor::topology));
-            }
-            PasteContent::Matrix(_) | PasteContent::NcclLog(_) | PasteContent::Profile(_) => {
-                return None;
-            }
+            PasteContent::Matrix(_) => return None,
         })
     }
 
     fn collective(&self, table: &CollectiveTable) -> DraftAnswer {
         let (limits, context) = (self.limits.as_ref(), &self.reading.context);
-        let runs = ends_of_separate_runs(self.reading);
-        if runs > 1 && table.runs < 2 {
-            let table = CollectiveTable { runs, ..table.clone() };
-            let mut draft = collectives::explain(&table, limits, self.log, context);
-            // Somebody may have run it twice.
-            draft.edits = draft.edits.into_iter().map(WorldEdit::likely).collect();
-            return draft;
-        }
         let explain =
             |table: &CollectiveTable| collectives::explain(table, limits, self.log, context);
         let mut draft = explain(table);
@@ -231,7 +260,9 @@ impl<'a> PasteExplainer<'a> {
 
     /// Predicts the cells that a draft is about.
     fn predict_matrices(&self, draft: &mut DraftAnswer, all: &[&RateMatrix]) {
-        let Some(node) = self.node else { return };
+        let Some(node) = self.node.filter(|_| draft.subject != ProbeSubject::Nothing) else {
+            return;
+        };
         let of_host = draft.subject == ProbeSubject::HostLinks;
         let is_mine = |row: &QueriedRow| {
             let cell = all.get(row.table).and_then(|matrix| matrix.cells.get(row.at));
@@ -254,26 +285,7 @@ impl<'a> PasteExplainer<'a> {
         *draft = predicted;
     }
 
-    /// What differs from its peers in some matrices.
-    fn outlier(&self, matrices: &[&RateMatrix]) -> Option<String> {
-        let limits = self.limits.as_ref();
-        let is_full_mesh = |limits: &NodeLimits| {
-            limits
-                .product
-                .is_some_and(|p| p.name.starts_with("MI300") || p.name.starts_with("MI35"))
-        };
-        let is_uniform = limits
-            .is_some_and(|limits| limits.fabric == FabricKind::Switched || is_full_mesh(limits));
-        Some(find_outlier(matrices, is_uniform)?.text)
-    }
-
-    fn finish(
-        &self,
-        mut draft: DraftAnswer,
-        tool: &str,
-        span: LineSpan,
-        outlier: Option<String>,
-    ) -> PasteAnswer {
+    fn finish(&self, mut draft: DraftAnswer, tool: &str, span: LineSpan) -> PasteAnswer {
         let share =
             draft.value.zip(draft.limit_gbs).filter(|(_, limit)| *limit > 0.0).map(|(v, l)| v / l);
         let evidence = self.evidence.filter(|evidence| evidence.is_about(&draft));
@@ -281,104 +293,143 @@ impl<'a> PasteExplainer<'a> {
             evidence.apply(&mut draft, node);
             evidence.outcome(node)
         });
-        let is_certain = draft.edits.iter().any(|edit| edit.is_certain);
         let mut causes = rank(&draft.features, draft.edits);
+        let is_modelled = !draft.rows.is_empty() || checked.is_some();
+        let slowest = draft.rows.iter().min_by(|a, b| a.ratio().total_cmp(&b.ratio()));
+        let range =
+            slowest.zip(self.node).and_then(|(row, node)| Some((row.clone(), node.range_of(row)?)));
+        let (outliers, note) = (draft.outliers.as_slice(), draft.note.as_str());
+        // A probe of the node says more than the range of its model.
+        let range = range.filter(|_| checked.is_none());
+        let judged = JudgedFigure { outliers, share, is_modelled, range, note };
+        let decision = decide(&causes, &judged);
+        let is_open = decision.verdict == PasteVerdict::Undecided;
+        let possible = possible(&causes, &decision).into_iter();
+        let possible = possible.map(|cause| format!("{}: {}", cause.id, cause.text)).collect();
         causes.truncate(MAX_CAUSES);
-        let mut answer = PasteAnswer {
+        PasteAnswer {
             tool: tool.to_owned(),
             first_line: span.first,
             last_line: span.last,
             meaning: draft.meaning,
             limit: draft.limit,
+            ask: draft.ask,
             value_gbs: draft.value,
             limit_gbs: draft.limit_gbs,
-            share,
+            share: share.filter(|share| *share <= 1.0),
             rows: draft.rows,
             model: draft.model,
             checked,
-            verdict: PasteVerdict::Undecided,
-            verdict_text: String::new(),
+            verdict: decision.verdict,
+            reason: decision.reason,
+            is_fault: decision.is_fault && tool != "message",
+            action: decision.action,
+            possible,
+            checks: if is_open { draft.path.checks() } else { Vec::new() },
             causes,
             subject: draft.subject,
-        };
-        (answer.verdict, answer.verdict_text) = answer.judge(outlier, is_certain);
-        answer
+        }
     }
 }
 
-/// The matrices with only the cells that have an end in host memory, or only the others.
-fn cells_of(matrices: &[&RateMatrix], of_host: bool) -> Vec<RateMatrix> {
-    let is_host = |end: &MatrixEnd| matches!(end, MatrixEnd::Host(_));
-    let part = |matrix: &&RateMatrix| {
-        let mut part = (*matrix).clone();
-        part.cells.retain(|(from, to, _)| (is_host(from) || is_host(to)) == of_host);
-        part
-    };
-    matrices.iter().map(part).collect()
-}
-
-/// The answer to the text of a library.
-fn message_answer(message: &FoundMessage, span: LineSpan) -> PasteAnswer {
-    let row = message.row;
-    let verdict = match row.class {
-        AnswerClass::AsExpected => PasteVerdict::AsExpected,
-        _ => PasteVerdict::Explained,
-    };
-    PasteAnswer {
-        tool: "message".to_owned(),
-        first_line: span.first,
-        last_line: span.last,
-        meaning: format!("\"{}\", a text of {}", message.text, row.source),
+/// The exact text of a library.
+fn message_draft(found: &FoundMessage) -> DraftAnswer {
+    let row = found.row;
+    let edit = WorldEdit::new(row.id, row.class, 1.0).says(row.meaning).decided_by(row.check);
+    DraftAnswer {
+        meaning: format!("\"{}\", a text of {}", found.text, row.source),
         limit: "none: it is not about a rate".to_owned(),
-        value_gbs: None,
-        limit_gbs: None,
-        share: None,
-        rows: Vec::new(),
-        model: String::new(),
-        checked: None,
-        verdict,
-        verdict_text: row.meaning.to_owned(),
-        causes: vec![LikelyCause {
-            id: row.id,
-            class: row.class,
-            share: 0.95,
-            text: row.meaning.to_owned(),
-            predicted: None,
-            check: row.check.to_owned(),
-        }],
-        subject: ProbeSubject::Nothing,
+        edits: vec![edit.certain()],
+        ..DraftAnswer::default()
     }
 }
 
-/// Whether a table ends at sizes below 1 MiB, at which rates are those of starts.
-fn is_cut_to_small_sizes(table: &CollectiveTable) -> bool {
-    table.rows.iter().map(|row| row.bytes).max().is_some_and(|bytes| bytes < 1 << 20)
+fn is_empty(table: &CollectiveTable) -> bool {
+    table.rows.is_empty() && table.average_busbw.is_none() && table.runs < 2
 }
 
-/// Runs next to each other whose rows were not pasted: ends of a benchmark with the same average, where one
-/// launcher started several ranks.
-fn ends_of_separate_runs(reading: &PasteReading) -> u32 {
-    let averages: Vec<f64> = reading
-        .documents
-        .iter()
-        .filter_map(|document| match &document.content {
-            PasteContent::Collective(table) if table.rows.is_empty() => table.average_busbw,
-            _ => None,
-        })
-        .collect();
-    let launched = |command: &&String| {
-        let ranks = command.split_once("-np ").or_else(|| command.split_once("-n "));
-        let ranks = ranks.and_then(|(_, rest)| rest.split_whitespace().next()?.parse::<u32>().ok());
-        ranks.is_some_and(|ranks| ranks > 1)
-    };
-    let commands = reading.context.commands.iter().filter(launched).count();
-    let is_same = averages.windows(2).all(|pair| match pair {
-        [a, b] => (a / b - 1.0).abs() < 0.02,
-        _ => true,
+/// Times and shares, from which no rate follows without bytes.
+fn explain_profile(profile: &ProfileTable) -> DraftAnswer {
+    let mut rows: Vec<_> = profile.rows.iter().collect();
+    rows.sort_by(|a, b| b.total_us.total_cmp(&a.total_us));
+    let named = rows.iter().take(MAX_PROFILED).map(|row| {
+        let name: String = row.name.chars().take(40).collect();
+        format!(
+            "{name} {:.0} %, {} calls of {} us",
+            row.share * 100.0,
+            row.calls,
+            figure(row.total_us / row.calls.max(1) as f64)
+        )
     });
-    if commands == 1 && averages.len() > 1 && is_same {
-        u32::try_from(averages.len()).unwrap_or(2)
-    } else {
-        0
+    DraftAnswer {
+        meaning: format!(
+            "profile, {} kernels, copies and calls: {}",
+            rows.len(),
+            named.collect::<Vec<_>>().join("; ")
+        ),
+        limit: "none: a profile has times and no bytes".to_owned(),
+        ask: "how many bytes does a copy move?".to_owned(),
+        path: CheckPath::Profile,
+        ..DraftAnswer::default()
+    }
+}
+
+impl PasteAnswer {
+    /// Labels with their texts: what it is, limit, share, verdict, what may be, what to run.
+    pub fn lines(&self) -> Vec<(&'static str, String)> {
+        let mut lines = vec![("figure", self.meaning.clone()), ("limit", self.limit.clone())];
+        if let (Some(value), Some(limit), Some(share)) =
+            (self.value_gbs, self.limit_gbs, self.share)
+        {
+            let text = format!(
+                "{} / {} GB/s = {:.0} % of the limit",
+                figure(value),
+                figure(limit),
+                share * 100.0
+            );
+            lines.push(("share", text));
+        }
+        if !self.model.is_empty() {
+            lines.push(("model", self.model.clone()));
+        }
+        if let Some(checked) = &self.checked {
+            lines.push(("checked", self.check_text(checked)));
+        }
+        let label = match (self.tool.as_str(), self.verdict) {
+            ("message", PasteVerdict::Slow) => "stated",
+            (_, verdict) => verdict.label(),
+        };
+        lines.push(("verdict", format!("{label}: {}", self.reason)));
+        lines.extend(self.possible.iter().map(|text| ("possible", text.clone())));
+        if self.verdict == PasteVerdict::Slow && !self.action.is_empty() {
+            lines.push(("do", self.action.clone()));
+        }
+        if self.verdict != PasteVerdict::AsExpected && !self.ask.is_empty() {
+            lines.push(("ask", self.ask.clone()));
+        }
+        let check = |check: &PathCheck| {
+            format!("{}; if yes, {}; if no, {}", check.command, check.yes, check.no)
+        };
+        lines.extend(self.checks.iter().map(|one| ("check", check(one))));
+        lines
+    }
+
+    /// What the probe measured, and the shares of the first cause now and of the one before.
+    fn check_text(&self, checked: &ProbeOutcome) -> String {
+        let share = |id: &str| {
+            let before = checked.before.iter().filter(|(cause, _)| cause == id);
+            let now = self.causes.iter().filter(|cause| cause.id == id);
+            (before.map(|(_, s)| s).sum::<f64>(), now.map(|cause| cause.share).sum::<f64>())
+        };
+        let shift = |id: &str| {
+            let (before, now) = share(id);
+            format!("; {id} from {:.0} to {:.0} %", before * 100.0, now * 100.0)
+        };
+        let old = checked.before.first().map(|(id, _)| id.as_str());
+        let new = self.causes.first().map(|cause| cause.id);
+        let mut text = checked.text.clone();
+        text.push_str(&old.filter(|old| Some(*old) != new).map(shift).unwrap_or_default());
+        text.push_str(&new.map(shift).unwrap_or_default());
+        text
     }
 }

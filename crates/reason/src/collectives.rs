@@ -1,15 +1,14 @@
-//! Causes for tables of nccl-tests and rccl-tests.
+//! Tables of nccl-tests and rccl-tests: what busbw counts, its limit, and what gives such a figure.
 
 use std::collections::BTreeSet;
 
 use pathline_paste::{CollectiveTable, NcclLog, PasteContext};
 use pathline_schema::Collective;
 
-use crate::draft::DraftAnswer;
-use crate::draft::ProbeSubject;
-use crate::log_answer;
-use crate::node_facts::is_set;
-use crate::node_facts::{NodeLimits, figure};
+use crate::checks::CheckPath;
+use crate::draft::{DraftAnswer, ProbeSubject};
+use crate::logs::{lacks_direct_channels, uses_sockets};
+use crate::node_facts::{NodeLimits, figure, is_set};
 use crate::product_facts::FabricKind;
 use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
 
@@ -27,12 +26,16 @@ const XGMI_SHARE: f64 = 0.70;
 const START_US: [f64; 2] = [45.0, 130.0];
 /// busbw that one channel of NCCL carries between GPUs joined by NVLink, GB/s: 370 over 16 channels.
 const CHANNEL_GBS: f64 = 22.0;
+/// A row this much faster than the one of half its size shows no plateau.
+const STILL_GROWS: f64 = 1.15;
 
 /// What a table shows.
 struct TableSummary {
     ranks: u32,
     nodes: u32,
-    /// Greatest busbw and the size at which it was reached.
+    /// Whether NVLink joins all of its nodes.
+    is_one_domain: bool,
+    /// Greatest busbw.
     best: f64,
     largest: u64,
     last: f64,
@@ -59,7 +62,8 @@ impl TableSummary {
         let is_later = node.and_then(|node| node.product).is_some_and(|p| p.name != "V100");
         let least = ranks.map_or(1, |ranks| ranks.div_ceil(if is_later { 8 } else { 16 }));
         let nodes = listed.max(stated).max(written.min(ranks.unwrap_or(u32::MAX))).max(least);
-        let ranks = table.ranks.or(log.and_then(|log| log.ranks)).or(node.and_then(|n| n.gpus));
+        let ranks = ranks.or(node.and_then(|n| n.gpus)).unwrap_or(2).max(1);
+        let domain = log.and_then(|log| log.nvlink_domain);
         let best = table.rows.iter().map(|row| row.busbw).fold(0.0, f64::max);
         let mut rows: Vec<_> = table.rows.iter().collect();
         rows.sort_by_key(|row| row.bytes);
@@ -69,9 +73,19 @@ impl TableSummary {
             .iter()
             .rev()
             .find(|row| row.bytes.saturating_mul(2) == last.bytes && row.busbw > 0.0);
-        let growth = before.map(|row| last.busbw / row.busbw);
-        let ranks = ranks.unwrap_or(2).max(1);
-        Self { ranks, nodes, best, largest: last.bytes, last: last.busbw, growth }
+        Self {
+            ranks,
+            nodes,
+            is_one_domain: domain.is_some_and(|size| size >= ranks),
+            best,
+            largest: last.bytes,
+            last: last.busbw,
+            growth: before.map(|row| last.busbw / row.busbw),
+        }
+    }
+
+    const fn is_one_node(&self) -> bool {
+        self.nodes <= 1 || self.is_one_domain
     }
 
     /// How rates change with the size.
@@ -121,27 +135,70 @@ pub(crate) fn explain(
         _ => "collective".to_owned(),
     };
     let best = if shape.best > 0.0 { shape.best } else { table.average_busbw.unwrap_or(0.0) };
-    let meaning = format!(
-        "{name} over {} ranks{}: busbw {} GB/s (1e9 B/s) = size / time x {}; one direction of a GPU's links, if a ring carries it{}",
-        shape.ranks,
-        if shape.nodes > 1 { format!(" on {} nodes", shape.nodes) } else { String::new() },
-        figure(best),
-        figure(factor),
-        if table.is_incomplete {
-            "; the profiler's file does not say that every record was written"
+    let nodes = if shape.nodes > 1 { format!(" on {} nodes", shape.nodes) } else { String::new() };
+    let incomplete = match table.is_incomplete {
+        true => "; the profiler's file does not say that every record was written",
+        false => "",
+    };
+    let mut draft = DraftAnswer {
+        meaning: format!(
+            "{name} over {} ranks{nodes}, GPU memory: busbw {} GB/s (1e9 B/s) = size / time x {}; one \
+             direction of a GPU's links, if a ring carries it{incomplete}",
+            shape.ranks,
+            figure(best),
+            figure(factor),
+        ),
+        value: Some(best),
+        subject: if shape.nodes > 1 { ProbeSubject::Nothing } else { ProbeSubject::GpuPairs },
+        path: if shape.is_one_node() {
+            CheckPath::NodeCollective
         } else {
-            ""
+            CheckPath::NetCollective
         },
-    );
-    let subject = if shape.nodes > 1 { ProbeSubject::Nothing } else { ProbeSubject::GpuPairs };
-    let mut draft = DraftAnswer { meaning, value: Some(best), subject, ..DraftAnswer::default() };
-    if table.ranks == Some(1) || (best == 0.0 && table.average_busbw == Some(0.0)) {
-        draft.edits = vec![alone(table)];
-        draft.limit = "none: a communicator of one rank sends nothing".to_owned();
+        ..DraftAnswer::default()
+    };
+    if let Some(edit) = certain_edit(table, best) {
+        draft.limit = "none: no rate counts here".to_owned();
+        draft.edits.push(edit);
         return draft;
     }
+    set_limit(&mut draft, &shape, node);
+    draft.features.push(ObservedFeature::new("busbw", best.max(1e-3)));
+    shape.observe(&mut draft, table);
+    if let Some(growth) = shape.growth.filter(|growth| *growth > STILL_GROWS) {
+        draft.note = format!(
+            "the largest size still grows ({growth:.1} times the rate of half of it): no plateau is shown"
+        );
+    }
+    let via = Transports::new(log, context);
+    if let Some(node) = node.filter(|_| shape.is_one_node()) {
+        in_node(&mut draft, &shape, op, factor, node, log, context, table);
+        through_host(&mut draft.edits, node, &via);
+    } else if let (Some(node), Some(total)) = (node, node.and_then(network_gbs)) {
+        let op = (!table.is_sendrecv).then_some(op);
+        over_network(&mut draft.edits, &shape, node, total, &via, factor, op, context);
+    } else {
+        by_transport(&mut draft.edits, &via, shape.is_one_node());
+    }
+    uneven_rows(&mut draft.edits, &shape, table);
+    draft
+}
+
+/// What follows from the table by arithmetic alone.
+fn certain_edit(table: &CollectiveTable, best: f64) -> Option<WorldEdit> {
+    if table.ranks == Some(1) || (best == 0.0 && table.average_busbw == Some(0.0)) {
+        return Some(
+            WorldEdit::new("one-rank", AnswerClass::SetUpSo, 1.0)
+                .says(
+                    "a communicator of one rank: the factor (n-1)/n is 0 for n = 1, whatever the GPU does; \
+                     nccl-tests is built without MPI=1, or run without -g",
+                )
+                .decided_by("make MPI=1 MPI_HOME=..., then mpirun again; or one process with -g GPUS")
+                .certain(),
+        );
+    }
     if table.runs > 1 {
-        draft.edits.push(
+        return Some(
             WorldEdit::new("separate-runs", AnswerClass::SetUpSo, 1.0)
                 .says(format!(
                     "{} processes print a header or a rank 0: each runs alone; nccl-tests is built without MPI, \
@@ -151,120 +208,61 @@ pub(crate) fn explain(
                 .decided_by("make MPI=1 MPI_HOME=... of the launcher's MPI; ldd all_reduce_perf | grep mpi")
                 .certain(),
         );
-        draft.limit = "none: the runs do not see each other".to_owned();
-        return draft;
     }
-    if table.wrong > 0.0 {
-        let edit = WorldEdit::new("wrong-bytes", AnswerClass::HardwareSuspect, 1.0)
+    (table.wrong > 0.0).then(|| {
+        WorldEdit::new("wrong-bytes", AnswerClass::HardwareSuspect, 1.0)
             .says(format!(
                 "{} elements are wrong: the data path corrupts, no rate counts",
                 table.wrong
             ))
             .decided_by("pathline health; NCCL_P2P_DISABLE=1 to see whether the peer path does it")
-            .certain();
-        draft.edits = vec![edit];
-    }
-    let Some(node) = node else {
-        draft.limit = "unknown: the paste names no GPU and no links".to_owned();
-        if let Some(gbits) = context.network_gbits {
-            of_network_alone(&mut draft, op, gbits / 8.0, best, context);
-        }
-        shape.observe(&mut draft, table);
-        if !draft.features.is_empty() {
-            uneven_rows(&mut draft.edits, &shape, table);
-        }
-        // Transports and settings say something of any node.
-        if let Some(log) = log {
-            draft.edits.extend(log_answer::log_edits(log).into_iter().map(WorldEdit::likely));
-        }
-        return draft;
-    };
-    draft.limit = node.link_text();
-    draft.limit_gbs =
-        Some(if shape.nodes > 1 { network_gbs(node, &shape) } else { node.fabric_gbs() });
-    if shape.nodes > 1 {
-        draft.limit = format!(
-            "{} GB/s of network each way on a node ({})",
-            figure(network_gbs(node, &shape)),
-            node.nic_source.label()
-        );
-    }
-    draft.features.push(ObservedFeature::new("busbw", best.max(1e-3)));
-    shape.observe(&mut draft, table);
-    let edits = candidates(&shape, op, factor, node, log, context, table);
-    draft.edits.extend(edits);
-    draft
+            .certain()
+    })
 }
 
-/// Causes where only the network between nodes is known: `line` is an adapter's rate, GB/s.
-fn of_network_alone(
-    draft: &mut DraftAnswer,
-    op: Collective,
-    line: f64,
-    best: f64,
-    context: &PasteContext,
-) {
-    let adapters = f64::from(context.adapters.unwrap_or(1));
-    let nodes = f64::from(context.nodes.unwrap_or(2).max(2));
-    // Each GPU of an all-to-all has its own adapter, and a part of its bytes stays on the node.
-    let total = if op == Collective::AllToAll { line } else { line * adapters };
-    let most = if op == Collective::AllToAll { nodes / (nodes - 1.0) } else { 1.0 };
-    draft.limit = format!("{} GB/s of network each way (in the paste)", figure(total));
+fn set_limit(draft: &mut DraftAnswer, shape: &TableSummary, node: Option<&NodeLimits>) {
+    let Some(node) = node.filter(|node| shape.is_one_node() || network_gbs(node).is_some()) else {
+        let (limit, ask) = match shape.is_one_node() {
+            true => ("unknown: the paste names no GPU product", "which GPU product is it?"),
+            false => (
+                "unknown: the paste does not count the adapters of a node, or their rate",
+                "how many adapters has a node, and of what rate?",
+            ),
+        };
+        (draft.limit, draft.ask) = (limit.to_owned(), ask.to_owned());
+        return;
+    };
+    if shape.is_one_node() {
+        draft.limit = node.link_text();
+        draft.limit_gbs = Some(node.fabric_gbs()).filter(|gbs| *gbs > 0.0);
+        if draft.limit_gbs.is_none() {
+            draft.ask = "which GPU product is it?".to_owned();
+        }
+        return;
+    }
+    let total = network_gbs(node).unwrap_or(0.0);
     draft.limit_gbs = Some(total);
-    draft.features.push(ObservedFeature::new("busbw", best.max(1e-3)));
-    let edit = |id, class, prior, share: f64, sigma| {
-        WorldEdit::new(id, class, prior).expects("busbw", total * share, sigma)
-    };
-    let full = edit(
-        "network-full",
-        AnswerClass::AsExpected,
-        0.5,
-        0.92 * most.sqrt(),
-        0.1 + most.ln() / 2.0,
-    );
-    draft.edits.push(
-        full.says(format!("the network is full: {} of {} GB/s", figure(best), figure(total)))
-            .decided_by("ib_write_bw of one adapter: the same share"),
-    );
-    if op == Collective::AllReduce && context.nodes.is_none_or(|nodes| nodes == 2) {
-        draft.edits.push(
-            edit("tree-of-two-nodes", AnswerClass::MeansSomethingElse, 0.15, 1.6, 0.2)
-                .says("a tree of two nodes sends the buffer once each way: busbw is up to twice the network's rate")
-                .decided_by("NCCL_ALGO=Ring: busbw falls to the network's rate"),
-        );
-    }
-    draft.edits.push(
-        edit("no-gpu-direct", AnswerClass::SetUpSo, 0.12, 0.4, 0.35)
-            .says("RDMA goes through host memory: no GPUDirect RDMA")
-            .decided_by("NCCL_DEBUG=INFO: `via NET/IB/0/GDRDMA`"),
-    );
-    draft.edits.push(
-        edit("tcp", AnswerClass::SetUpSo, 0.12, 0.1, 1.0)
-            .says("TCP sockets instead of RDMA")
-            .decided_by("NCCL_DEBUG=INFO: `Using network`"),
+    draft.limit = format!(
+        "{} GB/s of network each way, {} adapters of a node ({})",
+        figure(total),
+        node.nics.unwrap_or(1),
+        node.nic_source.label()
     );
 }
 
-fn alone(table: &CollectiveTable) -> WorldEdit {
-    let says = if table.devices.len() > 1 {
-        "each process is a communicator of one GPU: the factor (n-1)/n is 0 for n = 1"
-    } else {
-        "one rank: the factor (n-1)/n is 0 for n = 1, whatever the GPU does"
-    };
-    WorldEdit::new("one-rank", AnswerClass::SetUpSo, 1.0)
-        .says(format!("{says}; nccl-tests is built without MPI=1, or run without -g"))
-        .decided_by("make MPI=1 MPI_HOME=..., then mpirun again; or one process with -g GPUS")
-        .certain()
+/// Network of a node, GB/s, where the paste or the machine counts the adapters.
+fn network_gbs(node: &NodeLimits) -> Option<f64> {
+    Some(f64::from(node.nics?) * node.nic_gbs).filter(|gbs| *gbs > 0.0)
 }
 
-/// Network of a node, GB/s.
-fn network_gbs(node: &NodeLimits, shape: &TableSummary) -> f64 {
-    let per_node = (shape.ranks / shape.nodes.max(1)).max(1);
-    let nics = node.nics.unwrap_or(per_node.min(8));
-    f64::from(nics) * node.nic_gbs
+fn steady(edit: WorldEdit) -> WorldEdit {
+    edit.expects("growth", 1.01, 0.06).expects("cliff", 0.99, 0.05)
 }
 
-fn candidates(
+/// NVLink or xGMI of a node: a ring, the switches, channels, links.
+#[allow(clippy::too_many_arguments, reason = "the facts of one table")]
+fn in_node(
+    draft: &mut DraftAnswer,
     shape: &TableSummary,
     op: Collective,
     factor: f64,
@@ -272,105 +270,87 @@ fn candidates(
     log: Option<&NcclLog>,
     context: &PasteContext,
     table: &CollectiveTable,
-) -> Vec<WorldEdit> {
-    let mut edits = Vec::new();
-    let via = Transports::new(log, context);
-    let check = "NCCL_DEBUG=INFO and `nvidia-smi topo -m`, pasted together with the table";
-    let links = node.links_gbs;
-    let steady = |edit: WorldEdit| edit.expects("growth", 1.01, 0.06).expects("cliff", 0.99, 0.05);
-    let one_node = shape.nodes <= 1;
-    let share = if node.fabric == FabricKind::Xgmi { XGMI_SHARE } else { RING_SHARE };
+) {
+    if node.links_gbs <= 0.0 {
+        return;
+    }
+    let (edits, links) = (&mut draft.edits, node.links_gbs);
     let n = f64::from(shape.ranks);
-    let reduces = op == Collective::AllReduce;
-    let mut plateau = None;
-    if one_node && links > 0.0 {
-        // A ring over some GPUs of a mesh uses the links among them.
-        let among = if node.fabric == FabricKind::Xgmi
-            && shape.ranks < 8
-            && node.gpus.unwrap_or(8) >= 8
-            && links > 200.0
-        {
-            node.pair_gbs * (n - 1.0)
-        } else {
-            links
-        };
-        let ring = among * share;
-        let is_forced =
-            context.settings.get("NCCL_ALGO").is_some_and(|v| v.eq_ignore_ascii_case("ring"));
-        let nvls =
-            node.product.is_some_and(|p| p.nvls) && node.fabric == FabricKind::Switched && reduces;
-        let nvls_off = is_set(context, "NCCL_NVLS_ENABLE", "0")
-            || log.is_some_and(|l| l.nvls == Some(false))
-            || is_forced;
-        let sigma = if node.fabric == FabricKind::Xgmi { 0.2 } else { 0.07 };
-        edits.push(steady(
-            WorldEdit::new(
-                "ring",
-                AnswerClass::AsExpected,
-                if nvls && !nvls_off { 0.2 } else { 0.4 },
-            )
+    let is_xgmi = node.fabric == FabricKind::Xgmi;
+    let (share, sigma) = if is_xgmi { (XGMI_SHARE, 0.2) } else { (RING_SHARE, 0.07) };
+    // A ring over some GPUs of a mesh uses the links among them.
+    let is_part = is_xgmi && shape.ranks < 8 && node.gpus.unwrap_or(8) >= 8 && links > 200.0;
+    let among = if is_part { node.pair_gbs * (n - 1.0) } else { links };
+    let ring = among * share;
+    let is_forced = is_set(context, "NCCL_ALGO", "ring");
+    let reduces = op == Collective::AllReduce && node.fabric == FabricKind::Switched;
+    let nvls = reduces && node.product.is_some_and(|p| p.nvls);
+    let nvls_off = is_set(context, "NCCL_NVLS_ENABLE", "0")
+        || log.is_some_and(|l| l.nvls == Some(false))
+        || is_forced;
+    let prior = if nvls && !nvls_off { 0.2 } else { 0.4 };
+    edits.push(steady(
+        WorldEdit::new("ring", AnswerClass::AsExpected, prior)
             .expects("busbw", ring, sigma)
             .says(format!(
-                "a ring reaches {:.0} % of the links after packets and protocol: {} x {} = {} GB/s",
+                "a ring reaches {:.0} % of the links after packets and protocol: {} x {share} = {} GB/s",
                 share * 100.0,
                 figure(among),
-                share,
                 figure(ring)
             ))
             .decided_by("nccl-tests with NCCL_ALGO=Ring: the same figure"),
+    ));
+    let mut plateau = (ring, sigma);
+    if nvls {
+        let law = links * NVLS_SHARE * 2.0 * (n - 1.0) / (n + 1.0);
+        let exceeds = law > links || shape.best > links;
+        let class = if exceeds { AnswerClass::MeansSomethingElse } else { AnswerClass::AsExpected };
+        edits.push(steady(
+            WorldEdit::new("nvls", class, 0.35)
+                .expects("busbw", law, 0.045)
+                .seen(if nvls_off { -3.0 } else { 0.5 })
+                .says(format!(
+                    "NVLink SHARP sums in the switch: busbw is a formula here, not the wire's rate; {} x {NVLS_SHARE} x 2({n}-1)/({n}+1) = {} GB/s",
+                    figure(links), figure(law)
+                ))
+                .decided_by("NCCL_NVLS_ENABLE=0: busbw falls to a ring's"),
         ));
-        plateau = Some((ring, sigma));
-        if nvls {
-            let law = links * NVLS_SHARE * 2.0 * (n - 1.0) / (n + 1.0);
-            let class = if law > links || shape.best > links {
-                AnswerClass::MeansSomethingElse
+        edits.push(steady(
+            links_lost(law, 0.5, 0.05, "half of the NVLinks of a GPU down").seen(if nvls_off {
+                -3.0
             } else {
-                AnswerClass::AsExpected
-            };
-            edits.push(steady(
-                WorldEdit::new("nvls", class, 0.35)
-                    .expects("busbw", law, 0.045)
-                    .seen(if nvls_off { -3.0 } else { 0.5 })
-                    .says(format!(
-                        "NVLink SHARP sums in the switch: busbw is a formula here, not the wire's rate; {} x {NVLS_SHARE} x 2({n}-1)/({n}+1) = {} GB/s",
-                        figure(links), figure(law)
-                    ))
-                    .decided_by("NCCL_NVLS_ENABLE=0: busbw falls to a ring's"),
-            ));
-            edits.push(steady(half_links(node, law, nvls_off)));
-            if !nvls_off {
-                plateau = Some((law, 0.05));
-            }
+                0.0
+            }),
+        ));
+        if !nvls_off {
+            plateau = (law, 0.05);
         }
-        let channels = table.channels.or(log.and_then(|log| log.channels));
-        channels_and_links(&mut edits, channels, context, node, ring);
     }
-    if let Some((full, sigma)) = plateau {
-        too_small(&mut edits, shape, full, factor, sigma);
-    }
-    if one_node {
-        through_host(&mut edits, node, &via, check);
-    } else {
-        let op = (!table.is_sendrecv).then_some(op);
-        over_network(&mut edits, shape, node, &via, factor, op, context);
-    }
-    uneven_rows(&mut edits, shape, table);
-    edits
+    channels(edits, table.channels.or(log.and_then(|log| log.channels)), context, ring);
+    let total = (links / 25.0).round();
+    let parts: Vec<(f64, String)> = match node.fabric {
+        // A ring is as fast as its slowest bundle: of two or four links one or two are lost.
+        FabricKind::Xgmi => {
+            [0.5, 0.75].map(|part| (part, format!("xGMI of a pair at {part} of its rate"))).to_vec()
+        }
+        FabricKind::Switched if total >= 6.0 => [1.0, 2.0, total / 2.0]
+            .map(|lost| {
+                ((total - lost) / total, format!("{lost} of {total} NVLinks of a GPU down"))
+            })
+            .to_vec(),
+        _ => Vec::new(),
+    };
+    let sigma = if is_xgmi { 0.1 } else { 0.03 };
+    edits.extend(parts.iter().map(|(part, what)| steady(links_lost(ring, *part, sigma, what))));
+    too_small(edits, shape, plateau.0, factor, plateau.1);
 }
 
-/// Half of a GPU's links down under NVLink SHARP, whose busbw is `law`.
-fn half_links(node: &NodeLimits, law: f64, nvls_off: bool) -> WorldEdit {
-    let links = (node.links_gbs / 25.0).round();
+fn links_lost(full: f64, part: f64, sigma: f64, what: &str) -> WorldEdit {
     WorldEdit::new("links-lost", AnswerClass::HardwareSuspect, 0.01)
-        .expects("busbw", law * 0.5, 0.05)
-        .seen(if nvls_off { -3.0 } else { 0.0 })
-        .slows_copies(0.5)
-        .says(format!(
-            "{} of {links} NVLinks of a GPU down: half of {} GB/s",
-            links / 2.0,
-            figure(law)
-        ))
-        .decided_by("pathline health; nvidia-smi nvlink -s")
+        .expects("busbw", full * part, sigma)
+        .slows_copies(part)
+        .says(format!("{what}: {} of {} GB/s", figure(full * part), figure(full)))
+        .decided_by("pathline health; nvidia-smi nvlink -s, rocm-smi --showxgmierr")
 }
 
 /// Rows that fall where others grow.
@@ -383,20 +363,6 @@ fn uneven_rows(edits: &mut Vec<WorldEdit>, shape: &TableSummary, table: &Collect
             .says(format!("large sizes are slower ({} GB/s at {} B) than the best ({} GB/s): another algorithm or protocol begins there, or the network drops packets", figure(shape.last), shape.largest, figure(shape.best)))
             .decided_by("NCCL_DEBUG_SUBSYS=TUNING at both sizes, and counters of the adapters (ethtool -S, discards)"),
     );
-    // The average counts all sizes.
-    if let Some(average) = table.average_busbw.filter(|average| shape.best > 1.8 * average) {
-        edits.push(
-            WorldEdit::new("small-size", AnswerClass::AsExpected, 0.02)
-                .expects("busbw", shape.best, 0.3)
-                .expects("growth", 1.05, 0.2)
-                .expects("cliff", 0.97, 0.1)
-                .says(format!(
-                    "the average of {} GB/s counts all sizes, the small ones too: the largest has {} GB/s",
-                    figure(average), figure(shape.best)
-                ))
-                .decided_by("the row of the largest size; -b 1G -e 8G"),
-        );
-    }
     let quicker = table.rows.windows(2).find_map(|pair| {
         let [before, after] = pair else { return None };
         // A row that is slow out of place alone had its connections to set up.
@@ -418,13 +384,6 @@ fn uneven_rows(edits: &mut Vec<WorldEdit>, shape: &TableSummary, table: &Collect
                 .decided_by("NCCL_DEBUG_SUBSYS=TUNING at both sizes; NCCL_ALGO and NCCL_PROTO one by one"),
         );
     }
-    if let Some(row) = table.rows.iter().find(|row| {
-        row.in_place_busbw.is_some_and(|i| {
-            i > 0.0 && row.busbw > 0.0 && row.busbw / i < 0.5 && row.bytes > 1 << 24
-        })
-    }) {
-        edits.push(WorldEdit::new("first-use", AnswerClass::MeansSomethingElse, 0.05).expects("busbw", shape.best, 0.3).says(format!("out of place {} GB/s, in place {:.1} at {} B: the first columns include connection setup", figure(row.busbw), row.in_place_busbw.unwrap_or(0.0), row.bytes)).decided_by("more warm-up: -w 20 -n 50"));
-    }
 }
 
 fn too_small(edits: &mut Vec<WorldEdit>, shape: &TableSummary, full: f64, factor: f64, sigma: f64) {
@@ -439,94 +398,51 @@ fn too_small(edits: &mut Vec<WorldEdit>, shape: &TableSummary, full: f64, factor
             .expects("busbw", full * part, 0.4 * (1.0 - part) + sigma)
             .expects("growth", growth, 0.08)
             .expects("cliff", 0.99, 0.05)
+            .within(0.25)
             .says(format!("the largest size, {} MiB, is too small: starts take {:.0} % of the time, {} GB/s need GiB sizes", figure(shape.largest as f64 / 1048576.0), (1.0 - part) * 100.0, figure(full)))
             .decided_by("the same with -e 8G"),
     );
 }
 
-fn channels_and_links(
-    edits: &mut Vec<WorldEdit>,
-    logged: Option<u32>,
-    context: &PasteContext,
-    node: &NodeLimits,
-    ring: f64,
-) {
+/// Channels that are set or logged, and the protocol that is set.
+fn channels(edits: &mut Vec<WorldEdit>, logged: Option<u32>, context: &PasteContext, ring: f64) {
     let set = ["NCCL_MAX_NCHANNELS", "NCCL_MAX_NRINGS", "NCCL_MAX_CTAS"]
         .iter()
         .find_map(|name| context.settings.get(*name)?.parse::<u32>().ok());
-    let channels = set.or(logged);
+    let known = set.or(logged);
     for count in [1u32, 2, 4, 8] {
         let rate = f64::from(count) * CHANNEL_GBS;
         if rate > ring * 0.8 {
             continue;
         }
-        let seen = match channels {
-            Some(c) if c == count => 3.0,
-            Some(_) => -3.0,
-            None => 0.0,
-        };
+        let prior = if known.is_some() { 0.02 } else { 0.008 };
         let whose = if set.is_some() { " (set)" } else { "" };
-        edits.push(
-            WorldEdit::new("few-channels", AnswerClass::SetUpSo, if channels.is_some() { 0.02 } else { 0.008 })
+        let edit = steady(
+            WorldEdit::new("few-channels", AnswerClass::SetUpSo, prior)
                 .expects("busbw", rate, 0.2)
-                .expects("growth", 1.01, 0.06)
-                .expects("cliff", 0.99, 0.05)
-                .seen(seen)
                 .says(format!("{count} channels{whose} of about {CHANNEL_GBS} GB/s carry {} GB/s; a node of these links wants 16 or more", figure(rate)))
-                .decided_by("unset NCCL_*CHANNELS, tuner plugin and files: NCCL_TUNER_PLUGIN=none"),
+                .decided_by("unset NCCL_*CHANNELS and tuner plugins; NCCL_TOPO_DUMP_FILE: compare `nvlink count` of each GPU"),
         );
+        edits.push(match known {
+            Some(known) if known == count => edit.seen(3.0).stated(),
+            Some(_) => edit.seen(-3.0),
+            None => edit,
+        });
     }
     let protocol = context.settings.get("NCCL_PROTO").map(String::as_str);
     if let Some(protocol @ ("LL" | "LL128" | "ll" | "ll128")) = protocol {
         // LL carries 4 bytes of data with 4 of flags and synchronises in small steps; LL128 120 of 128.
         let part = if protocol.len() == 2 { 0.3 } else { 0.85 };
-        edits.push(
+        edits.push(steady(
             WorldEdit::new("protocol-set", AnswerClass::SetUpSo, 0.2)
                 .expects("busbw", ring * part, 0.3)
-                .expects("growth", 1.01, 0.06)
-                .expects("cliff", 0.99, 0.05)
                 .seen(3.0)
+                .stated()
                 .says(format!(
-                    "NCCL_PROTO={protocol} is set: {} of the rate of Simple at large sizes",
-                    part
+                    "NCCL_PROTO={protocol} is set: {part} of the rate of Simple at large sizes"
                 ))
                 .decided_by("unset NCCL_PROTO"),
-        );
-    }
-    if node.fabric == FabricKind::Xgmi {
-        // A ring is as fast as its slowest bundle: of two or four links one or two are lost.
-        for part in [0.5, 0.75] {
-            edits.push(
-                WorldEdit::new("links-lost", AnswerClass::HardwareSuspect, 0.01)
-                    .expects("busbw", ring * part, 0.1)
-                    .expects("growth", 1.01, 0.06)
-                    .expects("cliff", 0.99, 0.05)
-                    .slows_copies(part)
-                    .says(format!(
-                        "xGMI of a pair at {part} of its rate: {} GB/s",
-                        figure(ring * part)
-                    ))
-                    .decided_by("pathline explain --here --check; pathline health"),
-            );
-        }
-    }
-    let total = (node.links_gbs / 25.0).round();
-    if node.fabric == FabricKind::Switched && total >= 6.0 {
-        for lost in [1.0, 2.0, total / 2.0] {
-            let part = (total - lost) / total;
-            edits.push(
-                WorldEdit::new("links-lost", AnswerClass::HardwareSuspect, 0.01)
-                    .expects("busbw", ring * part, 0.03)
-                    .expects("growth", 1.01, 0.06)
-                    .expects("cliff", 0.99, 0.05)
-                    .slows_copies(part)
-                    .says(format!(
-                        "{lost} of {total} NVLinks of a GPU down: {} GB/s",
-                        figure(ring * part)
-                    ))
-                    .decided_by("pathline health; nvidia-smi nvlink -s"),
-            );
-        }
+        ));
     }
 }
 
@@ -546,115 +462,159 @@ impl Transports {
         let via = |part: &str| {
             log.is_some_and(|log| log.transports.keys().any(|name| name.contains(part)))
         };
-        let net = via("NET/");
-        let socket = log.is_some_and(|log| log.network.contains("Socket")) && net
-            || via("NET/Socket")
-            || is_set(context, "NCCL_IB_DISABLE", "1")
-            || is_set(context, "NCCL_NET", "Socket");
         let peer_off = is_set(context, "NCCL_P2P_DISABLE", "1")
             || is_set(context, "NCCL_P2P_LEVEL", "LOC")
             || is_set(context, "NCCL_P2P_LEVEL", "0");
         Self {
             shm: via("SHM"),
             peer: via("P2P"),
-            socket,
+            socket: log.is_some_and(uses_sockets)
+                || is_set(context, "NCCL_IB_DISABLE", "1")
+                || is_set(context, "NCCL_NET", "Socket"),
             infiniband: via("NET/IB"),
-            direct: (via("NET/IB") && log.is_some_and(|l| !l.transports.is_empty()))
-                .then(|| via("GDRDMA") && !log.is_some_and(log_answer::lacks_direct_channels)),
+            direct: via("NET/IB").then(|| via("GDRDMA") && !log.is_some_and(lacks_direct_channels)),
             peer_off,
             known: log.is_some_and(|log| !log.transports.is_empty()),
         }
     }
 }
 
-fn through_host(edits: &mut Vec<WorldEdit>, node: &NodeLimits, via: &Transports, check: &str) {
+fn through_host(edits: &mut Vec<WorldEdit>, node: &NodeLimits, via: &Transports) {
     let pcie = node.pcie_gbs;
+    if pcie <= 0.0 {
+        return;
+    }
     let has_links = node.links_gbs > 0.0;
-    let no_peer = node.product.is_some_and(|p| !p.pcie_p2p);
-    let shm_seen = if via.shm || via.peer_off {
-        3.0
-    } else if via.known {
-        -3.0
-    } else {
-        0.0
-    };
-    let why = if via.peer_off {
-        "P2P is switched off by a setting"
-    } else if no_peer && !has_links {
-        "the driver of this product offers no P2P over PCIe"
-    } else {
-        "P2P is not used (no access, or across sockets)"
+    let no_peer = !has_links && node.product.is_some_and(|p| !p.pcie_p2p);
+    let is_known = via.shm || via.peer_off;
+    let why = match () {
+        () if via.peer_off => "P2P is switched off by a setting",
+        () if via.shm => "the log shows SHM between GPUs",
+        () if no_peer => "the driver of this product offers no P2P over PCIe",
+        () => "P2P is not used (no access, or across sockets)",
     };
     let prior = match (has_links, no_peer) {
         (true, _) => 0.05,
         (false, true) => 0.6,
         (false, false) => 0.25,
     };
-    let class = if no_peer && !has_links { AnswerClass::AsExpected } else { AnswerClass::SetUpSo };
+    let class = if no_peer { AnswerClass::AsExpected } else { AnswerClass::SetUpSo };
     let flat = |edit: WorldEdit| edit.expects("growth", 1.01, 0.1).expects("cliff", 0.97, 0.08);
-    edits.push(flat(
-        WorldEdit::new("through-host-memory", class, prior)
-            .expects("busbw", pcie * 0.27, 0.45)
-            .seen(shm_seen)
-            .says(format!("{why}: each byte goes through host memory, out and in; about {} of {} GB/s of PCIe", figure(pcie * 0.27), figure(pcie)))
-            .decided_by(check),
-    ));
-    let peer_seen = if via.peer && !via.shm {
-        1.5
-    } else if via.shm || via.peer_off {
-        -3.0
-    } else {
-        0.0
+    let check = "NCCL_DEBUG=INFO and `nvidia-smi topo -m`, pasted together with the table";
+    let mut add = |edit: WorldEdit, rate: f64, sigma: f64| {
+        edits.push(flat(edit.expects("busbw", rate, sigma)));
     };
-    if !no_peer {
-        let (prior, class) =
-            if has_links { (0.04, AnswerClass::SetUpSo) } else { (0.35, AnswerClass::AsExpected) };
-        let text = if has_links {
-            "NVLink or xGMI is not used; P2P over PCIe"
+    let host = WorldEdit::new("through-host-memory", class, prior)
+        .seen(if is_known {
+            3.0
+        } else if via.known {
+            -3.0
         } else {
-            "P2P over PCIe without other links"
+            0.0
+        })
+        .within(0.45)
+        .says(format!(
+            "{why}: each byte goes through host memory, out and in; about {} of {} GB/s of PCIe",
+            figure(pcie * 0.27),
+            figure(pcie)
+        ))
+        .decided_by(check);
+    add(if is_known { host.stated() } else { host }, pcie * 0.27, 0.45);
+    if !no_peer {
+        let (prior, class, text) = match has_links {
+            true => (0.04, AnswerClass::SetUpSo, "NVLink or xGMI is not used; P2P over PCIe"),
+            false => (0.35, AnswerClass::AsExpected, "P2P over PCIe without other links"),
         };
-        edits.push(flat(
+        let seen = if via.peer && !via.shm {
+            1.5
+        } else if via.shm || via.peer_off {
+            -3.0
+        } else {
+            0.0
+        };
+        add(
             WorldEdit::new("pcie-peer", class, prior)
-                .expects("busbw", pcie * 0.7, 0.22)
-                .seen(peer_seen)
+                .seen(seen)
+                .within(0.25)
                 .says(format!(
                     "{text}: a ring gets about {} of {} GB/s",
                     figure(pcie * 0.7),
                     figure(pcie)
                 ))
                 .decided_by(check),
-        ));
-        edits.push(flat(
+            pcie * 0.7,
+            0.22,
+        );
+        add(
             WorldEdit::new("peer-through-root", AnswerClass::SetUpSo, 0.08)
-                .expects("busbw", pcie * 0.12, 0.6)
                 .seen(if via.peer && !has_links { 1.5 } else { -0.5 })
                 .says("P2P is on, but its packets are sent up to the root port (ACS, IOMMU or a slow host bridge)")
                 .decided_by("NCCL_P2P_DISABLE=1: faster if so; lspci -vvv | grep ACSCtl; dmesg | grep -i iommu"),
-        ));
+            pcie * 0.12,
+            0.6,
+        );
     }
-    edits.push(flat(
+    add(
         WorldEdit::new("narrow-pcie", AnswerClass::HardwareSuspect, 0.02)
-            .expects("busbw", pcie * 0.35, 0.2)
             .says("PCIe of a GPU runs at half its width or speed")
             .decided_by("lspci -vv | grep LnkSta under load; pathline health"),
-    ));
+        pcie * 0.35,
+        0.2,
+    );
 }
 
+/// What log and settings say of the transports, whatever the limit is.
+fn by_transport(edits: &mut Vec<WorldEdit>, via: &Transports, is_one_node: bool) {
+    if is_one_node {
+        if via.shm || via.peer_off {
+            edits.push(
+                WorldEdit::new("through-host-memory", AnswerClass::SetUpSo, 0.25)
+                    .stated()
+                    .says("GPUs exchange through host memory (SHM), not P2P")
+                    .decided_by("nvidia-smi topo -p2p r; NCCL_P2P_DISABLE, NCCL_P2P_LEVEL"),
+            );
+        }
+    } else if via.socket {
+        edits.push(tcp(via));
+    } else if via.direct == Some(false) {
+        edits.push(no_gpu_direct(via));
+    }
+}
+
+fn tcp(via: &Transports) -> WorldEdit {
+    let edit = WorldEdit::new("tcp", AnswerClass::SetUpSo, 0.12)
+        .expects("busbw", 2.0, if via.socket { 1.2 } else { 0.8 })
+        .seen(if via.socket { 4.0 } else if via.infiniband { -4.0 } else { 0.0 })
+        .says("NCCL uses TCP sockets: copies through host memory, a few GB/s whatever the adapter can")
+        .decided_by("NCCL_DEBUG=INFO: `NET/IB` or a plugin must stand in `Using network`; NCCL_IB_DISABLE, NCCL_SOCKET_IFNAME");
+    if via.socket { edit.stated() } else { edit }
+}
+
+fn no_gpu_direct(via: &Transports) -> WorldEdit {
+    let edit = WorldEdit::new("no-gpu-direct", AnswerClass::SetUpSo, 0.12)
+        .says("RDMA goes through host memory: no GPUDirect RDMA (peer memory module, DMA-BUF, or the adapter is too far)")
+        .decided_by("NCCL_DEBUG=INFO: `via NET/IB/0/GDRDMA`; NCCL_NET_GDR_LEVEL=SYS as a trial");
+    if via.direct == Some(false) { edit.stated() } else { edit }
+}
+
+#[allow(clippy::too_many_arguments, reason = "the facts of one table")]
 fn over_network(
     edits: &mut Vec<WorldEdit>,
     shape: &TableSummary,
     node: &NodeLimits,
+    total: f64,
     via: &Transports,
     factor: f64,
     op: Option<Collective>,
     context: &PasteContext,
 ) {
-    let total = network_gbs(node, shape);
     let one = node.nic_gbs;
     let nics = (total / one).round().max(1.0);
-    let inner =
-        if node.links_gbs > 0.0 { node.links_gbs * RING_SHARE } else { node.pcie_gbs * 0.6 };
+    let inner = match node.links_gbs > 0.0 {
+        true => node.links_gbs * RING_SHARE,
+        false if node.pcie_gbs > 0.0 => node.pcie_gbs * 0.6,
+        false => f64::INFINITY,
+    };
     let steady = |edit: WorldEdit| edit.expects("growth", 1.03, 0.1).expects("cliff", 0.97, 0.1);
     // All-to-all: of N nodes (N-1)/N of the bytes leave a node, each GPU's through its share of the
     // adapters (NCCL's author, nccl-tests#130); a pair of ranks has no more than that share either.
@@ -665,7 +625,6 @@ fn over_network(
         None => (per_gpu * 0.92, "pairs"),
         _ => ((total * 0.92).min(inner), "a ring"),
     };
-    let reduces = op == Some(Collective::AllReduce);
     let rdma = if via.socket {
         -4.0
     } else if via.infiniband {
@@ -673,26 +632,24 @@ fn over_network(
     } else {
         0.0
     };
-    let sharp = is_set(context, "NCCL_COLLNET_ENABLE", "1");
     edits.push(steady(
         WorldEdit::new("network-full", AnswerClass::AsExpected, 0.3)
             .expects("busbw", full, 0.12)
             .seen(rdma)
             .says(format!(
-                "{pattern} over {nics} adapters of {} GB/s: {} of {} GB/s a node, at most {} inside",
+                "{pattern} over {nics} adapters of {} GB/s: {} of {} GB/s a node",
                 figure(one),
                 figure(full),
                 figure(total),
-                figure(inner)
             ))
             .decided_by("ib_write_bw of one adapter: the same share"),
     ));
-    if reduces && shape.nodes == 2 || sharp {
-        let tree = total * 0.9 * factor;
-        let class = AnswerClass::MeansSomethingElse;
+    let reduces = op == Some(Collective::AllReduce) && shape.nodes == 2;
+    if reduces || is_set(context, "NCCL_COLLNET_ENABLE", "1") {
+        let tree = (total * 0.9 * factor).min(inner * 1.3);
         edits.push(steady(
-            WorldEdit::new("tree-of-two-nodes", class, 0.2)
-                .expects("busbw", tree.min(inner * 1.3), 0.12)
+            WorldEdit::new("tree-of-two-nodes", AnswerClass::MeansSomethingElse, 0.2)
+                .expects("busbw", tree, 0.12)
                 .seen(rdma)
                 .says(format!("a tree of two nodes sends the buffer once each way: algbw is the network's rate, busbw {} times it", figure(factor)))
                 .decided_by("NCCL_ALGO=Ring: busbw falls to the network's rate"),
@@ -714,26 +671,20 @@ fn over_network(
             ));
         }
     }
-    let far = node.adapters_are_far;
-    edits.push(steady(
-        WorldEdit::new("gpu-far-from-adapter", AnswerClass::SetUpSo, if far { 0.3 } else { 0.02 })
-            .expects("busbw", full * 0.25, 0.9)
-            .seen(if via.socket { -4.0 } else if far { 2.0 } else { 0.0 })
-            .says("the adapters are on another socket than the GPUs (SYS): GPUDirect RDMA is off there by default, and slow if forced")
-            .decided_by("nvidia-smi topo -m: an adapter with PIX or PXB; NCCL_NET_GDR_LEVEL=SYS as a trial"),
-    ));
-    edits.push(steady(
-        WorldEdit::new("tcp", AnswerClass::SetUpSo, 0.12)
-            .expects("busbw", 2.0, if via.socket { 1.2 } else { 0.8 })
-            .seen(if via.socket { 4.0 } else if via.infiniband { -4.0 } else { 0.0 })
-            .says("NCCL uses TCP sockets: copies through host memory, a few GB/s whatever the adapter can")
-            .decided_by("NCCL_DEBUG=INFO: `NET/IB` or a plugin must stand in `Using network`; NCCL_IB_DISABLE, NCCL_SOCKET_IFNAME"),
-    ));
-    edits.push(steady(
-        WorldEdit::new("no-gpu-direct", AnswerClass::SetUpSo, 0.12)
-            .expects("busbw", full * 0.4, 0.35)
-            .seen(match via.direct { Some(false) => 3.0, Some(true) => -3.0, None => rdma.min(0.0) })
-            .says("RDMA goes through host memory: no GPUDirect RDMA (peer memory module, DMA-BUF, or the adapter is too far)")
-            .decided_by("NCCL_DEBUG=INFO: `via NET/IB/0/GDRDMA`; NCCL_NET_GDR_LEVEL=SYS as a trial"),
-    ));
+    if node.adapters_are_far {
+        edits.push(steady(
+            WorldEdit::new("gpu-far-from-adapter", AnswerClass::SetUpSo, 0.3)
+                .expects("busbw", full * 0.25, 0.9)
+                .seen(if via.socket { -4.0 } else { 2.0 })
+                .says("the adapters are on another socket than the GPUs (SYS): GPUDirect RDMA is off there by default, and slow if forced")
+                .decided_by("nvidia-smi topo -m: an adapter with PIX or PXB; NCCL_NET_GDR_LEVEL=SYS as a trial"),
+        ));
+    }
+    edits.push(steady(tcp(via)));
+    let direct = match via.direct {
+        Some(false) => 3.0,
+        Some(true) => -3.0,
+        None => rdma.min(0.0),
+    };
+    edits.push(steady(no_gpu_direct(via).expects("busbw", full * 0.4, 0.35).seen(direct)));
 }

@@ -1,4 +1,4 @@
-//! Causes for matrices of copies: between GPUs, and between host and GPUs.
+//! Matrices of copies: between GPUs, between host and GPUs, within a GPU's memory.
 
 use std::collections::BTreeMap;
 
@@ -6,9 +6,11 @@ use pathline_paste::{
     CopyMeans, LineSpan, MatrixEnd, MatrixTool, PasteContext, RateCount, RateMatrix, TimedTransfer,
 };
 
-use crate::draft::DraftAnswer;
-use crate::draft::ProbeSubject;
+use crate::checks::CheckPath;
+use crate::draft::{DraftAnswer, ProbeSubject};
+use crate::memory::explain_memory;
 use crate::node_facts::{NodeLimits, figure};
+use crate::outlier::{Outlier, median, slow_pairs, slow_values};
 use crate::product_facts::FabricKind;
 use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
 
@@ -22,6 +24,10 @@ const NVLINK_SHARE: f64 = 0.885;
 const XGMI_SHARE: f64 = 0.75;
 /// One SDMA copy of an MI250X, whatever the links (KTH, Fig. 6c).
 const SDMA_GBS: f64 = 50.4;
+/// Below this share of what copies staged in host memory get, P2P is not direct.
+const SLOWER_THAN_STAGED: f64 = 0.8;
+/// Deviation from exactly half or a quarter of a rate that packets and clocks explain.
+const EXACT: f64 = 0.06;
 
 /// The matrices of a paste that have rates, by tool.
 pub(crate) fn by_tool<'a>(
@@ -45,7 +51,7 @@ pub(crate) fn by_tool<'a>(
     found
 }
 
-/// Drafts for the matrices of one tool: those between GPUs and those with the host.
+/// Drafts for the matrices of one tool: between GPUs, with the host, within a GPU.
 pub(crate) fn explain_matrices(
     all: &[&RateMatrix],
     node: Option<&NodeLimits>,
@@ -55,12 +61,7 @@ pub(crate) fn explain_matrices(
     let host = with_host(all, node, context);
     let between = between.map(|draft| DraftAnswer { subject: ProbeSubject::GpuPairs, ..draft });
     let host = host.map(|draft| DraftAnswer { subject: ProbeSubject::HostLinks, ..draft });
-    between.into_iter().chain(host).collect()
-}
-
-fn median(values: &mut [f64]) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied()
+    between.into_iter().chain(host).chain(within_gpu(all, node)).collect()
 }
 
 fn pairs(matrix: &RateMatrix) -> Vec<(u32, u32, f64)> {
@@ -69,6 +70,20 @@ fn pairs(matrix: &RateMatrix) -> Vec<(u32, u32, f64)> {
         _ => None,
     };
     matrix.cells.iter().filter_map(pair).collect()
+}
+
+/// Tests that copy within a GPU's memory and nothing else.
+fn within_gpu(all: &[&RateMatrix], node: Option<&NodeLimits>) -> Option<DraftAnswer> {
+    let is_local = |matrix: &&&RateMatrix| {
+        matrix.cells.iter().all(|(from, to, _)| from == to && matches!(from, MatrixEnd::Gpu(_)))
+    };
+    let local = all.iter().filter(is_local).find(|matrix| !matrix.cells.is_empty())?;
+    let values: Vec<f64> = local.cells.iter().map(|cell| cell.2).collect();
+    // bandwidthTest counts bytes read and written, nvbandwidth those of the copy.
+    let counts_both = local.tool == MatrixTool::BandwidthSample;
+    let mut draft = explain_memory(median(&values)?, if counts_both { 1.0 } else { 2.0 }, node);
+    draft.outliers = slow_columns(local, "copies within its memory");
+    Some(draft)
 }
 
 /// Pairs of GPUs. The headline is the median pair in one direction.
@@ -87,40 +102,41 @@ fn between_gpus(matrices: &[&RateMatrix], node: Option<&NodeLimits>) -> Option<D
         .filter(|_| on.peer_access == Some(true) && on.count == RateCount::OneWay);
     let list = pairs(on);
     let mut values: Vec<f64> = list.iter().map(|&(.., v)| v).collect();
-    let middle = median(&mut values)?;
+    values.sort_by(f64::total_cmp);
+    let middle = median(&values)?;
     let least = values.first().copied().unwrap_or(middle);
     let most = values.last().copied().unwrap_or(middle);
     let ways = if on.count == RateCount::Sum { 2.0 } else { 1.0 };
+    let by = if on.means == CopyMeans::Kernel { "a kernel" } else { "copy engine" };
+    let counted = match on.count {
+        RateCount::Sum => "both directions, summed",
+        RateCount::OneOfBoth => "one direction while both run",
+        RateCount::OneWay => "one direction",
+    };
     let mut draft = DraftAnswer {
         meaning: format!(
-            "{} of {} GPU pairs: median {} GB/s (1e9 B/s), {} to {}; {}",
-            if on.means == CopyMeans::Kernel {
-                "copies by a kernel"
-            } else {
-                "copies by copy engine"
-            },
+            "copies between GPU memories by {by}, {} pairs: median {} GB/s (1e9 B/s), worst {}, best {}; {counted}",
             list.len(),
             figure(middle),
             figure(least),
             figure(most),
-            match on.count {
-                RateCount::Sum => "both directions, summed",
-                RateCount::OneOfBoth => "one direction while both run",
-                RateCount::OneWay => "one direction",
-            },
         ),
         value: Some(middle / ways),
+        path: CheckPath::GpuPairs,
         ..DraftAnswer::default()
     };
+    draft.outliers = outliers_of_pairs(matrices, node);
     let ratio = off.and_then(|off| {
-        let mut off: Vec<f64> = pairs(off).iter().map(|&(.., v)| v).collect();
-        Some(middle / median(&mut off)?)
+        let off: Vec<f64> = pairs(off).iter().map(|&(.., v)| v).collect();
+        Some(middle / median(&off)?)
     });
     if let Some(ratio) = ratio {
         draft.features.push(ObservedFeature::new("on-off", ratio));
     }
-    let Some(node) = node else {
-        draft.limit = "unknown: the paste names no GPU and no links".to_owned();
+    let Some(node) = node.filter(|node| node.pair_gbs > 0.0 || node.pcie_gbs > 0.0) else {
+        draft.limit = "unknown: the paste names no GPU product".to_owned();
+        draft.ask =
+            "which GPU product is it? `nvidia-smi topo -m` or `rocm-smi --showtopo`?".to_owned();
         // Whatever the links are: P2P that is slower than its detour is not direct.
         if let Some(ratio) = ratio.filter(|ratio| *ratio < SLOWER_THAN_STAGED) {
             draft.edits.push(through_root(Some(ratio)));
@@ -130,19 +146,69 @@ fn between_gpus(matrices: &[&RateMatrix], node: Option<&NodeLimits>) -> Option<D
     let has_links = node.pair_gbs > 0.0;
     let limit = if has_links { node.pair_gbs } else { node.pcie_gbs };
     draft.limit_gbs = Some(limit);
-    draft.limit = if has_links {
-        format!(
+    draft.limit = match has_links {
+        true => format!(
             "{} GB/s each way between neighbours ({})",
             figure(limit),
             node.links_source.label()
-        )
-    } else {
-        format!("{} GB/s each way, PCIe ({})", figure(limit), node.pcie_source.label())
+        ),
+        false => format!("{} GB/s each way, PCIe ({})", figure(limit), node.pcie_source.label()),
     };
     draft.features.push(ObservedFeature::new("pair", middle / ways));
     draft.features.push(ObservedFeature::new("least", (least / middle).max(1e-3)));
     pair_edits(&mut draft, node, ways, &list, ratio);
     Some(draft)
+}
+
+/// Slow GPUs and pairs of every matrix, each once. Pairs with other links than the rest are no peers.
+fn outliers_of_pairs(matrices: &[&RateMatrix], node: Option<&NodeLimits>) -> Vec<Outlier> {
+    let mut found: Vec<Outlier> = Vec::new();
+    for matrix in matrices.iter().filter(|m| m.peer_access != Some(false) && !m.concurrent) {
+        let list = pairs(matrix);
+        let links = |a: u32, b: u32| {
+            let named = node.and_then(|node| node.pair_links.get(&(a.min(b), a.max(b))));
+            named.map(String::as_str).unwrap_or_default()
+        };
+        let mut classes: BTreeMap<&str, Vec<(u32, u32, f64)>> = BTreeMap::new();
+        for &(a, b, value) in &list {
+            classes.entry(links(a, b)).or_default().push((a, b, value));
+        }
+        let total = node
+            .filter(|node| node.fabric == FabricKind::Switched)
+            .map_or(0.0, |node| (node.pair_gbs / node.link_gbs).round());
+        for mut one in classes.values().flat_map(|class| slow_pairs(class)) {
+            if found.iter().any(|known| known.part == one.part) || found.len() >= 4 {
+                continue;
+            }
+            let left = one.share * total;
+            if total >= 4.0 && (left - left.round()).abs() < 0.15 && left.round() < total {
+                one.text.push_str(&format!(
+                    ": as {:.0} of {total:.0} NVLinks would carry",
+                    left.round()
+                ));
+            }
+            let check = "nvidia-smi nvlink -s, rocm-smi --showxgmierr; lspci -vv | grep LnkSta under load; pathline health";
+            found.push(one.checked_by(check));
+        }
+    }
+    found
+}
+
+/// The few GPUs of a test that are slower than the others.
+fn slow_columns(matrix: &RateMatrix, what: &str) -> Vec<Outlier> {
+    let rates: Vec<(u32, f64)> = by_gpu(matrix).into_iter().collect();
+    let values: Vec<f64> = rates.iter().map(|rate| rate.1).collect();
+    let Some((slow, usual)) = slow_values(&values, 0.25) else { return Vec::new() };
+    let each = slow.iter().filter_map(|at| {
+        let (gpu, value) = *rates.get(*at)?;
+        let one = Outlier::new(format!("gpu{gpu}"), value, usual, "GB/s", "the other GPUs");
+        let text = format!("{what}: {}", one.text);
+        let one = Outlier { text, ..one };
+        Some(one.checked_by(
+            "lspci -vv | grep LnkSta of that GPU and of each bridge above it, under load: width and speed against LnkCap",
+        ))
+    });
+    each.collect()
 }
 
 fn pair_edits(
@@ -152,78 +218,63 @@ fn pair_edits(
     list: &[(u32, u32, f64)],
     ratio: Option<f64>,
 ) {
-    let pcie = node.pcie_gbs;
     let links = node.pair_gbs;
-    let check = "pathline run --suite pairs, on the node";
     let duplex = if ways > 1.0 { 0.93 } else { 1.0 };
     if links > 0.0 {
         let (share, sigma, why) = match node.fabric {
             FabricKind::Xgmi => (XGMI_SHARE, 0.1, "xGMI packets carry 64 B in 85 B"),
             _ => (NVLINK_SHARE, 0.08, "line coding and headers take the rest"),
         };
+        let full = links * share * duplex;
         draft.edits.push(
             WorldEdit::new("link-full", AnswerClass::AsExpected, 0.4)
-                .expects("pair", links * share * duplex, sigma)
+                .expects("pair", full, sigma)
                 .expects("least", 0.97, 0.05)
-                .expects("on-off", (links * share / (pcie * 0.6)).max(1.0), 0.5)
+                .expects("on-off", (links * share / (node.pcie_gbs * 0.6).max(1.0)).max(1.0), 0.5)
                 .says(format!(
                     "{why}: {:.0} % of {} GB/s = {}",
                     share * 100.0,
                     figure(links),
                     figure(links * share)
                 ))
-                .decided_by(check),
+                .decided_by("pathline run --suite pairs, on the node"),
         );
         // Meshes: pairs with fewer links, or forwarded ones.
         if node.fabric != FabricKind::Switched {
-            draft.edits.push(WorldEdit::new("link-widths-differ", AnswerClass::AsExpected, 0.3)
-                .expects("pair", links * share * duplex * 0.8, 0.5).expects("least", 0.5, 0.5)
-                .says("pairs have different numbers of links, or none: each figure belongs to its pair's links".to_owned()).decided_by("pathline topo; nvidia-smi topo -m or rocm-smi --showtopo"));
+            draft.edits.push(
+                WorldEdit::new("link-widths-differ", AnswerClass::AsExpected, 0.3)
+                    .expects("pair", full * 0.8, 0.5)
+                    .expects("least", 0.5, 0.5)
+                    .says("pairs have different numbers of links, or none: each figure belongs to its pair's links")
+                    .decided_by("pathline topo; nvidia-smi topo -m or rocm-smi --showtopo"),
+            );
         }
         if node.product.is_some_and(|p| p.name.starts_with("MI250")) {
             // Pairs of one package have four links: a kernel moves 150 GB/s there.
             let most = list.iter().map(|p| p.2).fold(0.0, f64::max) / ways;
-            let capped = if most > 60.0 {
-                -4.0
-            } else if most > 45.0 {
-                3.0
-            } else {
-                0.0
+            let capped = match most {
+                m if m > 60.0 => -4.0,
+                m if m > 45.0 => 3.0,
+                _ => 0.0,
             };
-            draft.edits.push(WorldEdit::new("sdma-cap", AnswerClass::SetUpSo, 0.4)
-                .expects("pair", SDMA_GBS.min(44.0), 0.14).expects("least", 0.85, 0.2)
+            let edit = WorldEdit::new("sdma-cap", AnswerClass::SetUpSo, 0.4)
+                .expects("pair", SDMA_GBS.min(44.0), 0.14)
+                .expects("least", 0.85, 0.2)
                 .seen(capped)
-                    .says(format!("one SDMA engine copies at most {SDMA_GBS} GB/s whatever the links; a single link carries 37 to 38")).decided_by("HSA_ENABLE_SDMA=0: pairs of several links get faster"));
-        }
-        for lost in [1.0, 2.0] {
-            let total = (links / 25.0).round();
-            if node.fabric == FabricKind::Switched && total >= 6.0 {
-                let part = (total - lost) / total;
-                draft.edits.push(
-                    WorldEdit::new("links-lost", AnswerClass::HardwareSuspect, 0.02)
-                        .expects("pair", links * share * duplex, 0.08)
-                        .expects("least", part, 0.015)
-                        .slows_copies(part)
-                        .says(format!(
-                            "{lost} of {total} links of one GPU down: its pairs at {:.1} %",
-                            part * 100.0
-                        ))
-                        .decided_by("nvidia-smi nvlink -s; pathline health"),
-                );
-            }
+                .says(format!("one SDMA engine copies at most {SDMA_GBS} GB/s whatever the links; a single link carries 37 to 38"))
+                .decided_by("HSA_ENABLE_SDMA=0: pairs of several links get faster");
+            // The best pairs stop exactly there.
+            let is_capped = (most / SDMA_GBS - 1.0).abs() < EXACT;
+            draft.edits.push(if is_capped { edit.stated() } else { edit });
         }
     }
     pcie_edits(draft, node, list, ratio, duplex);
-    one_gpu(draft, node, ways, list);
 }
-
-/// Below this share of what copies staged in host memory get, P2P is not direct.
-const SLOWER_THAN_STAGED: f64 = 0.8;
 
 /// P2P whose packets pass the root port; `ratio` is that of copies with P2P to staged ones.
 fn through_root(ratio: Option<f64>) -> WorldEdit {
     let up = "packets between GPUs are sent up to the root port (ACS redirect, IOMMU)";
-    WorldEdit::new("peer-through-root", AnswerClass::SetUpSo, 0.15)
+    let edit = WorldEdit::new("peer-through-root", AnswerClass::SetUpSo, 0.15)
         .expects("on-off", 0.4, 0.6)
         .says(match ratio {
             Some(ratio) => format!(
@@ -235,7 +286,9 @@ fn through_root(ratio: Option<f64>) -> WorldEdit {
         .decided_by(
             "lspci -vvv | grep ACSCtl (SrcValid+ ReqRedir+ is on); dmesg | grep -i iommu; \
              NCCL_P2P_DISABLE=1 meanwhile",
-        )
+        );
+    // Direct copies that are slower than the detour are not direct.
+    if ratio.is_some() { edit.stated() } else { edit }
 }
 
 /// Pairs over PCIe: with P2P, sent up to the root port, or staged.
@@ -247,9 +300,10 @@ fn pcie_edits(
     duplex: f64,
 ) {
     let (pcie, links) = (node.pcie_gbs, node.pair_gbs);
-    let check = "pathline run --suite pairs, on the node";
+    if pcie <= 0.0 {
+        return;
+    }
     let no_peer = node.product.is_some_and(|p| !p.pcie_p2p);
-    let low = if links > 0.0 { 0.08 } else { 0.3 };
     if links <= 0.0 && !no_peer {
         draft.edits.push(
             WorldEdit::new("pcie-peer", AnswerClass::AsExpected, 0.4)
@@ -261,69 +315,43 @@ fn pcie_edits(
                     PCIE_SHARE * 100.0,
                     figure(pcie * PCIE_SHARE)
                 ))
-                .decided_by(check),
+                .decided_by("pathline run --suite pairs, on the node"),
         );
-        draft.edits.push(WorldEdit::new("across-sockets", AnswerClass::SetUpSo, 0.2)
-            .expects("pair", pcie * 0.65 * duplex, 0.35).expects("least", 0.6, 0.35).expects("on-off", 1.05, 0.25)
-            .seen(two_groups(list))
-            .says("pairs on two sockets pass the link between the processors; those of one root port do not").decided_by("nvidia-smi topo -m: SYS against PIX, PXB; pathline topo"));
+        draft.edits.push(
+            WorldEdit::new("across-sockets", AnswerClass::SetUpSo, 0.2)
+                .expects("pair", pcie * 0.65 * duplex, 0.35)
+                .expects("least", 0.6, 0.35)
+                .expects("on-off", 1.05, 0.25)
+                .seen(two_groups(list))
+                .says("pairs on two sockets pass the link between the processors; those of one root port do not")
+                .decided_by("nvidia-smi topo -m: SYS against PIX, PXB; pathline topo"),
+        );
     }
     if ratio.is_none_or(|ratio| ratio < SLOWER_THAN_STAGED) {
-        let edit = through_root(ratio);
         // Where staged copies show that it is slower, it may be slower by any factor.
         let (at, sigma) = if ratio.is_some() { (0.15, 1.0) } else { (0.3, 0.5) };
+        let edit = through_root(ratio);
         draft.edits.push(edit.expects("pair", pcie * at, sigma).expects("least", 0.93, 0.15));
     }
-    let (class, text) = if no_peer && links <= 0.0 {
-        (AnswerClass::AsExpected, "the driver of this product offers no P2P over PCIe")
-    } else {
-        (AnswerClass::SetUpSo, "no P2P between these GPUs")
+    let is_usual = no_peer && links <= 0.0;
+    let (class, text) = match is_usual {
+        true => (AnswerClass::AsExpected, "the driver of this product offers no P2P over PCIe"),
+        false => (AnswerClass::SetUpSo, "no P2P between these GPUs"),
     };
-    draft.edits.push(WorldEdit::new("staged", class, if no_peer { 0.6 } else { low })
-        .expects("pair", pcie * 0.55, 0.4).expects("least", 0.9, 0.2).expects("on-off", 1.0, 0.05)
-        .says(format!("{text}: copies are staged in host memory, out and in")).decided_by("P2P Connectivity Matrix of the test; cudaDeviceCanAccessPeer; nvidia-smi topo -p2p r"));
-}
-
-/// One GPU whose pairs, both ways, are slower than all others.
-fn one_gpu(draft: &mut DraftAnswer, node: &NodeLimits, ways: f64, list: &[(u32, u32, f64)]) {
-    let most = list.iter().map(|&(a, b, _)| a.max(b)).max().unwrap_or(0).min(63);
-    if most < 2 {
-        return;
-    }
-    let mean = |of: &dyn Fn(u32, u32) -> bool| {
-        let values: Vec<f64> = list.iter().filter(|&&(a, b, _)| of(a, b)).map(|p| p.2).collect();
-        (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+    let prior = match (no_peer, links > 0.0) {
+        (true, _) => 0.6,
+        (false, true) => 0.08,
+        (false, false) => 0.3,
     };
-    for gpu in 0..=most {
-        let (Some(own), Some(rest)) =
-            (mean(&|a, b| a == gpu || b == gpu), mean(&|a, b| a != gpu && b != gpu))
-        else {
-            continue;
-        };
-        // The least of the others must be above the best of this one.
-        let best =
-            list.iter().filter(|&&(a, b, _)| a == gpu || b == gpu).map(|p| p.2).fold(0.0, f64::max);
-        let worst = list
-            .iter()
-            .filter(|&&(a, b, _)| a != gpu && b != gpu)
-            .map(|p| p.2)
-            .fold(f64::INFINITY, f64::min);
-        if own > rest * 0.85 || best > worst {
-            continue;
-        }
-        let limit = if node.pair_gbs > 0.0 {
-            node.pair_gbs * NVLINK_SHARE
-        } else {
-            node.pcie_gbs * PCIE_SHARE
-        };
-        draft.edits.push(WorldEdit::new("one-gpu-slow", AnswerClass::HardwareSuspect, 0.1)
-            .expects("pair", rest / ways, 0.15).expects("least", (own / rest).max(0.02), 0.2).expects("on-off", 1.2, 0.5)
-            .seen(2.0)
-            .slows_copies((own / rest).max(0.02))
-            .says(format!("all pairs of gpu{gpu} are slow ({} of {} GB/s), no others: its link is narrow or degraded, of {} GB/s", figure(own), figure(rest), figure(limit)))
-            .decided_by(format!("lspci -vv | grep LnkSta and nvidia-smi -i {gpu} -q under load; pathline health")));
-        return;
-    }
+    draft.edits.push(
+        WorldEdit::new("staged", class, prior)
+            .expects("pair", pcie * 0.55, 0.4)
+            .expects("least", 0.9, 0.2)
+            .expects("on-off", 1.0, 0.05)
+            .within(0.4)
+            .says(format!("{text}: copies are staged in host memory, out and in"))
+            .decided_by("P2P Connectivity Matrix of the test; cudaDeviceCanAccessPeer; nvidia-smi topo -p2p r"),
+    );
 }
 
 /// Log likelihood ratio for pairs in two groups: fast within each, slow between.
@@ -342,138 +370,173 @@ fn two_groups(list: &[(u32, u32, f64)]) -> f64 {
     if (0.9..=1.15).contains(&ratio) { -1.0 } else { 1.5 }
 }
 
+/// Host copies of one kind: median, least, greatest, how many.
+#[derive(Clone, Copy)]
+struct HostRates {
+    middle: f64,
+    least: f64,
+    most: f64,
+    count: usize,
+}
+
+fn host_rates(
+    matrices: &[&RateMatrix],
+    inward: bool,
+    count: RateCount,
+    kernel: bool,
+) -> Option<HostRates> {
+    let is_mine = |m: &&&RateMatrix| {
+        m.count == count && (m.means == CopyMeans::Kernel) == kernel && !m.concurrent
+    };
+    let cells = matrices.iter().filter(is_mine).flat_map(|m| &m.cells);
+    let mut values: Vec<f64> = cells
+        .filter_map(|&(from, to, value)| match (from, to) {
+            (MatrixEnd::Host(_), MatrixEnd::Gpu(_)) if inward => Some(value),
+            (MatrixEnd::Gpu(_), MatrixEnd::Host(_)) if !inward => Some(value),
+            _ => None,
+        })
+        .collect();
+    values.sort_by(f64::total_cmp);
+    let (least, most) = (*values.first()?, *values.last()?);
+    Some(HostRates { middle: median(&values)?, least, most, count: values.len() })
+}
+
 /// Host memory and GPUs.
 fn with_host(
     matrices: &[&RateMatrix],
     node: Option<&NodeLimits>,
     context: &PasteContext,
 ) -> Option<DraftAnswer> {
-    let rates = |inward: bool, count: RateCount, kernel: bool| {
-        let mut values: Vec<f64> = matrices
-            .iter()
-            .filter(|m| {
-                m.count == count && (m.means == CopyMeans::Kernel) == kernel && !m.concurrent
-            })
-            .flat_map(|m| &m.cells)
-            .filter_map(|&(from, to, value)| match (from, to) {
-                (MatrixEnd::Host(_), MatrixEnd::Gpu(_)) if inward => Some(value),
-                (MatrixEnd::Gpu(_), MatrixEnd::Host(_)) if !inward => Some(value),
-                _ => None,
-            })
-            .collect();
-        median(&mut values)
-            .map(|middle| (middle, values.first().copied().unwrap_or(middle), values.len()))
+    let one_way = |inward| host_rates(matrices, inward, RateCount::OneWay, false);
+    let both = |inward| host_rates(matrices, inward, RateCount::OneOfBoth, false);
+    let kernel = |inward| host_rates(matrices, inward, RateCount::OneWay, true);
+    let by_kernel = one_way(true).is_none()
+        && one_way(false).is_none()
+        && (kernel(true).is_some() || kernel(false).is_some());
+    let (inward, outward) = match by_kernel {
+        true => (kernel(true), kernel(false)),
+        false => (one_way(true), one_way(false)),
     };
-    let one_way = |inward| rates(inward, RateCount::OneWay, false);
-    let both = |inward| rates(inward, RateCount::OneOfBoth, false);
-    let kernel = (rates(true, RateCount::OneWay, true), rates(false, RateCount::OneWay, true));
-    let (inward, outward) = (one_way(true), one_way(false));
     let (both_in, both_out) = (both(true), both(false));
-    let by_kernel =
-        inward.is_none() && outward.is_none() && (kernel.0.is_some() || kernel.1.is_some());
-    let (inward, outward) = if by_kernel { kernel } else { (inward, outward) };
+    let kinds = [
+        ("in", "H2D", inward),
+        ("out", "D2H", outward),
+        ("both-in", "H2D while D2H runs", both_in),
+        ("both-out", "D2H while H2D runs", both_out),
+    ];
     let headline =
-        [inward, outward, both_in, both_out].into_iter().flatten().map(|v| v.0).fold(0.0, f64::max);
+        kinds.iter().filter_map(|kind| kind.2).map(|rates| rates.middle).fold(0.0, f64::max);
     if headline <= 0.0 {
         return None;
     }
-    let say =
-        |name: &str, v: Option<(f64, f64, usize)>| v.map(|(m, ..)| format!("{name} {}", figure(m)));
-    let parts: Vec<String> = [
-        say("H2D", inward),
-        say("D2H", outward),
-        say("H2D while D2H runs", both_in),
-        say("D2H while H2D runs", both_out),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
+    let say = |&(_, name, rates): &(&str, &str, Option<HostRates>)| {
+        let rates = rates?;
+        let spread = match rates.count > 1 {
+            true => format!(" (worst {}, best {})", figure(rates.least), figure(rates.most)),
+            false => String::new(),
+        };
+        Some(format!("{name} {}{spread}", figure(rates.middle)))
+    };
+    let parts: Vec<String> = kinds.iter().filter_map(say).collect();
+    let is_duplex = both_in.or(both_out).is_some();
     let mut draft = DraftAnswer {
         meaning: format!(
-            "host copies{}: {} GB/s (1e9 B/s){}",
+            "host copies{}, GB/s (1e9 B/s): {}{}",
             if by_kernel { " by a kernel" } else { "" },
             parts.join(", "),
-            if both_in.or(both_out).is_some() { "; of two streams one is reported" } else { "" }
+            if is_duplex { "; of two streams one is reported" } else { "" }
         ),
         value: Some(headline),
+        path: CheckPath::HostCopies,
         ..DraftAnswer::default()
     };
-    let Some(node) = node else {
-        draft.limit = "unknown: the paste names no GPU and no link".to_owned();
-        return Some(draft);
-    };
-    let pcie = node.pcie_gbs;
-    draft.limit = format!("{} GB/s each way, PCIe ({})", figure(pcie), node.pcie_source.label());
-    draft.limit_gbs = Some(pcie);
-    chip_to_chip(&mut draft, node, headline);
-    for (id, value) in
-        [("in", inward), ("out", outward), ("both-in", both_in), ("both-out", both_out)]
-    {
-        draft
-            .features
-            .extend(value.filter(|v| v.0 > 0.0).map(|(m, ..)| ObservedFeature::new(id, m)));
+    for matrix in matrices.iter().filter(|m| !m.concurrent && m.count != RateCount::Sum) {
+        let is_inward = matches!(matrix.cells.first(), Some((MatrixEnd::Host(_), ..)));
+        let is_host = |&(a, b, _): &(MatrixEnd, MatrixEnd, f64)| {
+            matches!(a, MatrixEnd::Host(_)) || matches!(b, MatrixEnd::Host(_))
+        };
+        if !matrix.cells.iter().any(is_host) {
+            continue;
+        }
+        for one in slow_columns(matrix, if is_inward { "H2D" } else { "D2H" }) {
+            if !draft.outliers.iter().any(|known| known.part == one.part) {
+                draft.outliers.push(one);
+            }
+        }
     }
-    if let Some((middle, least, _)) = inward.or(outward).filter(|v| v.2 > 2) {
-        draft.features.push(ObservedFeature::new("least", (least / middle).max(1e-3)));
+    for (id, _, rates) in kinds {
+        let rate = rates.map(|rates| rates.middle).filter(|rate| *rate > 0.0);
+        draft.features.extend(rate.map(|rate| ObservedFeature::new(id, rate)));
     }
-    host_edits(
-        &mut draft,
-        pcie,
-        by_kernel,
-        both_in.or(both_out).is_some() || (both_in.is_some() && inward.is_some()),
-        matrices,
-        context,
-    );
-    shared_paths(&mut draft, matrices);
+    if let Some(rates) = inward.or(outward).filter(|rates| rates.count > 2) {
+        let least = (rates.least / rates.middle).max(1e-3);
+        draft.features.push(ObservedFeature::new("least", least));
+    }
+    let shared = shared_paths(&mut draft, matrices);
+    if let Some(pcie) = node.map(|node| node.pcie_gbs).filter(|pcie| *pcie > 0.0) {
+        draft.limit_gbs = Some(pcie);
+        let source = node.map_or("", |node| node.pcie_source.label());
+        draft.limit = format!("{} GB/s each way, PCIe ({source})", figure(pcie));
+        host_edits(&mut draft, pcie, by_kernel, is_duplex, context);
+        chip_to_chip(&mut draft, node, headline);
+    } else {
+        draft.limit = "unknown: the paste names no GPU product and no PCIe link".to_owned();
+        draft.ask = "which GPU product is it? `lspci -vv | grep LnkSta` of the GPU?".to_owned();
+    }
+    // One direction of one GPU is what a full link gives.
+    let sound = draft.edits.iter().find(|edit| edit.id == "pcie-full");
+    let sound = sound.map(|edit| edit.expects.clone()).unwrap_or_default();
+    draft.edits.extend(shared.into_iter().map(|mut edit| {
+        edit.expects.extend(sound.iter().copied());
+        edit
+    }));
     Some(draft)
 }
 
 /// Copies over NVLink-C2C, where a module of Grace is faster than PCIe.
-fn chip_to_chip(draft: &mut DraftAnswer, node: &NodeLimits, headline: f64) {
-    let c2c = node.product.map_or(0.0, |product| product.c2c_gbs);
-    // A module of Grace: its GPU reaches the processor's memory over NVLink-C2C, unless a slot holds it.
-    if c2c > 0.0 && headline > node.pcie_gbs {
-        draft.limit = format!("{} GB/s each way, NVLink-C2C (assumed of the product)", figure(c2c));
-        draft.limit_gbs = Some(c2c);
-        draft.edits.push(
-            WorldEdit::new("link-full", AnswerClass::AsExpected, 0.5)
-                .expects("in", c2c * 0.85, 0.1)
-                .expects("out", c2c * 0.68, 0.15)
-                .expects("both-in", c2c * 0.5, 0.4)
-                .expects("both-out", c2c * 0.5, 0.4)
-                .expects("least", 0.97, 0.1)
-                .says(format!(
-                    "NVLink-C2C: copies to the GPU reach 85 % of {} GB/s, copies from it 68 %",
-                    figure(c2c)
-                ))
-                .decided_by("pathline run --suite host-link, on the node"),
-        );
-    }
+fn chip_to_chip(draft: &mut DraftAnswer, node: Option<&NodeLimits>, headline: f64) {
+    let Some(node) = node.filter(|node| node.c2c_gbs > 0.0 && headline > node.pcie_gbs) else {
+        return;
+    };
+    let c2c = node.c2c_gbs;
+    draft.limit =
+        format!("{} GB/s each way, NVLink-C2C ({})", figure(c2c), node.c2c_source.label());
+    draft.limit_gbs = Some(c2c);
+    draft.edits.push(
+        WorldEdit::new("link-full", AnswerClass::AsExpected, 0.5)
+            .expects("in", c2c * 0.85, 0.1)
+            .expects("out", c2c * 0.68, 0.15)
+            .expects("both-in", c2c * 0.5, 0.4)
+            .expects("both-out", c2c * 0.5, 0.4)
+            .expects("least", 0.97, 0.1)
+            .says(format!(
+                "NVLink-C2C: copies to the GPU reach 85 % of {} GB/s, copies from it 68 %",
+                figure(c2c)
+            ))
+            .decided_by("pathline run --suite host-link, on the node"),
+    );
 }
 
-/// Rate by GPU of copies with the host.
+/// Rate by GPU of copies with the host, or within the GPU.
 fn by_gpu(matrix: &RateMatrix) -> BTreeMap<u32, f64> {
     let cell = |&(from, to, value): &(MatrixEnd, MatrixEnd, f64)| match (from, to) {
         (MatrixEnd::Host(_), MatrixEnd::Gpu(gpu)) | (MatrixEnd::Gpu(gpu), MatrixEnd::Host(_)) => {
             Some((gpu, value))
         }
+        (MatrixEnd::Gpu(a), MatrixEnd::Gpu(b)) if a == b => Some((a, value)),
         _ => None,
     };
     matrix.cells.iter().filter_map(cell).filter(|(_, value)| *value > 0.0).collect()
 }
 
 /// GPUs that lose more than others when both directions run, and when all GPUs copy at once.
-fn shared_paths(draft: &mut DraftAnswer, matrices: &[&RateMatrix]) {
+fn shared_paths(draft: &mut DraftAnswer, matrices: &[&RateMatrix]) -> Vec<WorldEdit> {
     let find = |is: &dyn Fn(&&&RateMatrix) -> bool| {
         matrices.iter().filter(is).map(|m| by_gpu(m)).find(|rates| rates.len() > 2)
     };
-    let Some(alone) = find(&|m| !m.concurrent && m.count == RateCount::OneWay) else { return };
-    // One direction of one GPU is what a full link gives.
-    let sound = draft.edits.iter().find(|edit| edit.id == "pcie-full");
-    let sound = sound.map(|edit| edit.expects.clone()).unwrap_or_default();
-    let of_sound = |mut edit: WorldEdit| {
-        edit.expects.extend(sound.iter().copied());
-        edit
+    let mut edits = Vec::new();
+    let Some(alone) = find(&|m| !m.concurrent && m.count == RateCount::OneWay) else {
+        return edits;
     };
     let text = |rates: &BTreeMap<u32, f64>, gpus: &[u32]| {
         let each =
@@ -483,21 +546,27 @@ fn shared_paths(draft: &mut DraftAnswer, matrices: &[&RateMatrix]) {
     let ratios = |rates: &BTreeMap<u32, f64>| -> Vec<(u32, f64)> {
         rates.iter().filter_map(|(gpu, r)| Some((*gpu, r / alone.get(gpu)?))).collect()
     };
-    let least = |ratios: &[(u32, f64)]| ratios.iter().map(|r| r.1).fold(f64::INFINITY, f64::min);
+    let slow = |ratios: &[(u32, f64)], below: f64| -> Vec<u32> {
+        ratios.iter().filter(|r| r.1 < below).map(|r| r.0).collect()
+    };
+    let least =
+        |ratios: &[(u32, f64)]| ratios.iter().map(|r| r.1).fold(f64::INFINITY, f64::min).max(1e-3);
     if let Some(both) = find(&|m| !m.concurrent && m.count == RateCount::Sum) {
         let ratios = ratios(&both);
         // Both directions together carry 1.5 to 1.9 times one of them.
-        let slow: Vec<u32> = ratios.iter().filter(|r| r.1 < 0.9).map(|r| r.0).collect();
+        let slow = slow(&ratios, 0.9);
+        let if_sound = Some((1.6, 0.25));
         draft.features.push(ObservedFeature {
             id: "duplex-least",
-            value: least(&ratios).max(1e-3),
-            if_sound: Some((1.6, 0.25)),
+            value: least(&ratios),
+            if_sound,
         });
         if !slow.is_empty() && slow.len() < ratios.len() {
-            draft.edits.push(
-                of_sound(WorldEdit::new("slow-both-ways", AnswerClass::HardwareSuspect, 0.1)
-                    .expects("duplex-least", least(&ratios).max(1e-3), 0.3)
+            edits.push(
+                WorldEdit::new("slow-both-ways", AnswerClass::HardwareSuspect, 0.1)
+                    .expects("duplex-least", least(&ratios), 0.3)
                     .seen(3.0)
+                    .stated()
                     .slows_copies(0.5)
                     .says(format!(
                         "with both directions {} GB/s in all, less than one direction alone: errors and \
@@ -505,23 +574,24 @@ fn shared_paths(draft: &mut DraftAnswer, matrices: &[&RateMatrix]) {
                         text(&both, &slow)
                     ))
                     .decided_by("dmesg | grep AER; lspci -vv: CESta, LnkSta of GPU and bridges under load; swap the slots"),
-                ),
             );
         }
     }
     if let Some(at_once) = find(&|m| m.concurrent && m.count == RateCount::OneWay) {
         let ratios = ratios(&at_once);
-        let slow: Vec<u32> = ratios.iter().filter(|r| r.1 < 0.6).map(|r| r.0).collect();
+        let slow = slow(&ratios, 0.6);
+        let if_sound = Some((0.9, 0.2));
         draft.features.push(ObservedFeature {
             id: "at-once-least",
-            value: least(&ratios).max(1e-3),
-            if_sound: Some((0.9, 0.2)),
+            value: least(&ratios),
+            if_sound,
         });
         if slow.len() > 1 {
-            draft.edits.push(
-                of_sound(WorldEdit::new("shared-uplink", AnswerClass::SetUpSo, 0.15)
+            edits.push(
+                WorldEdit::new("shared-uplink", AnswerClass::SetUpSo, 0.15)
                     .expects("at-once-least", 0.45, 0.3)
                     .seen(2.0)
+                    .stated()
                     .says(format!(
                         "with all GPUs at once {} GB/s: they share an uplink, a root complex or their \
                          socket's memory, {} GB/s together",
@@ -529,49 +599,53 @@ fn shared_paths(draft: &mut DraftAnswer, matrices: &[&RateMatrix]) {
                         figure(slow.iter().filter_map(|gpu| at_once.get(gpu)).sum())
                     ))
                     .decided_by("pathline run --suite fan; nvidia-smi topo -m: PXB, NODE or PHB among them"),
-                ),
             );
         }
     }
+    edits
 }
 
-/// One GPU whose copies with the host are slower than the others'.
-fn one_slow_host_link(draft: &mut DraftAnswer, full: f64) {
-    // One of several at exactly half or a quarter.
-    for part in [0.5, 0.25] {
-        draft.edits.push(
-            WorldEdit::new("narrow-pcie", AnswerClass::HardwareSuspect, 0.02)
-                .expects("in", full, 0.12)
-                .expects("out", full, 0.12)
-                .expects("least", part, 0.06)
-                .expects("both-in", full * 0.8, 0.3)
-                .expects("both-out", full * 0.85, 0.3)
-                .slows_copies(part)
-                .says(format!(
-                    "PCIe of one GPU runs at {part} of the others' rate: half or a quarter of its lanes, or a generation below"
-                ))
-                .decided_by("lspci -vv | grep LnkSta of that GPU and of each bridge above it, under load"),
-        );
-    }
-    draft.edits.push(
-        WorldEdit::new("one-gpu-slow", AnswerClass::HardwareSuspect, 0.05)
-            .expects("in", full, 0.12)
-            .expects("out", full, 0.12)
-            .expects("least", 0.45, 0.5)
-            .expects("both-in", full * 0.8, 0.3)
-            .expects("both-out", full * 0.85, 0.3)
-            .slows_copies(0.5)
-            .says("one GPU is slower than the others: its link is narrow, or its host memory far")
-            .decided_by("pathline health; lspci -vv | grep LnkSta"),
-    );
-}
+/// Causes that slow both directions, one, or none: id, class, prior, shares in and out, deviation, text, check.
+type HostCause = (&'static str, AnswerClass, f64, f64, f64, f64, &'static str, &'static str);
+
+const HOST_CAUSES: [HostCause; 3] = [
+    (
+        "far-memory",
+        AnswerClass::SetUpSo,
+        0.08,
+        0.65,
+        0.65,
+        0.2,
+        "the buffers lie in another NUMA domain than the GPU's",
+        "numactl --cpunodebind=N --membind=N with the GPU's domain N",
+    ),
+    (
+        "reads-slow",
+        AnswerClass::SetUpSo,
+        0.08,
+        0.5,
+        1.0,
+        0.15,
+        "reads of host memory are slower than writes: few outstanding reads (MRRS, 10-bit tags), IOMMU, or NPS and power states of the processor",
+        "lspci -vv | grep MaxReadReq; iommu=pt; performance governor",
+    ),
+    (
+        "writes-slow",
+        AnswerClass::SetUpSo,
+        0.06,
+        1.0,
+        0.45,
+        0.15,
+        "writes to host memory are slower than reads: relaxed ordering off, IOMMU, or a virtual machine",
+        "lspci -vv | grep RlxdOrd; iommu=pt",
+    ),
+];
 
 fn host_edits(
     draft: &mut DraftAnswer,
     pcie: f64,
     by_kernel: bool,
     has_both: bool,
-    matrices: &[&RateMatrix],
     context: &PasteContext,
 ) {
     let full = pcie * PCIE_SHARE;
@@ -583,7 +657,6 @@ fn host_edits(
             .expects("both-out", outward * 0.88, sigma.max(0.1) * 1.3)
             .expects("least", 0.96, 0.07)
     };
-    let check = "pathline run --suite host-link, on the node";
     draft.edits.push(
         edit("pcie-full", AnswerClass::AsExpected, 0.45, full, full, 0.09)
             .says(format!(
@@ -592,27 +665,32 @@ fn host_edits(
                 figure(full),
                 figure(pcie)
             ))
-            .decided_by(check),
+            .decided_by("pathline run --suite host-link, on the node"),
     );
     if has_both {
-        draft.edits.push(WorldEdit::new("one-of-two-streams", AnswerClass::MeansSomethingElse, 0.5)
-            .expects("in", full, 0.12).expects("out", full, 0.12).expects("both-in", full * 0.5, 0.3).expects("both-out", full * 0.85, 0.3).expects("least", 0.95, 0.15)
-            .says("both directions run and one is printed: the other moves as much or more at the same time; reads of the host's memory wait behind writes on this host").decided_by("add both directions: their sum is the duplex rate; pathline run --suite host-link"));
+        draft.edits.push(
+            WorldEdit::new("one-of-two-streams", AnswerClass::MeansSomethingElse, 0.5)
+                .expects("in", full, 0.12)
+                .expects("out", full, 0.12)
+                .expects("both-in", full * 0.5, 0.3)
+                .expects("both-out", full * 0.85, 0.3)
+                .expects("least", 0.95, 0.15)
+                .says("both directions run and one is printed: the other moves as much or more at the same time; reads of the host's memory wait behind writes on this host")
+                .decided_by("add both directions: their sum is the duplex rate; pathline run --suite host-link"),
+        );
     }
     if by_kernel {
-        draft.edits.push(edit("kernel-reads", AnswerClass::AsExpected, 0.5, full * 0.66, full, 0.12)
-            .says("a kernel that reads host memory keeps fewer requests in flight than PCIe needs; its writes need none").decided_by("the same by copy engine (_ce): both directions near the limit"));
+        draft.edits.push(
+            edit("kernel-reads", AnswerClass::AsExpected, 0.5, full * 0.66, full, 0.12)
+                .says("a kernel that reads host memory keeps fewer requests in flight than PCIe needs; its writes need none")
+                .decided_by("the same by copy engine (_ce): both directions near the limit"),
+        );
     }
-    for (part, what) in [
-        (0.095, "4 lanes of generation 3, as Thunderbolt and OCuLink give"),
-        (0.5, "half the lanes or the generation below"),
-        (0.25, "a quarter of the lanes or two generations below"),
+    let is_down = context.pcie.zip(context.pcie_most).is_some_and(|(now, most)| now != most);
+    for (part, prior, what) in [
+        (0.5, 0.12, "half the lanes or the generation below"),
+        (0.25, 0.05, "a quarter of the lanes or two generations below"),
     ] {
-        let prior = match part {
-            p if p > 0.3 => 0.12,
-            p if p > 0.2 => 0.05,
-            _ => 0.02,
-        };
         draft.edits.push(
             edit(
                 "narrow-pcie",
@@ -623,32 +701,28 @@ fn host_edits(
                 0.08,
             )
             .slows_copies(part)
-            .seen(if context.pcie.zip(context.pcie_most).is_some_and(|(now, most)| now != most) {
-                3.0
-            } else {
-                0.0
-            })
+            .exact(EXACT)
+            .seen(if is_down { 3.0 } else { 0.0 })
             .says(format!("PCIe runs at {what}: {} GB/s", figure(full * part)))
             .decided_by(
                 "lspci -vv -s GPU | grep LnkSta under load, on the GPU and each bridge above it",
             ),
         );
+        // One of several at exactly half or a quarter.
+        draft.edits.push(
+            edit("narrow-pcie", AnswerClass::HardwareSuspect, 0.02, full, full, 0.12)
+                .replacing("least", part, 0.06)
+                .slows_copies(part)
+                .says(format!(
+                    "PCIe of one GPU runs at {part} of the others' rate: half or a quarter of its lanes, or a generation below"
+                ))
+                .decided_by("lspci -vv | grep LnkSta of that GPU and of each bridge above it, under load"),
+        );
     }
-    let pageable = matrices.iter().any(|m| m.test.contains("pageable"));
-    draft.edits.push(edit("pageable", AnswerClass::SetUpSo, if pageable { 0.6 } else { 0.04 }, 9.0f64.min(full * 0.5), 8.0f64.min(full * 0.5), 0.5)
-        .says("pageable memory: the runtime copies through its own pinned buffer, at the rate of one core").decided_by("the same with pinned memory"));
-    draft.edits.push(
-        edit("far-memory", AnswerClass::SetUpSo, 0.08, full * 0.65, full * 0.65, 0.2)
-            .says("the buffers lie in another NUMA domain than the GPU's")
-            .decided_by("numactl --cpunodebind=N --membind=N with the GPU's domain N"),
-    );
-    draft.edits.push(WorldEdit::new("reads-slow", AnswerClass::SetUpSo, 0.08)
-        .expects("in", full * 0.5, 0.3).expects("out", full, 0.1).expects("both-in", full * 0.45, 0.3).expects("both-out", full * 0.85, 0.15).expects("least", 0.95, 0.1)
-        .says("reads of host memory are slower than writes: few outstanding reads (MRRS, 10-bit tags), IOMMU, or NPS and power states of the processor").decided_by("lspci -vv | grep MaxReadReq; iommu=pt; performance governor"));
-    draft.edits.push(WorldEdit::new("writes-slow", AnswerClass::SetUpSo, 0.06)
-        .expects("in", full, 0.1).expects("out", full * 0.45, 0.35).expects("both-in", full * 0.7, 0.3).expects("both-out", full * 0.4, 0.35).expects("least", 0.95, 0.1)
-        .says("writes to host memory are slower than reads: relaxed ordering off, IOMMU, or a virtual machine").decided_by("lspci -vv | grep RlxdOrd; iommu=pt"));
-    one_slow_host_link(draft, full);
+    for (id, class, prior, inward, outward, sigma, text, check) in HOST_CAUSES {
+        let one = edit(id, class, prior, full * inward, full * outward, sigma);
+        draft.edits.push(one.says(text).decided_by(check));
+    }
 }
 
 /// Single transfers of TransferBench as a matrix; those of one test run at once.
@@ -684,13 +758,12 @@ pub(crate) fn explain_transfers(list: &[TimedTransfer], node: Option<&NodeLimits
     let mut draft = DraftAnswer { value: Some(best), ..DraftAnswer::default() };
     let Some(first) = list.iter().max_by(|a, b| a.gbs.total_cmp(&b.gbs)) else { return draft };
     let Some(matrix) = transfer_matrix(list) else { return draft };
-    let means = matrix.means;
     let found = explain_matrices(&[&matrix], node, &PasteContext::default());
     draft = found.into_iter().next().unwrap_or(draft);
     // A kernel of few compute units moves 15 to 20 GB/s with each (TransferBench's scaling preset: 20, 39,
     // 56, 72, 88 GB/s for 1 to 5).
     let units = first.executor.rsplit(':').next().and_then(|n| n.parse::<u32>().ok());
-    if let Some(units @ 1..=8) = units.filter(|_| means == CopyMeans::Kernel) {
+    if let Some(units @ 1..=8) = units.filter(|_| matrix.means == CopyMeans::Kernel) {
         let rate = f64::from(units) * 18.0;
         draft.edits.push(
             WorldEdit::new("few-compute-units", AnswerClass::SetUpSo, 0.2)

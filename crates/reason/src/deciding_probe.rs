@@ -3,11 +3,11 @@
 use pathline_schema::{Bytes, Case};
 use serde::Serialize;
 
+use crate::answer::PasteAnswer;
 use crate::draft::{DraftAnswer, ProbeSubject};
 use crate::model_edits::{level_and_least, summary};
 use crate::row_predictor::{PredictedRow, QueriedRow, RowPredictor, RowQuery};
 use crate::score::{AnswerClass, ObservedFeature};
-use crate::verdict::PasteAnswer;
 
 /// The median copy of the probe over its prediction.
 const LEVEL: &str = "probe-level";

@@ -1,5 +1,7 @@
 //! An answer before its causes are ranked.
 
+use crate::checks::CheckPath;
+use crate::outlier::Outlier;
 use crate::row_predictor::PredictedRow;
 use crate::score::{ObservedFeature, WorldEdit};
 
@@ -20,13 +22,21 @@ pub enum ProbeSubject {
 pub(crate) struct DraftAnswer {
     pub(crate) meaning: String,
     pub(crate) limit: String,
+    /// What the limit needs, as a question.
+    pub(crate) ask: String,
     /// The headline figure and what it is compared with, GB/s.
     pub(crate) value: Option<f64>,
     pub(crate) limit_gbs: Option<f64>,
+    /// What the rows show that no cause says.
+    pub(crate) note: String,
+    /// Parts that are slower than their peers.
+    pub(crate) outliers: Vec<Outlier>,
     pub(crate) features: Vec<ObservedFeature>,
     pub(crate) edits: Vec<WorldEdit>,
     /// The paths that its causes are about.
     pub(crate) subject: ProbeSubject,
+    /// What to check where nothing decides.
+    pub(crate) path: CheckPath,
     /// Rows that the node's model predicts, and what it makes of them.
     pub(crate) rows: Vec<PredictedRow>,
     pub(crate) model: String,

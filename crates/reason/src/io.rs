@@ -1,30 +1,36 @@
-//! Causes for elbencho and fio.
+//! elbencho, fio and gdsio: what a rate of files is, and what gives it.
 
 use pathline_flow::MachineDesc;
 use pathline_paste::{FileIoResult, PasteContext};
 
+use crate::checks::CheckPath;
 use crate::draft::DraftAnswer;
 use crate::node_facts::figure;
+use crate::outlier::{Outlier, median, slow_values};
 use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
 use crate::store_worlds::{self, IoLoad};
 
 /// Time of an I/O on flash and over a network, us, where none is printed.
 const IO_US: f64 = 150.0;
-/// Rate at which the bytes of one I/O move, GB/s: a drive on PCIe 3 x4.
-const FLASH_GBS: f64 = 3.0;
+/// Requests in flight below which each waits for the one before.
+const FEW: f64 = 16.0;
+/// Median and standard deviation of the logarithm of the least of equal parts, over the others.
+const EVEN: (f64, f64) = (0.96, 0.06);
+/// Engines with one I/O in flight, whatever depth is set.
+const SYNCHRONOUS: [&str; 6] = ["sync", "psync", "vsync", "pvsync", "pvsync2", "mmap"];
+
+/// Bytes in flight over the mean time give the rate within this share: tools take the mean of other intervals.
+const GIVES_RATE: f64 = 0.15;
 
 /// Value of an option such as `-t 16`, `--threads=16` in the commands.
 fn option(context: &PasteContext, names: &[&str]) -> Option<String> {
-    for command in &context.commands {
+    context.commands.iter().find_map(|command| {
         let words: Vec<&str> = command.split([' ', '=']).filter(|w| !w.is_empty()).collect();
-        for pair in words.windows(2) {
-            let [name, value] = *pair else { continue };
-            if names.contains(&name) {
-                return Some(value.to_owned());
-            }
-        }
-    }
-    None
+        words.windows(2).find_map(|pair| match *pair {
+            [name, value] if names.contains(&name) => Some(value.to_owned()),
+            _ => None,
+        })
+    })
 }
 
 fn size(text: &str) -> Option<f64> {
@@ -40,10 +46,15 @@ fn size(text: &str) -> Option<f64> {
     count.parse::<f64>().ok().map(|n| n * scale)
 }
 
-/// A result of file I/O.
-///
-/// `all` are the other results of the paste: the same I/O staged in host memory tells a path that is slow
-/// from a device that is.
+/// Bytes of an I/O by rate and I/Os a second, where they are a power of two.
+fn block_of_rates(result: &FileIoResult) -> Option<f64> {
+    let bytes = result.gbs * 1e9 / result.iops.filter(|iops| *iops > 0.0)?;
+    let power = bytes.log2().round().exp2();
+    ((bytes / power - 1.0).abs() < 0.01 && (512.0..1e10).contains(&power)).then_some(power)
+}
+
+/// A result of file I/O. `all` are the results of the paste: peers of one run, or the same I/O staged in host
+/// memory.
 pub(crate) fn explain(
     result: &FileIoResult,
     all: &[&FileIoResult],
@@ -53,134 +64,178 @@ pub(crate) fn explain(
     let number = |names: &[&str]| option(context, names).and_then(|v| v.parse::<f64>().ok());
     let workers =
         result.workers.map(f64::from).or(number(&["-t", "--threads", "--numjobs", "-numjobs"]));
-    // Synchronous engines have one I/O in flight, whatever depth is set.
-    let is_sync =
-        ["sync", "psync", "vsync", "pvsync", "pvsync2", "mmap"].contains(&&*result.engine);
-    let depth = result.depth.map(f64::from).or(number(&["--iodepth", "-iodepth"]));
-    let depth = if is_sync { Some(1.0) } else { depth };
+    let depth = match SYNCHRONOUS.contains(&&*result.engine) {
+        true => Some(1.0),
+        false => result.depth.map(f64::from).or(number(&["--iodepth", "-iodepth"])),
+    };
     let block = result
         .block
         .map(|b| b as f64)
-        .or_else(|| option(context, &["-b", "--block", "--bs", "-bs"]).and_then(|v| size(&v)));
+        .or_else(|| option(context, &["-b", "--block", "--bs", "-bs"]).and_then(|v| size(&v)))
+        .or_else(|| block_of_rates(result));
     let command = context.commands.join(" ");
     let direct = result.direct.or_else(|| {
         (!command.is_empty())
             .then(|| ["--direct", "-direct=1", "direct=1"].iter().any(|d| command.contains(d)))
     });
-    let gpu_direct = result.gpu_direct || command.contains("--gds") || command.contains("--cufile");
+    let is_gpu = result.gpu_direct || ["--gds", "--cufile"].iter().any(|d| command.contains(d));
     let jobs = f64::from(result.together.max(1));
-    let in_flight = workers.unwrap_or(1.0) * depth.unwrap_or(1.0) * jobs;
     let gbs = if result.together > 1 { result.together_gbs } else { result.gbs };
+    // What neither output nor command says is not in flight by guess.
+    let in_flight = workers.zip(depth).map(|(workers, depth)| workers * depth * jobs);
+    let memory = match () {
+        () if is_gpu => ", straight to GPU memory",
+        () if result.staged => ", to GPU memory through host memory",
+        () => "",
+    };
+    let load = match (in_flight, block) {
+        (Some(n), Some(b)) => {
+            format!("; {} I/Os in flight of {} KiB", figure(n), figure(b / 1024.0))
+        }
+        (None, Some(b)) => {
+            format!("; of {} KiB, how many in flight is not printed", figure(b / 1024.0))
+        }
+        (Some(n), None) => format!("; {} I/Os in flight", figure(n)),
+        (None, None) => String::new(),
+    };
     let mut draft = DraftAnswer {
         meaning: format!(
-            "{} {}: {} GB/s (1e9 B/s; {} prints 2^20 or 2^30), {} I/Os in flight{}",
+            "{} {}{memory}: {} GB/s (1e9 B/s; {} prints 2^20 or 2^30){load}",
             result.tool,
             result.operation.to_lowercase(),
             figure(gbs),
             result.tool,
-            figure(in_flight),
-            block.map_or_else(String::new, |b| format!(" of {} KiB", figure(b / 1024.0)))
         ),
         value: Some(gbs),
         limit: "unknown: the paste does not say what the device or network can".to_owned(),
+        path: if is_gpu { CheckPath::DirectFiles } else { CheckPath::Files },
         ..DraftAnswer::default()
     };
-    set_limit(&mut draft, context);
+    if let Some(gbits) = context.network_gbits {
+        let nics = f64::from(context.adapters.unwrap_or(1));
+        let total = nics * gbits / 8.0;
+        draft.limit = format!("{} GB/s of {nics} adapters (in the paste)", figure(total));
+        draft.limit_gbs = Some(total);
+    } else {
+        draft.ask =
+            "what are the drives, their number and their links, or the network's rate?".to_owned();
+    }
     draft.features.push(ObservedFeature::new("rate", gbs.max(1e-5)));
-    draft.edits.extend(few_in_flight(result, in_flight, block));
-    let one_file = result.files == Some(1);
-    draft.edits.push(WorldEdit::new("one-file", AnswerClass::SetUpSo, if one_file { 0.6 } else { 0.06 })
-        .expects("rate", draft.limit_gbs.unwrap_or(gbs * 2.5) * 0.4, 0.4)
-        .says("one open file is one stream to the server or one lock: several files, or one file opened several times, go further").decided_by("the same with a file for each thread, or the file opened several times"));
-    if gpu_direct {
-        direct_edits(&mut draft, result, all);
+    if let Some((n, block)) = in_flight.or(desc.map(|_| 1.0)).zip(block) {
+        draft.edits.push(few_in_flight(result, n, block));
+    }
+    let limit = draft.limit_gbs;
+    let full = WorldEdit::new("device-full", AnswerClass::AsExpected, 0.25)
+        .says("the device or the network is full")
+        .decided_by("iostat -x 1: %util and queue length while it runs");
+    draft.edits.push(match limit {
+        Some(limit) => full.expects("rate", limit * 0.9, 0.1),
+        None => full.expects("rate", 5.0, 0.9).within(0.0),
+    });
+    if result.files == Some(1) || desc.is_some() {
+        draft.edits.push(
+            WorldEdit::new("one-file", AnswerClass::SetUpSo, 0.06)
+                .expects("rate", limit.unwrap_or(gbs * 2.5) * 0.4, 0.4)
+                .says("one open file is one stream to the server or one lock: several files, or one file opened several times, go further")
+                .decided_by("the same with a file for each thread, or the file opened several times"),
+        );
+    }
+    if is_gpu {
+        against_staged(&mut draft, result, all);
     }
     page_cache(&mut draft, result, direct);
-    draft.edits.push(
-        WorldEdit::new("device-full", AnswerClass::AsExpected, 0.25)
-            .expects(
-                "rate",
-                draft.limit_gbs.map_or(5.0, |l| l * 0.9),
-                if draft.limit_gbs.is_some() { 0.1 } else { 0.9 },
-            )
-            .says("the device or the network is full")
-            .decided_by("iostat -x 1: %util and queue length while it runs"),
-    );
     let store = desc.and_then(|desc| store_worlds::store_of(desc, result, context));
-    if let Some((store, block)) = store.zip(block.filter(|block| *block >= 1.0 && *block < 1e12)) {
+    let block = block.filter(|block| *block >= 1.0 && *block < 1e12);
+    if let (Some(store), Some(block), Some(in_flight)) = (store, block, in_flight) {
         let writes = !result.operation.to_lowercase().contains("read");
+        let in_flight = or_default(workers)
+            .zip(or_default(depth))
+            .map(|(workers, depth)| workers * depth * jobs);
         let load = IoLoad { in_flight, block: block as u64, writes };
         store_worlds::add_store_worlds(&mut draft, store, load, direct == Some(true));
     }
-    slow_device(&mut draft, result, all);
+    slow_parts(&mut draft, result, all, store.is_some());
     draft
 }
 
 /// Bytes in flight over the time of an I/O.
-fn few_in_flight(result: &FileIoResult, in_flight: f64, block: Option<f64>) -> Option<WorldEdit> {
-    let block = block.filter(|_| in_flight <= 64.0)?;
+fn few_in_flight(result: &FileIoResult, in_flight: f64, block: f64) -> WorldEdit {
     let time = result.latency_us.unwrap_or(IO_US);
     let rate = in_flight * block / time / 1e3;
-    let few = in_flight < 16.0;
-    // The same product is the rate whatever binds. Where I/Os take several times what flash and a network
-    // need, they wait for each other, and more of them would wait longer.
-    let alone = IO_US + block / FLASH_GBS / 1e3;
-    let queued = !few && result.latency_us.is_some_and(|us| us > 3.0 * alone);
+    let few = in_flight < FEW;
     let sigma = if result.latency_us.is_some() { 0.15 } else { 0.8 };
     let edit = WorldEdit::new("few-in-flight", AnswerClass::SetUpSo, if few { 0.45 } else { 0.15 })
         .expects("rate", rate, sigma)
-        .seen(if queued { -3.0 } else { 0.0 })
         .says(format!(
-            "{} I/Os in flight x {} KiB / {} us = {} GB/s: each waits for the one before",
-            figure(in_flight),
+            "{in_flight:.0} in flight x {} KiB / {} us = {} GB/s: each waits for the one before",
             figure(block / 1024.0),
             figure(time),
             figure(rate)
         ))
-        .decided_by("more threads or depth (-t 32 --iodepth 16): the rate grows with it, if so");
-    Some(edit)
+        .decided_by("more threads or depth (-t 32 --iodepth 16, -w 32), larger blocks: the rate grows with it");
+    // The product is the rate whatever binds; with few in flight each waits.
+    if few && result.latency_us.is_some() {
+        edit.exact(0.2)
+    } else {
+        edit.seen(if few { 0.0 } else { -3.0 })
+    }
 }
 
-/// Median and standard deviation of the logarithm of the least of equal parts, over the others.
-const EVEN: (f64, f64) = (0.96, 0.06);
-
-/// One part of several equal ones that is slower: a job among jobs, a device of an array, the last worker.
-fn slow_device(draft: &mut DraftAnswer, result: &FileIoResult, all: &[&FileIoResult]) {
+/// One part of several equal ones that is slower: a job among jobs, a device of an array; on a store that is
+/// known, the last worker.
+fn slow_parts(
+    draft: &mut DraftAnswer,
+    result: &FileIoResult,
+    all: &[&FileIoResult],
+    is_known: bool,
+) {
+    let check =
+        "the same on each device alone; smartctl -a, nvme smart-log, lspci -vv | grep LnkSta";
     let mut found: Vec<(&'static str, f64, String)> = Vec::new();
     // Only jobs of one run share what they ran on.
+    let run =
+        |io: &FileIoResult| (io.block, io.depth, io.workers, io.together, io.operation.clone());
     let is_peer = |other: &&&FileIoResult| {
-        let run = |io: &FileIoResult| (io.block, io.depth, io.workers, io.together);
-        result.together > 2
-            && (run(other), &other.operation) == (run(result), &result.operation)
-            && other.path != result.path
+        result.together > 2 && run(other) == run(result) && other.path != result.path
     };
-    let mut peers: Vec<f64> = all.iter().filter(is_peer).map(|other| other.gbs).collect();
-    peers.sort_by(f64::total_cmp);
-    if let Some(median) = peers.get(peers.len() / 2).filter(|_| peers.len() >= 2) {
-        let what = if result.path.is_empty() { "this one".to_owned() } else { result.path.clone() };
-        let text =
-            format!("{what}: {} of {} GB/s of its peers", figure(result.gbs), figure(*median));
-        found.push(("of-peers", (result.gbs / median).clamp(1e-3, 1.0), text));
+    let peers: Vec<f64> = all.iter().filter(is_peer).map(|other| other.gbs).collect();
+    if let Some(usual) = median(&peers).filter(|_| peers.len() >= 2) {
+        let part = if result.path.is_empty() { "this one".to_owned() } else { result.path.clone() };
+        let one = Outlier::new(part, result.gbs, usual, "GB/s", "its peers").checked_by(check);
+        found.push(("of-peers", one.share.clamp(1e-3, 1.0), one.text.clone()));
+        let values: Vec<f64> = peers.iter().copied().chain([result.gbs]).collect();
+        if slow_values(&values, 0.34).is_some_and(|(slow, _)| slow.contains(&peers.len())) {
+            draft.outliers.push(one);
+        }
     }
+    let speeds: Vec<f64> =
+        result.devices.iter().map(|device| 1.0 / device.mean_ms.max(1e-9)).collect();
+    let slowest = result.devices.iter().max_by(|a, b| a.mean_ms.total_cmp(&b.mean_ms));
     let mut means: Vec<f64> = result.devices.iter().map(|device| device.mean_ms).collect();
     means.sort_by(f64::total_cmp);
-    let slowest = result.devices.iter().max_by(|a, b| a.mean_ms.total_cmp(&b.mean_ms));
     // The middle of two is the faster one.
-    let middle = means.get(means.len().saturating_sub(1) / 2);
-    if let (Some(slowest), Some(&median), true) = (slowest, middle, means.len() >= 2)
+    let middle = means.get(means.len().saturating_sub(1) / 2).copied();
+    if let (Some(slowest), Some(middle)) = (slowest, middle.filter(|_| means.len() >= 2))
         && slowest.mean_ms > 0.0
     {
         let text = format!(
             "{}: {} ms a request, {} ms in the middle of {} devices, {:.0} % busy",
             slowest.name,
             figure(slowest.mean_ms),
-            figure(median),
+            figure(middle),
             means.len(),
             slowest.busy * 100.0
         );
-        found.push(("of-devices", (median / slowest.mean_ms).clamp(1e-3, 1.0), text));
+        let share = (middle / slowest.mean_ms).clamp(1e-3, 1.0);
+        found.push(("of-devices", share, text.clone()));
+        if slow_values(&speeds, 0.34).is_some() && share < 0.67 {
+            let part = slowest.name.clone();
+            draft.outliers.push(Outlier { part, share, text, check: check.to_owned() });
+        }
     }
-    let first_done = result.first_done_gbs.filter(|_| result.workers.is_none_or(|n| n > 1));
+    // That some workers end before others is no fault by itself.
+    let first_done =
+        result.first_done_gbs.filter(|_| is_known && result.workers.is_none_or(|n| n > 1));
     if let Some(first) = first_done.filter(|first| *first > 0.0) {
         let text = format!(
             "{} GB/s until the first worker was done, {} until the last: some had more to wait for",
@@ -189,16 +244,10 @@ fn slow_device(draft: &mut DraftAnswer, result: &FileIoResult, all: &[&FileIoRes
         );
         found.push(("of-first-done", (result.gbs / first).clamp(1e-3, 1.0), text));
     }
-    if found.is_empty() {
-        return;
-    }
-    let slowest = found.iter().min_by(|a, b| a.1.total_cmp(&b.1));
-    let text = slowest.map(|(.., text)| text.clone()).unwrap_or_default();
+    let Some(slowest) = found.iter().min_by(|a, b| a.1.total_cmp(&b.1)) else { return };
     let mut edit = WorldEdit::new("slow-device", AnswerClass::HardwareSuspect, 0.05)
-        .says(format!("one of several is slower than the others: {text}"))
-        .decided_by(
-            "the same on each device alone; smartctl -a, nvme smart-log, lspci -vv | grep LnkSta",
-        );
+        .says(format!("one of several is slower than the others: {}", slowest.2))
+        .decided_by(check);
     for (id, value, _) in &found {
         draft.features.push(ObservedFeature { id, value: *value, if_sound: Some(EVEN) });
         for other in &mut draft.edits {
@@ -217,31 +266,85 @@ fn slow_device(draft: &mut DraftAnswer, result: &FileIoResult, all: &[&FileIoRes
 fn page_cache(draft: &mut DraftAnswer, result: &FileIoResult, direct: Option<bool>) {
     // No device answers within 5 us.
     let in_memory = result.latency_us.is_some_and(|us| us < 5.0);
-    if direct != Some(true) && (direct == Some(false) || in_memory) {
-        let seen = if in_memory { 3.0 } else { 0.0 };
-        draft.edits.push(WorldEdit::new("page-cache", AnswerClass::MeansSomethingElse, 0.25).seen(seen).expects("rate", 8.0, 0.7)
-            .says("without O_DIRECT the page cache answers: the rate of memory or of write-back, not of the device").decided_by("--direct, and files larger than memory"));
+    if direct == Some(true) || direct.is_none() && !in_memory {
+        return;
     }
+    let edit = WorldEdit::new("page-cache", AnswerClass::MeansSomethingElse, 0.25)
+        .seen(if in_memory { 3.0 } else { 0.0 })
+        .expects("rate", 8.0, 0.7)
+        .within(0.0)
+        .says("without O_DIRECT the page cache answers: the rate of memory or of write-back, not of the device")
+        .decided_by("--direct, and files larger than memory");
+    draft.edits.push(if in_memory { edit.stated() } else { edit });
 }
 
 /// I/O straight to a GPU, compared with the same staged in host memory.
-fn direct_edits(draft: &mut DraftAnswer, result: &FileIoResult, all: &[&FileIoResult]) {
+fn against_staged(draft: &mut DraftAnswer, result: &FileIoResult, all: &[&FileIoResult]) {
     let staged = all.iter().filter(|other| other.staged && other.operation == result.operation);
     let staged = staged.map(|other| other.gbs).fold(0.0, f64::max);
-    if staged > 0.0 {
-        draft.features.push(ObservedFeature::new("direct-over-staged", result.gbs / staged));
-        for edit in &mut draft.edits {
-            edit.expects.push(("direct-over-staged", 1.05, 0.15));
-        }
+    if staged <= 0.0 {
+        return;
     }
-    draft.edits.push(WorldEdit::new("direct-across-socket", AnswerClass::SetUpSo, 0.3).expects("rate", draft.limit_gbs.map_or(result.gbs, |l| l * 0.35), 0.5).expects("direct-over-staged", 0.4, 0.4)
-            .says("storage to GPU passes the link between sockets or a root port: staging in host memory is faster there").decided_by("nvidia-smi topo -m: adapter and GPU under one switch (PIX, PXB); gdsio -x 2 for staged"));
+    let ratio = result.gbs / staged;
+    draft.features.push(ObservedFeature::new("direct-over-staged", ratio));
+    for edit in &mut draft.edits {
+        edit.expects.push(("direct-over-staged", 1.05, 0.15));
+    }
+    let edit = WorldEdit::new("direct-across-socket", AnswerClass::SetUpSo, 0.3)
+        .expects("direct-over-staged", 0.4, 0.4)
+        .expects("rate", result.gbs.max(1e-5), 0.5)
+        .says(format!(
+            "straight to the GPU it gets {:.0} % of the same staged in host memory: the direct path passes the link between sockets or a root port",
+            ratio * 100.0
+        ))
+        .decided_by("nvidia-smi topo -m: adapter or drive and GPU under one switch (PIX, PXB); gdsio -x 2 for staged");
+    draft.edits.push(if ratio < 0.8 { edit.stated() } else { edit });
 }
 
-/// The network of the paste.
-fn set_limit(draft: &mut DraftAnswer, context: &PasteContext) {
-    if let Some(gbits) = context.network_gbits {
-        draft.limit = format!("{} GB/s of network (in the paste)", figure(gbits / 8.0));
-        draft.limit_gbs = Some(gbits / 8.0);
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gdsio(block: u64, threads: u32, us: f64, gbs: f64) -> DraftAnswer {
+        let result = FileIoResult {
+            tool: "gdsio",
+            operation: "READ".into(),
+            gbs,
+            latency_us: Some(us),
+            workers: Some(threads),
+            depth: Some(1),
+            block: Some(block),
+            ..FileIoResult::default()
+        };
+        explain(&result, &[&result], &PasteContext::default(), None)
+    }
+
+    #[test]
+    fn a_rate_that_is_bytes_in_flight_over_time_follows() {
+        let certain = |draft: &DraftAnswer| draft.edits.iter().any(|edit| edit.is_certain);
+        // 8192 B / 130 us = 0.063 GB/s; 2 x 16384 B / 210 us = 0.156 GB/s.
+        assert!(certain(&gdsio(8192, 1, 130.0, 0.060)) && certain(&gdsio(16384, 2, 210.0, 0.150)));
+        // Another rate, and eight that take ten times what flash needs: 8 x 1 MiB / 6 ms = 1.4 GB/s.
+        assert!(!certain(&gdsio(8192, 1, 130.0, 0.1)));
+        assert!(!certain(&gdsio(1 << 20, 8, 6000.0, 1.4)));
+    }
+
+    #[test]
+    fn what_is_not_printed_is_not_claimed() {
+        let result = FileIoResult {
+            tool: "elbencho",
+            operation: "WRITE".into(),
+            gbs: 12.0,
+            first_done_gbs: Some(15.0),
+            files: Some(800),
+            ..FileIoResult::default()
+        };
+        let draft = explain(&result, &[&result], &PasteContext::default(), None);
+        assert!(!draft.meaning.contains("in flight"), "{}", draft.meaning);
+        assert!(draft.edits.iter().all(|edit| edit.id != "slow-device"));
+        let mut context = PasteContext::default();
+        context.commands.push("elbencho -w -t 12 -b 1m /mnt/f".into());
+        let draft = explain(&result, &[&result], &context, None);
+        assert!(draft.meaning.contains("12 in flight"), "{}", draft.meaning);
     }
 }

@@ -1,20 +1,23 @@
-//! Why a pasted figure is what it is: what it counts, the limit of the node, causes with odds, and the
-//! command that would decide.
+//! What a pasted figure is, what limits it, and whether it is as expected: rows first, arithmetic, outliers,
+//! exact messages, and UNDECIDED where none of these decides.
 //!
-//! Pure. Figures decide, words do not: a limit, an outlier among peers, the model of a node, arithmetic, or the
-//! exact text of a library. A possible cause is an edit of the node (a link at half width, traffic through the
-//! root port, one channel) with what it predicts for the figures; one that cannot give them falls out, and
-//! where several can, the answer is UNDECIDED.
+//! Pure. Figures decide, words do not. A cause is an edit of a node (a link at half width, traffic through the
+//! root port, one channel) with what it predicts for the figures. With a model of the node their likelihood
+//! under log-normal noise chooses; without one a cause is named only where the figure is exactly what it gives,
+//! or a log, a setting or a message states it.
 
+mod adapters;
 mod answer;
+mod checks;
 mod collectives;
 mod copies;
 mod deciding_probe;
 mod draft;
 mod exact_messages;
 mod io;
-mod log_answer;
-mod log_check;
+mod known_settings;
+mod logs;
+mod memory;
 mod message_worlds;
 mod messages;
 mod model_edits;
@@ -27,10 +30,12 @@ mod store_worlds;
 mod verdict;
 mod wiring;
 
-pub use answer::{PasteExplanation, explain_on_node, explain_paste};
+pub use answer::{PasteAnswer, PasteExplanation, explain_on_node, explain_paste};
+pub use checks::PathCheck;
 pub use deciding_probe::{DecidingProbe, ProbeEvidence, ProbeOutcome};
 pub use draft::ProbeSubject;
+pub use known_settings::KnownSetting;
 pub use product_facts::{FabricKind, ProductFacts, pcie_gbs, product_facts};
 pub use row_predictor::{PredictedRow, RowPredictor};
-pub use score::{AnswerClass, LikelyCause};
-pub use verdict::{PasteAnswer, PasteVerdict};
+pub use score::{AnswerClass, CauseBasis, LikelyCause};
+pub use verdict::PasteVerdict;

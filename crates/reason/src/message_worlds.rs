@@ -112,7 +112,7 @@ pub(crate) fn add_message_worlds(
     let modelled: Vec<&str> = fitted.iter().map(|(world, _)| world.edit.id).collect();
     draft.edits.retain(|edit| edit.fault.is_some() || !modelled.contains(&edit.id));
     for (world, fit) in fitted.drain(..) {
-        let mut edit = world.edit.seen(fit.score - best.score);
+        let mut edit = world.edit.modelled().seen(fit.score - best.score);
         edit.text.push_str(&format!(
             ": the model with that gives these rows within {:.0} % in the median",
             fit.off_by * 100.0

@@ -80,7 +80,8 @@ pub(crate) fn add_model(
     let text = summary(of, &predicted);
     if let Some(expected) = with(&sound) {
         let edit = WorldEdit::new("as-modelled", AnswerClass::AsExpected, 0.15)
-            .says(format!("the rows are what this node does: {text}"))
+            .modelled()
+            .says(format!("these numbers are normal for this node: {text}"))
             .decided_by("none needed");
         edits.push(expecting(edit, draft, &expected, usual, 0.97));
     }
@@ -389,6 +390,7 @@ pub(crate) fn add_collective_causes(
             CollectiveCause::NumericOrder => ("ring-order", AnswerClass::SetUpSo),
         };
         let mut edit = WorldEdit::new(id, class, 0.03)
+            .modelled()
             .seen(score.score - best)
             .says(format!(
                 "{}: the model with that gives these times within {:.0} % in the median",

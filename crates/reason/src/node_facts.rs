@@ -1,5 +1,7 @@
 //! What is known of the node: from the user's machine, from the paste, or assumed of the product.
 
+use std::collections::BTreeMap;
+
 use pathline_paste::{NcclLog, PasteContent, PasteContext, PasteReading, find_product};
 use pathline_schema::{LinkEnd, LinkKind, Topology};
 
@@ -36,23 +38,26 @@ pub(crate) struct NodeLimits {
     pub(crate) links_gbs: f64,
     pub(crate) pair_gbs: f64,
     pub(crate) links_source: FactSource,
-    /// One direction of PCIe, GB/s.
+    /// One NVLink per direction, GB/s.
+    pub(crate) link_gbs: f64,
+    /// Kind of link of each pair, the lower GPU first, by a matrix of links.
+    pub(crate) pair_links: BTreeMap<(u32, u32), String>,
+    /// One direction of PCIe, GB/s; 0 where it is not known.
     pub(crate) pcie_gbs: f64,
     pub(crate) pcie_source: FactSource,
+    /// NVLink-C2C of a GPU to its processor, GB/s; 0 without.
+    pub(crate) c2c_gbs: f64,
+    pub(crate) c2c_source: FactSource,
     /// GPUs of a node.
     pub(crate) gpus: Option<u32>,
-    /// Adapters of a node and one's rate, GB/s.
+    /// Adapters of a node and one's rate, GB/s; 0 where it is not known.
     pub(crate) nics: Option<u32>,
     pub(crate) nic_gbs: f64,
     pub(crate) nic_source: FactSource,
     /// Whether every adapter is on another socket than some GPU, by a matrix of links.
     pub(crate) adapters_are_far: bool,
-    /// Whether several adapters are near to several GPUs alike, by a matrix of links.
-    pub(crate) adapters_are_shared: bool,
     /// Whether GPU pairs cross sockets, by a matrix of links.
     pub(crate) crosses_sockets: bool,
-    /// NUMA domain by GPU.
-    pub(crate) numa: Vec<Option<u32>>,
 }
 
 impl NodeLimits {
@@ -79,16 +84,18 @@ impl NodeLimits {
             links_gbs: product.map_or(0.0, |p| p.links_gbs),
             pair_gbs: product.map_or(0.0, |p| p.pair_gbs),
             links_source: assumed,
-            pcie_gbs: pcie_gbs(product.map_or(4, |p| p.pcie_gen)),
+            link_gbs: link_gbs(product),
+            pair_links: BTreeMap::new(),
+            pcie_gbs: product.map_or(0.0, |p| pcie_gbs(p.pcie_gen)),
             pcie_source: assumed,
+            c2c_gbs: product.map_or(0.0, |p| p.c2c_gbs),
+            c2c_source: assumed,
             gpus: reading.context.gpu_count,
             nics: None,
-            nic_gbs: product.map_or(12.5, |p| p.network_gbits / 8.0),
+            nic_gbs: 0.0,
             nic_source: assumed,
             adapters_are_far: false,
-            adapters_are_shared: false,
             crosses_sockets: false,
-            numa: Vec::new(),
         };
         // Bridges of a pair are an option that few nodes have: without a matrix of links there are none.
         if facts.fabric == FabricKind::Pcie {
@@ -117,18 +124,19 @@ impl NodeLimits {
         if let Some(gbits) = reading.context.network_gbits {
             (self.nic_gbs, self.nic_source) = (gbits / 8.0, FactSource::Paste);
         }
-        self.nics = self.nics.or(reading.context.adapters);
+        let of_log = find_log(reading).and_then(|log| log.adapters);
+        self.nics = reading.context.adapters.or(of_log).or(self.nics);
     }
 
     fn take_links(&mut self, links: &pathline_paste::LinkMatrix) {
         let gpus = links.pairs.keys().map(|&(a, b)| a.max(b) + 1).max();
         self.gpus = self.gpus.max(gpus);
-        let each = self.product.map_or(25.0, |p| match (p.name, p.fabric) {
-            ("P100", _) => 20.0,
-            ("A40" | "A6000" | "A5000" | "3090", _) => 14.0625,
-            ("B200" | "B100" | "B300" | "GB200" | "GB300", _) => 50.0,
-            _ => 25.0,
-        });
+        let each = self.link_gbs;
+        self.pair_links = links
+            .pairs
+            .iter()
+            .map(|(&(a, b), text)| ((a.min(b), a.max(b)), text.clone()))
+            .collect();
         let width = |text: &String| text.strip_prefix("NV").and_then(|n| n.parse::<u32>().ok());
         let widest = links.pairs.values().filter_map(width).max();
         let pairs = links.pairs.len();
@@ -154,6 +162,10 @@ impl NodeLimits {
             (self.fabric, self.links_gbs, self.pair_gbs) = (FabricKind::Pcie, 0.0, 0.0);
             self.links_source = FactSource::Paste;
         }
+        // Its matrix has the kind of a link and not its rate: that is the product's.
+        if links.tool == "rocm-smi" && links.pairs.values().any(|t| t == "XGMI") {
+            self.fabric = FabricKind::Xgmi;
+        }
         if links.tool == "rocm-smi" && pairs > 0 && links.pairs.values().all(|t| t == "PCIE") {
             (self.fabric, self.links_gbs, self.pair_gbs) = (FabricKind::Pcie, 0.0, 0.0);
             self.links_source = FactSource::Paste;
@@ -165,17 +177,8 @@ impl NodeLimits {
             };
             let near = links.nics.values().filter(|links| near(links)).count();
             self.adapters_are_far = near == 0;
-            let nearest = |links: &std::collections::BTreeMap<u32, String>| {
-                let of = |gpu: &(&u32, &String)| ["PIX", "PXB"].contains(&gpu.1.as_str());
-                links.iter().filter(of).map(|(gpu, _)| *gpu).collect::<Vec<_>>()
-            };
-            let sets: Vec<_> = links.nics.values().map(nearest).filter(|s| s.len() > 1).collect();
-            self.adapters_are_shared =
-                sets.iter().any(|set| sets.iter().filter(|other| *other == set).count() > 1);
             self.nics = u32::try_from(near.max(1)).ok();
         }
-        let most = links.numa.keys().max().copied().unwrap_or(0).min(511);
-        self.numa = (0..=most).map(|gpu| links.numa.get(&gpu).copied()).collect();
     }
 
     fn take_topology(&mut self, topology: &Topology, source: FactSource) {
@@ -223,7 +226,20 @@ impl NodeLimits {
         if let Some(host) = host.filter(|gbs| *gbs > 0.0) {
             (self.pcie_gbs, self.pcie_source) = (host, source);
         }
-        self.numa = topology.gpus.iter().map(|gpu| gpu.numa).collect();
+        let c2c = topology.links.iter().find(|link| {
+            let ends = [link.a, link.b];
+            link.kind == LinkKind::Nvlink
+                && ends.iter().any(|end| matches!(end, LinkEnd::Numa(_)))
+                && ends.iter().any(|end| matches!(end, LinkEnd::Gpu(_)))
+        });
+        if let Some(peak) = c2c.and_then(|link| link.peak) {
+            (self.c2c_gbs, self.c2c_source) = (peak.gbs(), source);
+        }
+        let speeds = topology.nics.iter().filter_map(|nic| nic.speed_mbits);
+        if let Some(slowest) = speeds.min() {
+            self.nics = u32::try_from(topology.nics.len()).ok();
+            (self.nic_gbs, self.nic_source) = (slowest as f64 / 8000.0, source);
+        }
     }
 
     /// The rate that bounds traffic between GPUs.
@@ -241,7 +257,22 @@ impl NodeLimits {
             FabricKind::Xgmi => ("xGMI", self.links_gbs, self.links_source),
             FabricKind::Pcie => ("PCIe", self.pcie_gbs, self.pcie_source),
         };
+        if gbs <= 0.0 {
+            return format!(
+                "unknown: {kind} joins the GPUs, its rate is the product's, which the paste does not name"
+            );
+        }
         format!("{} GB/s each way, {kind} of {name} ({})", figure(gbs), source.label())
+    }
+}
+
+/// One NVLink of a product per direction, GB/s (NVIDIA data sheets).
+fn link_gbs(product: Option<&ProductFacts>) -> f64 {
+    match product.map_or("", |product| product.name) {
+        "P100" => 20.0,
+        "A40" | "A6000" | "A5000" | "3090" => 14.0625,
+        "B200" | "B100" | "B300" | "GB200" | "GB300" => 50.0,
+        _ => 25.0,
     }
 }
 

@@ -1,189 +1,200 @@
-//! The GPU or pair of a matrix that differs from its peers: needs no limit.
+//! Which of several equal parts is slower than the others: needs no limit.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use pathline_paste::{MatrixEnd, RateCount, RateMatrix};
+use std::collections::BTreeMap;
 
 use crate::node_facts::figure;
 
-/// Below this share of the median of its peers a value is an outlier; tables of one node differ by less.
-const OUTLIER_SHARE: f64 = 0.9;
-/// Fewest peers, the outlier included, that make one.
-const MIN_PEERS: usize = 3;
+/// A part is slow from this far below its peers on, as a share of them.
+const LEAST_GAP: f64 = 0.07;
+/// And at least this many times the spread of its peers.
+const SPREADS: f64 = 3.0;
 
-/// A part whose figures all lie below those of its peers.
+/// A part that is slower than its peers.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct MatrixOutlier {
-    /// `gpu2`, `gpu1-gpu2`.
+pub(crate) struct Outlier {
+    /// `gpu3`, `gpu1-gpu2`, `nvme2n1`.
     pub(crate) part: String,
-    /// Its value over the median of its peers.
+    /// Its figure over that of its peers.
     pub(crate) share: f64,
-    /// In words, with both figures.
+    /// The sentence.
     pub(crate) text: String,
+    /// What to run.
+    pub(crate) check: String,
 }
 
-/// The median of some values; none of none.
-fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
-    pathline_stats::interpolated(&pathline_stats::ascending(values), 0.5)
+impl Outlier {
+    pub(crate) fn new(part: String, value: f64, usual: f64, unit: &str, peers: &str) -> Self {
+        let share = value / usual;
+        let text = format!(
+            "{part}: {} of {} {unit} of {peers} ({}{:.0} %)",
+            figure(value),
+            figure(usual),
+            fraction(share),
+            share * 100.0
+        );
+        Self { part, share, text, check: String::new() }
+    }
+
+    pub(crate) fn checked_by(mut self, check: impl Into<String>) -> Self {
+        self.check = check.into();
+        self
+    }
 }
 
-/// The farthest outlier of some matrices. `is_uniform`: all pairs have the same links, so that a slow pair is
-/// one, too.
-pub(crate) fn find_outlier(matrices: &[&RateMatrix], is_uniform: bool) -> Option<MatrixOutlier> {
-    let found = matrices.iter().filter(|matrix| matrix.peer_access != Some(false));
-    let found = found.flat_map(|matrix| {
-        [host_outlier(matrix), gpu_outlier(matrix), pair_outlier(matrix, is_uniform)]
-    });
-    found.flatten().min_by(|a, b| a.share.total_cmp(&b.share))
+/// `half, `, `a quarter, `, where it is one.
+fn fraction(share: f64) -> &'static str {
+    let is = |of: f64| (share / of - 1.0).abs() < 0.06;
+    match () {
+        () if is(0.5) => "half, ",
+        () if is(0.25) => "a quarter, ",
+        () if is(0.125) => "an eighth, ",
+        () => "",
+    }
 }
 
-fn unit(matrix: &RateMatrix) -> &'static str {
-    if matrix.is_latency { "us" } else { "GB/s" }
+/// Median of values; none of none.
+pub(crate) fn median(values: &[f64]) -> Option<f64> {
+    pathline_stats::interpolated(&pathline_stats::ascending(values.iter().copied()), 0.5)
 }
 
-/// Speed: a rate, or the inverse of a time.
-fn speed(matrix: &RateMatrix, value: f64) -> f64 {
-    if matrix.is_latency { 1.0 / value } else { value }
+/// Least over greatest of the middle 80 % of values, from 1.
+fn spread(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let cut = sorted.len() / 10;
+    match (sorted.get(cut), sorted.get(sorted.len().saturating_sub(cut + 1))) {
+        (Some(least), Some(most)) if *most > 0.0 => 1.0 - least / most,
+        _ => 1.0,
+    }
 }
 
-/// Parts, at least three, of which fewer than half are slow: the slowest with the median of the others.
-fn slowest(
-    parts: &BTreeMap<String, f64>,
-    matrix: &RateMatrix,
-    what: &str,
-) -> Option<MatrixOutlier> {
-    if parts.len() < MIN_PEERS {
+/// Indices of the few values below all others, with what the others have; `most_share` of them at most.
+pub(crate) fn slow_values(values: &[f64], most_share: f64) -> Option<(Vec<usize>, f64)> {
+    if values.len() < 3 || values.iter().any(|value| !value.is_finite() || *value <= 0.0) {
         return None;
     }
-    let middle = median(parts.values().map(|value| speed(matrix, *value)))?;
-    let share = |value: f64| speed(matrix, value) / middle;
-    let slow = || parts.iter().filter(|(_, value)| share(**value) < OUTLIER_SHARE);
-    let (name, value) = slow().min_by(|a, b| share(*a.1).total_cmp(&share(*b.1)))?;
-    if slow().count() * 2 >= parts.len() {
-        return None;
-    }
-    let names: Vec<&str> = slow().map(|(name, _)| name.as_str()).collect();
-    let peers = speed(matrix, middle);
-    Some(MatrixOutlier {
-        part: names.join(", "),
-        share: share(*value),
-        text: format!(
-            "{name}{what}: {} {unit}, {:.0} % of the {} {unit} of its peers",
-            figure(*value),
-            share(*value) * 100.0,
-            figure(peers),
-            unit = unit(matrix),
-        ),
-    })
+    let usual = median(values)?;
+    let most = ((values.len() as f64 * most_share) as usize).max(1);
+    let mut order: Vec<usize> = (0..values.len()).collect();
+    let value = |at: &usize| values.get(*at).copied().unwrap_or(usual);
+    order.sort_by(|a, b| value(a).total_cmp(&value(b)));
+    // The widest gap below the middle parts the slow ones from the rest.
+    let cut = (1..=most.min(values.len().saturating_sub(2))).max_by(|a, b| {
+        let gap = |cut: &usize| {
+            let (below, above) = (order.get(cut - 1), order.get(*cut));
+            below.zip(above).map_or(0.0, |(b, a)| value(a) / value(b))
+        };
+        gap(a).total_cmp(&gap(b))
+    })?;
+    let (slow, rest) = order.split_at_checked(cut)?;
+    let rest: Vec<f64> = rest.iter().map(value).collect();
+    let usual = median(&rest)?;
+    let limit = usual * (1.0 - LEAST_GAP.max(SPREADS * spread(&rest)));
+    let fastest = slow.iter().map(value).fold(0.0, f64::max);
+    (fastest < limit).then(|| (slow.to_vec(), usual))
 }
 
-/// A GPU whose copies with the host are slow, into or out of it.
-fn host_outlier(matrix: &RateMatrix) -> Option<MatrixOutlier> {
-    let cells = |inward: bool| {
-        let mut best: BTreeMap<u32, f64> = BTreeMap::new();
-        for &(from, to, value) in matrix.cells.iter().filter(|cell| cell.2 > 0.0) {
-            let gpu = match (from, to) {
-                (MatrixEnd::Host(_), MatrixEnd::Gpu(gpu)) if inward => gpu,
-                (MatrixEnd::Gpu(gpu), MatrixEnd::Host(_)) if !inward => gpu,
-                _ => continue,
-            };
-            // Of several memory domains the nearest.
-            let known = best.entry(gpu).or_insert(value);
-            if speed(matrix, value) > speed(matrix, *known) {
-                *known = value;
+/// The GPU whose pairs are all slower than the rest, or the few pairs that are, of pairs that are equal by what
+/// is known of them.
+pub(crate) fn slow_pairs(list: &[(u32, u32, f64)]) -> Vec<Outlier> {
+    let mut gpus: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
+    for &(a, b, value) in list {
+        gpus.entry(a).or_default().push(value);
+        gpus.entry(b).or_default().push(value);
+    }
+    let mut found: Option<Outlier> = None;
+    for (gpu, own) in gpus.iter().filter(|_| (3..=128).contains(&gpus.len())) {
+        let is_own = |a: u32, b: u32| a == *gpu || b == *gpu;
+        let rest: Vec<f64> =
+            list.iter().filter(|&&(a, b, _)| !is_own(a, b)).map(|pair| pair.2).collect();
+        let (Some(mean), Some(usual)) = (median(own), median(&rest)) else { continue };
+        let (best, worst) = (
+            own.iter().copied().fold(0.0, f64::max),
+            rest.iter().copied().fold(f64::INFINITY, f64::min),
+        );
+        let gap = LEAST_GAP.max(SPREADS * spread(&rest)).min(0.3);
+        let is_slow = best < worst && mean < usual * (1.0 - gap);
+        if is_slow && found.as_ref().is_none_or(|known| mean / usual < known.share) {
+            let part = format!("gpu{gpu}");
+            let text = format!("all {} pairs of gpu{gpu}", own.len());
+            let mut one = Outlier::new(text, mean, usual, "GB/s", "the pairs without it");
+            one.part = part;
+            found = Some(one);
+        }
+    }
+    if found.is_some() || list.len() < 6 {
+        return found.into_iter().collect();
+    }
+    let values: Vec<f64> = list.iter().map(|pair| pair.2).collect();
+    // A pair has two directions.
+    let few = 0.1_f64.max(2.0 / values.len() as f64);
+    let Some((slow, usual)) = slow_values(&values, few) else { return Vec::new() };
+    let mut named: Vec<Outlier> = Vec::new();
+    for at in slow {
+        let Some(&(a, b, value)) = list.get(at) else { continue };
+        let back = named.iter_mut().find(|one| one.part == format!("gpu{b}->gpu{a}"));
+        match back {
+            // Both directions are one pair.
+            Some(back) => {
+                let part = format!("gpu{}-gpu{}", a.min(b), a.max(b));
+                *back = Outlier::new(
+                    part,
+                    value.min(back.share * usual),
+                    usual,
+                    "GB/s",
+                    "the other pairs",
+                );
+            }
+            None => {
+                let part = format!("gpu{a}->gpu{b}");
+                named.push(Outlier::new(part, value, usual, "GB/s", "the other pairs"));
             }
         }
-        best.into_iter().map(|(gpu, value)| (format!("gpu{gpu}"), value)).collect()
-    };
-    let of = |inward: bool, what: &str| slowest(&cells(inward), matrix, what);
-    of(true, ", from the host").or_else(|| of(false, ", to the host"))
-}
-
-/// Pairs of GPUs with their values.
-fn pairs(matrix: &RateMatrix) -> Vec<(u32, u32, f64)> {
-    let pair = |&(from, to, value): &(MatrixEnd, MatrixEnd, f64)| match (from, to) {
-        (MatrixEnd::Gpu(a), MatrixEnd::Gpu(b)) if a != b && value > 0.0 => Some((a, b, value)),
-        _ => None,
-    };
-    matrix.cells.iter().filter_map(pair).collect()
-}
-
-/// A GPU all of whose pairs are slow; the best of its pairs stands for it.
-fn gpu_outlier(matrix: &RateMatrix) -> Option<MatrixOutlier> {
-    let pairs = pairs(matrix);
-    let gpus: BTreeSet<u32> = pairs.iter().flat_map(|&(a, b, _)| [a, b]).collect();
-    let best = |gpu: u32| {
-        let own = pairs.iter().filter(|&&(a, b, _)| a == gpu || b == gpu).map(|pair| pair.2);
-        own.max_by(|a, b| speed(matrix, *a).total_cmp(&speed(matrix, *b)))
-    };
-    let parts = gpus.iter().filter_map(|&gpu| Some((format!("gpu{gpu}"), best(gpu)?)));
-    slowest(&parts.collect(), matrix, ", all pairs")
-}
-
-/// A pair that is slow where all have the same links.
-fn pair_outlier(matrix: &RateMatrix, is_uniform: bool) -> Option<MatrixOutlier> {
-    if !is_uniform || matrix.count == RateCount::OneOfBoth {
-        return None;
     }
-    let parts = pairs(matrix);
-    let parts = parts.iter().map(|(a, b, value)| (format!("gpu{a}-gpu{b}"), *value));
-    slowest(&parts.collect(), matrix, "")
+    named
 }
 
 #[cfg(test)]
 mod tests {
-    use pathline_paste::{CopyMeans, MatrixTool};
-
     use super::*;
 
-    fn matrix(cells: Vec<(MatrixEnd, MatrixEnd, f64)>) -> RateMatrix {
-        RateMatrix {
-            tool: MatrixTool::Nvbandwidth,
-            test: String::new(),
-            is_latency: false,
-            count: RateCount::OneWay,
-            peer_access: None,
-            means: CopyMeans::Engine,
-            concurrent: false,
-            cells,
-        }
+    /// Pairs of so many GPUs, both ways.
+    fn pairs(gpus: u32, value: impl Fn(u32, u32) -> f64) -> Vec<(u32, u32, f64)> {
+        let all = (0..gpus).flat_map(|a| (0..gpus).map(move |b| (a, b)));
+        all.filter(|(a, b)| a != b).map(|(a, b)| (a, b, value(a, b))).collect()
     }
 
-    fn all_pairs(gpus: u32, rate: impl Fn(u32, u32) -> f64) -> RateMatrix {
-        let gpu = MatrixEnd::Gpu;
-        let pairs = (0..gpus).flat_map(|a| (0..gpus).map(move |b| (a, b)));
-        matrix(pairs.filter(|(a, b)| a != b).map(|(a, b)| (gpu(a), gpu(b), rate(a, b))).collect())
+    fn names(list: &[(u32, u32, f64)]) -> Vec<String> {
+        slow_pairs(list).into_iter().map(|one| one.part).collect()
     }
 
     #[test]
-    fn a_gpu_at_half_of_its_peers_is_named_with_both_figures() {
-        let host = |gpu, rate| (MatrixEnd::Host(None), MatrixEnd::Gpu(gpu), rate);
-        let table = matrix(vec![host(0, 55.0), host(1, 55.2), host(2, 55.1), host(3, 27.4)]);
-        let found = find_outlier(&[&table], false).unwrap();
-        // The median of 27.4, 55, 55.1, 55.2 is 55.05.
-        assert_eq!(found.part, "gpu3");
-        assert!(found.text.contains("27.4 GB/s, 50 % of the 55.0"), "{}", found.text);
-        // Two GPUs have no peers, and two of four are no minority.
-        assert_eq!(find_outlier(&[&matrix(vec![host(0, 55.0), host(1, 27.0)])], false), None);
-        let half = matrix(vec![host(0, 55.0), host(1, 55.0), host(2, 27.0), host(3, 27.0)]);
-        assert_eq!(find_outlier(&[&half], false), None);
-    }
-
-    #[test]
-    fn all_pairs_of_a_gpu_or_one_pair_of_a_uniform_mesh() {
-        let slow_gpu = all_pairs(4, |a, b| if a == 1 || b == 1 { 350.0 } else { 394.0 });
+    fn a_gpu_and_a_pair_are_named() {
+        // 16 of 18 links: 89 %.
+        assert_eq!(names(&pairs(4, |a, b| if a == 1 || b == 1 { 350.0 } else { 394.0 })), ["gpu1"]);
         assert_eq!(
-            find_outlier(&[&slow_gpu], false).map(|found| found.part).as_deref(),
-            Some("gpu1")
+            names(&pairs(4, |a, b| if a + b == 3 && a * b == 2 { 24.0 } else { 48.0 })),
+            ["gpu1-gpu2"]
         );
-        let slow_pair = all_pairs(4, |a, b| if a + b == 3 && a * b == 2 { 20.0 } else { 40.0 });
-        let found = find_outlier(&[&slow_pair], true).unwrap();
-        assert_eq!((found.part.as_str(), found.share), ("gpu1-gpu2, gpu2-gpu1", 0.5));
-        // Where pairs have one or two links, one of them is none: each GPU has a fast pair.
-        assert_eq!(find_outlier(&[&slow_pair], false), None);
-        // A slow time is a large one.
-        let mut times = slow_gpu.clone();
-        times.is_latency = true;
-        assert_eq!(find_outlier(&[&times], false).map(|found| found.share < 0.9), None);
+        assert_eq!(
+            names(&pairs(4, |a, b| if (a, b) == (0, 2) { 24.0 } else { 48.0 })),
+            ["gpu0->gpu2"]
+        );
+    }
+
+    #[test]
+    fn classes_and_noise_are_no_outliers() {
+        // Two sockets: 8 of 12 pairs cross.
+        assert!(names(&pairs(4, |a, b| if a / 2 == b / 2 { 26.0 } else { 13.0 })).is_empty());
+        assert!(names(&pairs(8, |a, b| if a / 2 == b / 2 { 50.4 } else { 37.6 })).is_empty());
+        assert!(names(&pairs(8, |a, b| 390.0 + f64::from((a * 7 + b * 3) % 5) * 3.0)).is_empty());
+        assert!(names(&pairs(2, |a, _| if a == 0 { 10.0 } else { 20.0 })).is_empty());
+    }
+
+    #[test]
+    fn one_of_a_list_is_named() {
+        assert_eq!(slow_values(&[55.2, 55.1, 27.4, 55.3], 0.25), Some((vec![2], 55.2)));
+        assert_eq!(slow_values(&[55.2, 55.1, 27.4, 27.3], 0.25), None);
+        assert_eq!(slow_values(&[55.2, 27.4], 0.25), None);
     }
 }

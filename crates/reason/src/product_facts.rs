@@ -1,6 +1,8 @@
 //! Link rates of products, from data sheets. They are used where a paste names a product and nothing
 //! better is known, and are then marked as assumed.
 
+use FabricKind::{Meshed, Pcie, Switched, Xgmi};
+
 /// How the GPUs of a node are joined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FabricKind {
@@ -25,75 +27,42 @@ pub struct ProductFacts {
     pub links_gbs: f64,
     /// Links of a neighbouring pair per direction, GB/s.
     pub pair_gbs: f64,
+    /// Links between the two GPUs of a package per direction, GB/s; 0 where a package has one.
+    pub package_gbs: f64,
     /// PCIe generation, 16 lanes.
     pub pcie_gen: u32,
     /// NVLink-C2C of a GPU to its processor per direction, GB/s; 0 without.
     pub c2c_gbs: f64,
+    /// Theoretical peak of its memory, GB/s.
+    pub memory_gbs: f64,
     /// Whether NVLink SHARP reduces in the switches.
     pub nvls: bool,
     /// Whether the driver allows P2P over PCIe.
     pub pcie_p2p: bool,
-    /// Line rate of a network adapter of its usual node, Gbit/s.
-    pub network_gbits: f64,
 }
 
-const fn sxm(name: &'static str, links: f64, pcie_gen: u32, nvls: bool, net: f64) -> ProductFacts {
-    let fabric = FabricKind::Switched;
+#[allow(clippy::too_many_arguments, reason = "the columns of a table")]
+const fn row(
+    name: &'static str,
+    fabric: FabricKind,
+    (links_gbs, pair_gbs, package_gbs): (f64, f64, f64),
+    pcie_gen: u32,
+    c2c_gbs: f64,
+    memory_gbs: f64,
+    nvls: bool,
+    pcie_p2p: bool,
+) -> ProductFacts {
     ProductFacts {
         name,
         fabric,
-        links_gbs: links,
-        pair_gbs: links,
+        links_gbs,
+        pair_gbs,
+        package_gbs,
         pcie_gen,
-        c2c_gbs: 0.0,
+        c2c_gbs,
+        memory_gbs,
         nvls,
-        pcie_p2p: true,
-        network_gbits: net,
-    }
-}
-
-const fn card(name: &'static str, pcie_gen: u32, pcie_p2p: bool) -> ProductFacts {
-    let fabric = FabricKind::Pcie;
-    ProductFacts {
-        name,
-        fabric,
-        links_gbs: 0.0,
-        pair_gbs: 0.0,
-        pcie_gen,
-        c2c_gbs: 0.0,
-        nvls: false,
         pcie_p2p,
-        network_gbits: 100.0,
-    }
-}
-
-const fn bridged(name: &'static str, pair: f64, pcie_gen: u32, pcie_p2p: bool) -> ProductFacts {
-    let fabric = FabricKind::Pcie;
-    ProductFacts {
-        name,
-        fabric,
-        links_gbs: pair,
-        pair_gbs: pair,
-        pcie_gen,
-        c2c_gbs: 0.0,
-        nvls: false,
-        pcie_p2p,
-        network_gbits: 100.0,
-    }
-}
-
-const fn xgmi(name: &'static str, links: f64, pair: f64, pcie_gen: u32, net: f64) -> ProductFacts {
-    let fabric = FabricKind::Xgmi;
-    ProductFacts {
-        name,
-        fabric,
-        links_gbs: links,
-        pair_gbs: pair,
-        pcie_gen,
-        c2c_gbs: 0.0,
-        nvls: false,
-        pcie_p2p: true,
-        network_gbits: net,
     }
 }
 
@@ -103,64 +72,58 @@ const fn xgmi(name: &'static str, links: f64, pair: f64, pcie_gen: u32, net: f64
 /// pairs of 2 x 64, MI350X 7 x 76.8 (AMD data sheets and CDNA white papers). GeForce: NVIDIA's driver offers
 /// no P2P over PCIe since the 30 series. NVLink-C2C: 900 GB/s of both directions for a Grace processor, which
 /// one GPU of GH200 has alone and two of GB200 share (NVIDIA data sheets).
+/// Memory: theoretical peaks of the largest variant; of MI250X a GCD's. The links of two GCDs of one package are
+/// four.
 const PRODUCTS: [ProductFacts; 49] = [
-    ProductFacts { c2c_gbs: 225.0, ..sxm("GB300", 900.0, 5, true, 800.0) },
-    ProductFacts { c2c_gbs: 225.0, ..sxm("GB200", 900.0, 5, true, 400.0) },
-    ProductFacts { c2c_gbs: 450.0, ..sxm("GH200", 450.0, 5, false, 400.0) },
-    sxm("B300", 900.0, 5, true, 800.0),
-    sxm("B200", 900.0, 5, true, 400.0),
-    sxm("B100", 900.0, 5, true, 400.0),
-    bridged("H200 NVL", 450.0, 5, true),
-    sxm("H200", 450.0, 5, true, 400.0),
-    bridged("H100 NVL", 300.0, 5, true),
-    bridged("H100 PCIe", 300.0, 5, true),
-    bridged("H100-PCIE", 300.0, 5, true),
-    sxm("H100", 450.0, 5, true, 400.0),
-    sxm("H800", 200.0, 5, true, 400.0),
-    sxm("H20", 450.0, 5, true, 400.0),
-    bridged("A100-PCIE", 300.0, 4, true),
-    bridged("A100 80GB PCIe", 300.0, 4, true),
-    sxm("A100", 300.0, 4, false, 200.0),
-    sxm("A800", 200.0, 4, false, 200.0),
-    bridged("A40", 56.25, 4, true),
-    bridged("A30", 100.0, 4, true),
-    card("A10G", 4, true),
-    card("A10", 4, true),
-    bridged("A6000", 56.25, 4, true),
-    bridged("A5000", 56.25, 4, true),
-    card("A4000", 4, true),
-    card("L40S", 4, true),
-    card("L40", 4, true),
-    card("L4", 4, true),
-    card("V100-PCIE", 3, true),
-    ProductFacts {
-        fabric: FabricKind::Meshed,
-        pair_gbs: 50.0,
-        ..sxm("V100", 150.0, 3, false, 100.0)
-    },
-    ProductFacts {
-        fabric: FabricKind::Meshed,
-        pair_gbs: 20.0,
-        ..sxm("P100", 80.0, 3, false, 100.0)
-    },
-    card("T4", 3, true),
-    card("RTX 6000 Ada", 4, true),
-    card("RTX PRO 6000", 5, true),
-    card("5090", 5, false),
-    card("4090", 4, false),
-    bridged("3090", 56.25, 4, false),
-    bridged("2080", 50.0, 3, true),
-    xgmi("MI355X", 537.6, 76.8, 5, 400.0),
-    xgmi("MI350X", 537.6, 76.8, 5, 400.0),
-    xgmi("MI325X", 448.0, 64.0, 5, 400.0),
-    xgmi("MI300X", 448.0, 64.0, 5, 400.0),
-    xgmi("MI308X", 448.0, 64.0, 5, 400.0),
-    xgmi("MI300A", 384.0, 128.0, 5, 200.0),
-    xgmi("MI250X", 300.0, 50.0, 4, 200.0),
-    xgmi("MI250", 300.0, 50.0, 4, 200.0),
-    xgmi("MI210", 150.0, 50.0, 4, 200.0),
-    xgmi("MI100", 138.0, 46.0, 4, 100.0),
-    card("7900 XTX", 4, true),
+    row("GB300", Switched, (900.0, 900.0, 0.0), 5, 225.0, 8000.0, true, true),
+    row("GB200", Switched, (900.0, 900.0, 0.0), 5, 225.0, 8000.0, true, true),
+    row("GH200", Switched, (450.0, 450.0, 0.0), 5, 450.0, 4000.0, false, true),
+    row("B300", Switched, (900.0, 900.0, 0.0), 5, 0.0, 8000.0, true, true),
+    row("B200", Switched, (900.0, 900.0, 0.0), 5, 0.0, 8000.0, true, true),
+    row("B100", Switched, (900.0, 900.0, 0.0), 5, 0.0, 8000.0, true, true),
+    row("H200 NVL", Pcie, (450.0, 450.0, 0.0), 5, 0.0, 4800.0, false, true),
+    row("H200", Switched, (450.0, 450.0, 0.0), 5, 0.0, 4800.0, true, true),
+    row("H100 NVL", Pcie, (300.0, 300.0, 0.0), 5, 0.0, 3938.0, false, true),
+    row("H100 PCIe", Pcie, (300.0, 300.0, 0.0), 5, 0.0, 2039.0, false, true),
+    row("H100-PCIE", Pcie, (300.0, 300.0, 0.0), 5, 0.0, 2039.0, false, true),
+    row("H100", Switched, (450.0, 450.0, 0.0), 5, 0.0, 3352.0, true, true),
+    row("H800", Switched, (200.0, 200.0, 0.0), 5, 0.0, 3352.0, true, true),
+    row("H20", Switched, (450.0, 450.0, 0.0), 5, 0.0, 4000.0, true, true),
+    row("A100-PCIE", Pcie, (300.0, 300.0, 0.0), 4, 0.0, 1935.0, false, true),
+    row("A100 80GB PCIe", Pcie, (300.0, 300.0, 0.0), 4, 0.0, 1935.0, false, true),
+    row("A100", Switched, (300.0, 300.0, 0.0), 4, 0.0, 2039.0, false, true),
+    row("A800", Switched, (200.0, 200.0, 0.0), 4, 0.0, 2039.0, false, true),
+    row("A40", Pcie, (56.25, 56.25, 0.0), 4, 0.0, 696.0, false, true),
+    row("A30", Pcie, (100.0, 100.0, 0.0), 4, 0.0, 933.0, false, true),
+    row("A10G", Pcie, (0.0, 0.0, 0.0), 4, 0.0, 600.0, false, true),
+    row("A10", Pcie, (0.0, 0.0, 0.0), 4, 0.0, 600.0, false, true),
+    row("A6000", Pcie, (56.25, 56.25, 0.0), 4, 0.0, 768.0, false, true),
+    row("A5000", Pcie, (56.25, 56.25, 0.0), 4, 0.0, 768.0, false, true),
+    row("A4000", Pcie, (0.0, 0.0, 0.0), 4, 0.0, 448.0, false, true),
+    row("L40S", Pcie, (0.0, 0.0, 0.0), 4, 0.0, 864.0, false, true),
+    row("L40", Pcie, (0.0, 0.0, 0.0), 4, 0.0, 864.0, false, true),
+    row("L4", Pcie, (0.0, 0.0, 0.0), 4, 0.0, 300.0, false, true),
+    row("V100-PCIE", Pcie, (0.0, 0.0, 0.0), 3, 0.0, 900.0, false, true),
+    row("V100", Meshed, (150.0, 50.0, 0.0), 3, 0.0, 900.0, false, true),
+    row("P100", Meshed, (80.0, 20.0, 0.0), 3, 0.0, 732.0, false, true),
+    row("T4", Pcie, (0.0, 0.0, 0.0), 3, 0.0, 320.0, false, true),
+    row("RTX 6000 Ada", Pcie, (0.0, 0.0, 0.0), 4, 0.0, 960.0, false, true),
+    row("RTX PRO 6000", Pcie, (0.0, 0.0, 0.0), 5, 0.0, 1792.0, false, true),
+    row("5090", Pcie, (0.0, 0.0, 0.0), 5, 0.0, 1792.0, false, false),
+    row("4090", Pcie, (0.0, 0.0, 0.0), 4, 0.0, 1008.0, false, false),
+    row("3090", Pcie, (56.25, 56.25, 0.0), 4, 0.0, 936.0, false, false),
+    row("2080", Pcie, (50.0, 50.0, 0.0), 3, 0.0, 616.0, false, true),
+    row("MI355X", Xgmi, (537.6, 76.8, 0.0), 5, 0.0, 8000.0, false, true),
+    row("MI350X", Xgmi, (537.6, 76.8, 0.0), 5, 0.0, 8000.0, false, true),
+    row("MI325X", Xgmi, (448.0, 64.0, 0.0), 5, 0.0, 6000.0, false, true),
+    row("MI300X", Xgmi, (448.0, 64.0, 0.0), 5, 0.0, 5300.0, false, true),
+    row("MI308X", Xgmi, (448.0, 64.0, 0.0), 5, 0.0, 5300.0, false, true),
+    row("MI300A", Xgmi, (384.0, 128.0, 0.0), 5, 0.0, 5300.0, false, true),
+    row("MI250X", Xgmi, (300.0, 50.0, 200.0), 4, 0.0, 1638.4, false, true),
+    row("MI250", Xgmi, (300.0, 50.0, 200.0), 4, 0.0, 1638.4, false, true),
+    row("MI210", Xgmi, (150.0, 50.0, 0.0), 4, 0.0, 1638.4, false, true),
+    row("MI100", Xgmi, (138.0, 46.0, 0.0), 4, 0.0, 1228.8, false, true),
+    row("7900 XTX", Pcie, (0.0, 0.0, 0.0), 4, 0.0, 960.0, false, true),
 ];
 
 /// Facts of a product that `find_product` of crate `paste` names.

@@ -1,5 +1,6 @@
 //! What a described node should show in each row of a paste.
 
+use pathline_diagnose::{PredictedFigure, find_figure_trust};
 use pathline_flow::{DescError, MachineDesc, MachineFault, Network, RuntimeEnv};
 use pathline_message::{
     BufferPair, BufferPlace, ExchangeMember, ExchangeOp, ExchangeSpec, MessageLayer, MessageLibrary,
@@ -28,6 +29,8 @@ const MAX_RANKS: u32 = 64;
 #[derive(Debug)]
 pub struct RowPredictor {
     desc: Option<MachineDesc>,
+    /// Text of the description, which says where its constants are from.
+    text: String,
     topology: Topology,
     network: Network,
     layer: Option<MessageLayer>,
@@ -113,6 +116,30 @@ impl RowPredictor {
             network: Network::new(desc, RuntimeEnv::default())?,
             layer: MessageLayer::new(desc).ok(),
             desc: Some(desc.clone()),
+            text: String::new(),
+        })
+    }
+
+    /// The same with the text of the description, by which ranges are found.
+    #[must_use]
+    pub fn with_text(self, text: &str) -> Self {
+        Self { text: text.to_owned(), ..self }
+    }
+
+    /// The values that the constants of the model leave open for a row, low and high in its unit: the range that
+    /// `predict` states.
+    pub(crate) fn range_of(&self, row: &PredictedRow) -> Option<(f64, f64)> {
+        let desc = self.desc.as_ref().filter(|_| !self.text.is_empty())?;
+        let (case, exchange) = (row.subject.parse::<Case>().ok(), row.subject.parse().ok());
+        let figure = match (&case, &exchange) {
+            (Some(case), _) => PredictedFigure::Case(case),
+            (None, Some(exchange)) => PredictedFigure::Exchange(exchange),
+            (None, None) => return None,
+        };
+        let trust = find_figure_trust(desc, &self.text, &[figure]).ok()?.into_iter().next()?;
+        Some(match row.unit {
+            "us" => (row.predicted * trust.faster, row.predicted * trust.slower),
+            _ => (row.predicted / trust.slower, row.predicted / trust.faster),
         })
     }
 
@@ -120,7 +147,7 @@ impl RowPredictor {
     /// messages have no prediction.
     pub fn from_topology(topology: Topology) -> Self {
         let network = Network::from_topology(&topology);
-        Self { desc: None, topology, network, layer: None }
+        Self { desc: None, text: String::new(), topology, network, layer: None }
     }
 
     /// The node.
@@ -167,7 +194,8 @@ impl RowPredictor {
         } else {
             (Network::with_faults(desc, RuntimeEnv::default(), faults).ok()?, None)
         };
-        Some(Self { topology: self.topology.clone(), network, layer, desc: None })
+        let (topology, text) = (self.topology.clone(), String::new());
+        Some(Self { topology, network, layer, desc: None, text })
     }
 
     /// The prediction of a row, GB/s or us.

@@ -78,8 +78,14 @@ pub(crate) struct WorldEdit {
     pub(crate) evidence: f64,
     /// Whether it follows by arithmetic: then alone, whatever the figures of the rest.
     pub(crate) is_certain: bool,
-    /// Whether the text states it: then a figure that it seldom gives does not exclude it.
+    /// Whether a log, a setting or another row states it: then a figure that it seldom gives does not exclude it.
     pub(crate) is_stated: bool,
+    /// Whether a model of the node gave what it predicts.
+    pub(crate) is_modelled: bool,
+    /// The figure is exactly what it gives, where it deviates by no more than this.
+    pub(crate) exact: Option<f64>,
+    /// Logarithm by which the figure may differ from what it gives.
+    pub(crate) tolerance: f64,
     /// Rate of the slowest plain copy of the node under it, over that of a sound node.
     pub(crate) copies_at: f64,
     /// The damage of the described node, where it is one.
@@ -98,6 +104,9 @@ impl WorldEdit {
             evidence: 0.0,
             is_certain: false,
             is_stated: false,
+            is_modelled: false,
+            exact: None,
+            tolerance: TOLERANCE,
             copies_at: 1.0,
             fault: None,
         }
@@ -114,6 +123,31 @@ impl WorldEdit {
         self.expects.push((id, median, sigma));
         self
     }
+    /// Expects another value of a feature than before.
+    pub(crate) fn replacing(mut self, id: &'static str, median: f64, sigma: f64) -> Self {
+        self.expects.retain(|(known, ..)| *known != id);
+        self.expects(id, median, sigma)
+    }
+    /// A log, a setting or another row of the paste states it.
+    pub(crate) fn stated(mut self) -> Self {
+        self.is_stated = true;
+        self
+    }
+    /// Predicted by a model of the node.
+    pub(crate) fn modelled(mut self) -> Self {
+        self.is_modelled = true;
+        self
+    }
+    /// Its figure is known to this deviation.
+    pub(crate) fn exact(mut self, deviation: f64) -> Self {
+        self.exact = Some(deviation);
+        self
+    }
+    /// Its figure may differ by this logarithm.
+    pub(crate) fn within(mut self, tolerance: f64) -> Self {
+        self.tolerance = tolerance;
+        self
+    }
     pub(crate) fn seen(mut self, evidence: f64) -> Self {
         self.evidence += evidence;
         self
@@ -125,17 +159,49 @@ impl WorldEdit {
     }
     pub(crate) fn of_fault(mut self, fault: MachineFault) -> Self {
         self.fault = Some(fault);
-        self
+        self.modelled()
     }
-    /// Not by arithmetic after all: one of several.
-    pub(crate) fn likely(mut self) -> Self {
-        self.is_certain = false;
-        self
+
+    /// Logarithm by which the observed figures differ from what it gives; none where it gives none of them.
+    /// Shapes and residuals of a model are no figures.
+    fn misfit(&self, features: &[ObservedFeature]) -> Option<f64> {
+        let off =
+            features.iter().filter(|feature| !SHAPES.contains(&feature.id)).filter_map(|feature| {
+                let (_, median, _) = self.expects.iter().find(|(id, ..)| *id == feature.id)?;
+                Some((feature.value.max(1e-9) / median.max(1e-9)).ln().abs())
+            });
+        off.max_by(f64::total_cmp)
+    }
+
+    fn basis(&self) -> CauseBasis {
+        match () {
+            () if self.is_certain => CauseBasis::Arithmetic,
+            () if self.is_modelled => CauseBasis::Model,
+            () if self.exact.is_some() => CauseBasis::Exact,
+            () if self.is_stated => CauseBasis::Stated,
+            () => CauseBasis::Rule,
+        }
     }
     pub(crate) fn certain(mut self) -> Self {
         self.is_certain = true;
         self
     }
+}
+
+/// What a cause rests on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CauseBasis {
+    /// It follows from the rows whatever the hardware.
+    Arithmetic,
+    /// The figure is exactly what it gives.
+    Exact,
+    /// A log, a setting or another row states it.
+    Stated,
+    /// A model of the node gives the figures with it.
+    Model,
+    /// It may give such a figure: possible, no more.
+    Rule,
 }
 
 /// A cause with its share of the posterior.
@@ -153,16 +219,27 @@ pub struct LikelyCause {
     pub predicted: Option<f64>,
     /// The command that would decide.
     pub check: String,
+    /// What it rests on.
+    pub basis: CauseBasis,
+    /// Whether it gives the figure, within what is known of it.
+    pub fits: bool,
 }
 
 /// What a feature that a cause says nothing of has as its density: a factor of 300 up or down is as
 /// likely as any.
 const BROAD: f64 = 1.0 / 11.4;
+/// Features that are ratios of rows to each other, or to a model.
+const SHAPES: [&str; 8] =
+    ["growth", "cliff", "least", "on-off", "fall", "of-peers", "model-level", "model-least"];
+/// Logarithm by which a figure may differ from what a cause gives, unless it says otherwise.
+const TOLERANCE: f64 = 0.15;
+/// The same for a cause that is stated: what it gives is known to a factor.
+const STATED_TOLERANCE: f64 = 0.9;
 /// Prior of "nothing that is known".
 const UNKNOWN_PRIOR: f64 = 0.1;
 /// No cause that rests on likelihoods alone is surer than 19 to 1: priors and noise are themselves
 /// uncertain by factors of two.
-pub(crate) const SUREST: f64 = 0.95;
+const SUREST: f64 = 0.95;
 
 /// Sorts causes by posterior.
 pub(crate) fn rank(features: &[ObservedFeature], edits: Vec<WorldEdit>) -> Vec<LikelyCause> {
@@ -180,16 +257,34 @@ pub(crate) fn rank(features: &[ObservedFeature], edits: Vec<WorldEdit>) -> Vec<L
         // A figure like 1e308 MiB/s predicts more than a number can hold.
         let predicted = edit.expects.first().map(|&(_, median, _)| median);
         let predicted = predicted.filter(|median| median.is_finite());
+        let tolerance = match (edit.exact, edit.is_stated) {
+            (Some(deviation), _) => deviation,
+            (None, true) => edit.tolerance.max(STATED_TOLERANCE),
+            (None, false) => edit.tolerance,
+        };
+        let fits = match edit.misfit(features) {
+            Some(off) => off <= tolerance,
+            None => edit.is_certain || edit.is_stated,
+        };
+        let basis = edit.basis();
         let WorldEdit { id, class, text, check, .. } = edit;
-        scored.push((score, LikelyCause { id, class, share: 0.0, text, predicted, check }));
+        scored.push((
+            score,
+            LikelyCause { id, class, share: 0.0, text, predicted, check, basis, fits },
+        ));
     }
     if !only_certain {
         let score = features.iter().map(|f| f.unexpected().ln()).sum::<f64>() + UNKNOWN_PRIOR.ln();
-        let text = "none of the known causes gives these figures".to_owned();
-        let check = "pathline run --quick, on the node".to_owned();
-        let unknown = AnswerClass::Unknown;
-        let cause =
-            LikelyCause { id: "unknown", class: unknown, share: 0.0, text, predicted: None, check };
+        let cause = LikelyCause {
+            id: "unknown",
+            class: AnswerClass::Unknown,
+            share: 0.0,
+            text: "none of the known causes gives these figures".to_owned(),
+            predicted: None,
+            check: "pathline run --quick, on the node".to_owned(),
+            basis: CauseBasis::Rule,
+            fits: false,
+        };
         scored.push((score, cause));
     }
     let best = scored.iter().map(|(score, _)| *score).fold(f64::NEG_INFINITY, f64::max);
@@ -211,7 +306,12 @@ fn merge_ids(causes: Vec<LikelyCause>, ceiling: f64) -> Vec<LikelyCause> {
     let mut merged: Vec<LikelyCause> = Vec::new();
     for cause in causes {
         match merged.iter_mut().find(|known| known.id == cause.id) {
-            Some(known) => known.share = (known.share + cause.share).min(ceiling),
+            Some(known) => {
+                known.share = (known.share + cause.share).min(ceiling);
+                if cause.fits && !known.fits {
+                    *known = LikelyCause { share: known.share, ..cause };
+                }
+            }
             None => merged.push(cause),
         }
     }

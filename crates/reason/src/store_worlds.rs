@@ -111,7 +111,8 @@ pub(crate) fn add_store_worlds(
         let seen = if draft.value.is_some_and(|gbs| gbs > 1.25 * full) { 3.0 } else { -2.0 };
         draft.edits.iter_mut().filter(|e| e.id == "page-cache").for_each(|e| e.evidence += seen);
     }
-    let mut add = |edit: WorldEdit, rate: f64| draft.edits.push(edit.expects("rate", rate, SIGMA));
+    let mut add =
+        |edit: WorldEdit, rate: f64| draft.edits.push(edit.modelled().expects("rate", rate, SIGMA));
     if saturated {
         let text = format!("{} is full: {} GB/s with these blocks", store.path, figure(full));
         let edit = WorldEdit::new("device-full", AnswerClass::AsExpected, 0.4);

@@ -1,37 +1,30 @@
-//! The verdict on a pasted output: what its figures show by themselves.
+//! What is said of a figure: as expected, slow with its cause, stated by a message or log, or UNDECIDED.
 
 use serde::Serialize;
 
-use crate::deciding_probe::ProbeOutcome;
-use crate::draft::ProbeSubject;
 use crate::node_facts::figure;
+use crate::outlier::Outlier;
 use crate::row_predictor::PredictedRow;
-use crate::score::{AnswerClass, LikelyCause};
+use crate::score::{AnswerClass, CauseBasis, LikelyCause};
 
-/// Above this share the limit is not that of the path: tools round, and clocks differ by a percent.
-const ABOVE_LIMIT: f64 = 1.02;
-/// A cause whose figure is farther from the pasted one than this factor cannot give it.
-const GIVES_WITHIN: f64 = 1.35;
-/// Posterior from which on "as expected" is the verdict.
-const EXPECTED_SHARE: f64 = 0.5;
-/// Below this share of a limit that is in the paste or of the named node, a rate is slow whatever the cause.
-const SLOW_SHARE: f64 = 0.6;
-/// Possible causes and checks that are shown.
-const MAX_SHOWN: usize = 3;
+/// Above this share of a limit, the limit is not that of the path.
+const ABOVE: f64 = 1.03;
+/// Share of the posterior from which on a cause by a model of the node is said to be the cause.
+const LIKELY: f64 = 0.5;
+/// Share from which on a cause is worth to be read among possible ones.
+const POSSIBLE: f64 = 0.08;
+/// Possible causes that are read.
+const MAX_POSSIBLE: usize = 3;
 
-/// What an answer says of its figures.
+/// What is said of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PasteVerdict {
-    /// Hardware and protocol allow no more.
+    /// Hardware and protocol allow no more, or the figure counts something else than is read into it.
     AsExpected,
-    /// A part differs from its peers.
-    Outlier,
-    /// A cause that follows by arithmetic, or that a library states.
-    Explained,
-    /// Below the limit, and no single cause gives the figures.
+    /// Slower than it could be, by a cause or a part that the figures show.
     Slow,
-    /// Neither is shown.
+    /// Neither arithmetic nor a message decides.
     Undecided,
 }
 
@@ -40,187 +33,174 @@ impl PasteVerdict {
     pub const fn label(self) -> &'static str {
         match self {
             Self::AsExpected => "as expected",
-            Self::Outlier => "OUTLIER",
-            Self::Explained => "explained",
-            Self::Slow => "SLOW, cause UNDECIDED",
+            Self::Slow => "slow",
             Self::Undecided => "UNDECIDED",
         }
     }
 }
 
-/// What a pasted output means, and why it is what it is.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct PasteAnswer {
-    /// The tool.
-    pub tool: String,
-    /// First line of the paste that it rests on.
-    pub first_line: u32,
-    /// Last line.
-    pub last_line: u32,
-    /// What the number is, and how the tool counts.
-    pub meaning: String,
-    /// The limit of the node with its source.
-    pub limit: String,
-    /// The headline figure, GB/s.
-    pub value_gbs: Option<f64>,
-    /// The limit, GB/s.
-    pub limit_gbs: Option<f64>,
-    /// The figure over the limit.
-    pub share: Option<f64>,
-    /// The rows with the prediction of the node's model, where a node is given.
-    pub rows: Vec<PredictedRow>,
-    /// What the model makes of them; empty without.
-    pub model: String,
-    /// What a probe of the node changed, if one was run.
-    pub checked: Option<ProbeOutcome>,
-    /// What the figures show.
-    pub verdict: PasteVerdict,
-    /// Why, in words.
-    pub verdict_text: String,
-    /// Causes, the most likely first. They are possible, not shown, unless the verdict is that one explains it.
-    pub causes: Vec<LikelyCause>,
-    /// The paths that its causes are about.
-    #[serde(skip)]
-    pub(crate) subject: ProbeSubject,
+/// A verdict with its reason.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Decision {
+    pub(crate) verdict: PasteVerdict,
+    /// The cause that decided, if one did.
+    pub(crate) cause: Option<&'static str>,
+    pub(crate) is_fault: bool,
+    pub(crate) reason: String,
+    /// What to do, or to run.
+    pub(crate) action: String,
 }
 
-impl PasteAnswer {
-    /// Whether the figure is more than its limit.
-    pub(crate) fn exceeds_limit(&self) -> bool {
-        self.share.is_some_and(|share| share > ABOVE_LIMIT)
+impl Decision {
+    fn of_cause(verdict: PasteVerdict, cause: &LikelyCause) -> Self {
+        let is_fault = verdict == PasteVerdict::Slow && cause.class == AnswerClass::HardwareSuspect;
+        let (reason, action) = (cause.text.clone(), cause.check.clone());
+        Self { verdict, cause: Some(cause.id), is_fault, reason, action }
     }
 
-    /// The verdict with its reason. `outlier`: what differs from its peers, in words; `is_certain`: the first
-    /// cause follows by arithmetic.
-    pub(crate) fn judge(
-        &self,
-        outlier: Option<String>,
-        is_certain: bool,
-    ) -> (PasteVerdict, String) {
-        let first = self.causes.first();
-        if self.exceeds_limit() {
-            let text = "the figure is above the limit, so the limit is not that of this path: name the \
-                        product, its links or adapters";
-            return (PasteVerdict::Undecided, text.to_owned());
-        }
-        if let Some(text) = outlier {
-            return (PasteVerdict::Outlier, text);
-        }
-        match first {
-            Some(cause) if is_certain && cause.class == AnswerClass::AsExpected => {
-                (PasteVerdict::AsExpected, cause.text.clone())
-            }
-            Some(cause) if is_certain => (PasteVerdict::Explained, cause.text.clone()),
-            Some(cause)
-                if cause.class == AnswerClass::AsExpected
-                    && cause.share >= EXPECTED_SHARE
-                    && self.gives_figure(cause) =>
-            {
-                (PasteVerdict::AsExpected, cause.text.clone())
-            }
-            _ if self.share.is_some_and(|share| share < SLOW_SHARE) => {
-                let percent = self.share.unwrap_or(0.0) * 100.0;
-                (
-                    PasteVerdict::Slow,
-                    format!("{percent:.0} % of the limit; several causes give that"),
-                )
-            }
-            _ => (PasteVerdict::Undecided, self.missing_fact().to_owned()),
-        }
-    }
-
-    /// What the paste lacks to be judged.
-    fn missing_fact(&self) -> &'static str {
-        match (self.value_gbs, self.limit_gbs) {
-            (None, _) => "the paste has no figure to judge",
-            (_, None) => "the limit is not known: name the GPU, its links or its adapters",
-            _ => "the figure lies between what is expected and what a fault gives",
-        }
-    }
-
-    /// Whether a cause can give the figure of the answer.
-    fn gives_figure(&self, cause: &LikelyCause) -> bool {
-        match (self.value_gbs, cause.predicted) {
-            (Some(value), Some(predicted)) if predicted > 1.0 && value > 1.0 => {
-                (value / predicted).max(predicted / value) <= GIVES_WITHIN
-            }
-            _ => true,
-        }
-    }
-
-    /// Causes that can give the figures, none of which is shown.
-    pub fn possible_causes(&self) -> impl Iterator<Item = &LikelyCause> {
-        let is_open = matches!(
-            self.verdict,
-            PasteVerdict::Outlier | PasteVerdict::Slow | PasteVerdict::Undecided
-        );
-        let is_cause = |cause: &&LikelyCause| {
-            let is_class = !matches!(cause.class, AnswerClass::Unknown | AnswerClass::AsExpected);
-            is_class && cause.share > 0.05 && self.gives_figure(cause)
-        };
-        self.causes.iter().filter(is_cause).take(if is_open { MAX_SHOWN } else { 0 })
-    }
-
-    /// The answer in lines: what it is, limit, share, the model's figure, verdict, possible causes, checks.
-    pub fn lines(&self) -> Vec<(&'static str, String)> {
-        let mut lines = vec![("figure", self.meaning.clone()), ("limit", self.limit.clone())];
-        if let (Some(value), Some(limit), Some(share)) =
-            (self.value_gbs, self.limit_gbs, self.share)
-            && !self.exceeds_limit()
-        {
-            let (value, limit) = (figure(value), figure(limit));
-            let text = format!("{value} / {limit} GB/s = {:.0} % of the limit", share * 100.0);
-            lines.push(("share", text));
-        }
-        if !self.model.is_empty() {
-            lines.push(("model", self.model.clone()));
-        }
-        if let Some(checked) = &self.checked {
-            lines.push(("check", self.check_text(checked)));
-        }
-        lines.push(("verdict", format!("{}: {}", self.verdict.label(), self.verdict_text)));
-        for cause in self.possible_causes() {
-            lines.push(("maybe", format!("{}; to see: {}", cause.text, cause.check)));
-        }
-        if self.possible_causes().next().is_none()
-            && let Some(cause) = self.causes.first().filter(|cause| !cause.check.is_empty())
-        {
-            lines.push(("check", cause.check.clone()));
-        }
-        lines
-    }
-}
-
-impl PasteAnswer {
-    /// What the probe measured, and the odds of the first cause now and of the one before.
-    fn check_text(&self, checked: &ProbeOutcome) -> String {
-        let share = |id: &str| {
-            let before = checked.before.iter().filter(|(cause, _)| cause == id);
-            let now = self.causes.iter().filter(|cause| cause.id == id);
-            (before.map(|(_, s)| s).sum::<f64>(), now.map(|cause| cause.share).sum::<f64>())
-        };
-        let old = checked.before.first().map(|(id, _)| id.as_str());
-        let new = self.causes.first().map(|cause| cause.id);
-        let shift = |id: &str| {
-            let (before, now) = share(id);
-            format!("{id} from {} to {}", odds(before.min(0.95)), odds(now.min(0.95)))
-        };
-        match (old, new) {
-            (Some(old), Some(new)) if old != new => {
-                format!("{}. {}; {}", checked.text, shift(old), shift(new))
-            }
-            (_, Some(new)) => format!("{}. {}", checked.text, shift(new)),
-            _ => checked.text.clone(),
+    fn undecided(reason: impl Into<String>) -> Self {
+        Self {
+            verdict: PasteVerdict::Undecided,
+            cause: None,
+            is_fault: false,
+            reason: reason.into(),
+            action: String::new(),
         }
     }
 }
 
-/// `5:1`, `1:2`.
-fn odds(share: f64) -> String {
-    let odds = share / (1.0 - share).max(1e-3);
-    match odds {
-        o if o > 100.0 => "follows by arithmetic".to_owned(),
-        o if o >= 1.0 => format!("odds {o:.0}:1"),
-        o => format!("odds 1:{:.0}", 1.0 / o.max(1e-3)),
+const fn is_good(class: AnswerClass) -> bool {
+    matches!(class, AnswerClass::AsExpected | AnswerClass::MeansSomethingElse)
+}
+
+/// What a verdict is made from, besides the causes.
+#[derive(Debug, Default)]
+pub(crate) struct JudgedFigure<'a> {
+    pub(crate) outliers: &'a [Outlier],
+    /// Share of the limit.
+    pub(crate) share: Option<f64>,
+    /// Whether a model of the node predicts the rows.
+    pub(crate) is_modelled: bool,
+    /// The slowest row with what the constants of the model leave open for it, low and high in its unit.
+    pub(crate) range: Option<(PredictedRow, (f64, f64))>,
+    pub(crate) note: &'a str,
+}
+
+/// Judges a figure.
+pub(crate) fn decide(causes: &[LikelyCause], judged: &JudgedFigure<'_>) -> Decision {
+    let &JudgedFigure { outliers, share, is_modelled, note, .. } = judged;
+    let Some(first) = causes.first() else { return by_outliers(outliers, note) };
+    let by = |cause: &LikelyCause| {
+        let verdict =
+            if is_good(cause.class) { PasteVerdict::AsExpected } else { PasteVerdict::Slow };
+        Decision::of_cause(verdict, cause)
+    };
+    if first.basis == CauseBasis::Arithmetic {
+        return by(first);
+    }
+    if let Some((row, range)) = &judged.range
+        && let Some(within) = within_range(row, *range)
+    {
+        return within;
+    }
+    if is_modelled {
+        let is_said = first.share >= LIKELY && first.class != AnswerClass::Unknown;
+        return match is_said && (first.basis == CauseBasis::Model || is_good(first.class)) {
+            true => by(first),
+            false if outliers.is_empty() => below_range(judged),
+            false => by_outliers(outliers, note),
+        };
+    }
+    if !outliers.is_empty() {
+        return by_outliers(outliers, note);
+    }
+    // What is stated of these rows speaks before what a sound node would show.
+    let shown = |cause: &&LikelyCause| match cause.basis {
+        CauseBasis::Stated => cause.fits && !is_good(cause.class),
+        CauseBasis::Exact => {
+            cause.fits
+                && causes.iter().all(|other| {
+                    other.basis != CauseBasis::Exact || !other.fits || other.id == cause.id
+                })
+        }
+        _ => false,
+    };
+    let good = causes.iter().find(|cause| is_good(cause.class) && cause.fits);
+    let cause = causes.iter().filter(shown).max_by(|a, b| a.share.total_cmp(&b.share));
+    match (good, cause) {
+        (Some(good), Some(cause)) if good.share >= cause.share => by(good),
+        (_, Some(cause)) => by(cause),
+        (Some(good), None) if note.is_empty() || good.id == "small-size" => by(good),
+        _ if share.is_some_and(|share| share > ABOVE) => {
+            Decision::undecided("more than the limit: the limit is not that of this path")
+        }
+        _ => by_outliers(outliers, note),
+    }
+}
+
+/// A slowest row that the model leaves open is what the node does.
+fn within_range(row: &PredictedRow, (low, high): (f64, f64)) -> Option<Decision> {
+    let is_within = if row.unit == "us" { row.measured <= high } else { row.measured >= low };
+    is_within.then(|| Decision {
+        verdict: PasteVerdict::AsExpected,
+        cause: None,
+        is_fault: false,
+        reason: range_text(row, (low, high)),
+        action: String::new(),
+    })
+}
+
+/// Rows below what the model leaves open, for which it has no cause.
+fn below_range(judged: &JudgedFigure<'_>) -> Decision {
+    match &judged.range {
+        Some((row, range)) => Decision {
+            verdict: PasteVerdict::Slow,
+            ..Decision::undecided(format!("by no single cause: {}", range_text(row, *range)))
+        },
+        None => by_outliers(judged.outliers, judged.note),
+    }
+}
+
+fn range_text(row: &PredictedRow, (low, high): (f64, f64)) -> String {
+    format!(
+        "{}: {} {unit}, where the model leaves open {} to {} {unit}",
+        row.subject,
+        figure(row.measured),
+        figure(low),
+        figure(high),
+        unit = row.unit,
+    )
+}
+
+/// The part that is slower than its peers; else nothing decides.
+fn by_outliers(outliers: &[Outlier], note: &str) -> Decision {
+    let Some(first) = outliers.first() else {
+        return Decision::undecided(match note.is_empty() {
+            true => "neither arithmetic nor a message decides",
+            false => note,
+        });
+    };
+    let reason: Vec<&str> = outliers.iter().map(|one| one.text.as_str()).collect();
+    Decision {
+        verdict: PasteVerdict::Slow,
+        cause: Some("outlier"),
+        is_fault: true,
+        reason: reason.join("; "),
+        action: first.check.clone(),
+    }
+}
+
+/// Causes that may give the figure: never the answer.
+pub(crate) fn possible<'a>(causes: &'a [LikelyCause], decision: &Decision) -> Vec<&'a LikelyCause> {
+    let is_other = |cause: &&LikelyCause| {
+        cause.fits
+            && cause.share >= POSSIBLE
+            && cause.class != AnswerClass::Unknown
+            && Some(cause.id) != decision.cause
+            && !(decision.verdict == PasteVerdict::Slow && is_good(cause.class))
+    };
+    match decision.verdict {
+        PasteVerdict::AsExpected => Vec::new(),
+        _ => causes.iter().filter(is_other).take(MAX_POSSIBLE).collect(),
     }
 }

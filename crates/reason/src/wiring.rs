@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use pathline_paste::LinkMatrix;
+use pathline_paste::{LinkMatrix, PasteContext};
 use pathline_schema::{Gpu, LinkEnd, LinkKind, PcieLink, Topology};
 
+use crate::checks::CheckPath;
 use crate::draft::DraftAnswer;
-use crate::node_facts::figure;
+use crate::node_facts::{NodeLimits, figure};
 use crate::score::{AnswerClass, WorldEdit};
 
 /// Of more facts than this share another node is shown, not a fault.
@@ -76,15 +77,76 @@ struct WiringDifference {
     usual: f64,
 }
 
-/// The answer to a topology file; none where nothing differs, or so much that another node is shown.
-pub(crate) fn explain_topology(shown: &Topology, node: Option<&Topology>) -> Option<DraftAnswer> {
+/// The answer to a topology file: what differs from the node, or among its parts; else what it has.
+pub(crate) fn explain_topology(
+    shown: &Topology,
+    node: Option<&Topology>,
+    limits: Option<&NodeLimits>,
+) -> DraftAnswer {
     let seen = facts_of_topology(shown, false);
     let usual = node.map(|node| facts_of_topology(node, true)).unwrap_or_default();
-    draft(&seen, &usual, "NCCL topology file")
+    let adapters = shown.nics.len();
+    let counts = format!("{} GPUs and {adapters} adapters", shown.gpus.len());
+    draft(&seen, &usual, "NCCL topology file").unwrap_or_else(|| plain(counts, limits))
+}
+
+/// A wiring in which nothing differs.
+fn plain(counts: String, limits: Option<&NodeLimits>) -> DraftAnswer {
+    let text =
+        limits.map_or_else(|| "no links of GPUs are shown".to_owned(), NodeLimits::link_text);
+    let edit = WorldEdit::new("links", AnswerClass::AsExpected, 1.0)
+        .says(format!("no part differs from its peers: {text}"))
+        .decided_by("pathline topo")
+        .certain();
+    DraftAnswer {
+        meaning: format!("wiring: {counts}"),
+        limit: text,
+        edits: vec![edit],
+        path: CheckPath::Wiring,
+        ..DraftAnswer::default()
+    }
+}
+
+/// A PCIe link that runs at less than it can, as lspci or the kernel says.
+pub(crate) fn explain_link_state(context: &PasteContext) -> Option<DraftAnswer> {
+    let (now, most) = context.pcie.zip(context.pcie_most)?;
+    if now.0 >= most.0 && now.1 >= most.1 {
+        return None;
+    }
+    let rate = |(speed_gts, width): (f64, u32)| {
+        PcieLink { speed_gts, width, ..PcieLink::default() }.peak().gbs()
+    };
+    let at = |of: (f64, u32)| format!("{} GT/s x{}, {} GB/s", of.0, of.1, figure(rate(of)));
+    // Idle links keep their width and lower their speed.
+    let may_idle = now.1 >= most.1;
+    let mut draft = DraftAnswer {
+        meaning: format!("a PCIe link at {}", at(now)),
+        limit: format!("{} of the device (in the paste)", at(most)),
+        value: Some(rate(now)),
+        limit_gbs: Some(rate(most)),
+        path: CheckPath::HostCopies,
+        ..DraftAnswer::default()
+    };
+    if may_idle {
+        draft.note =
+            "full width at a lower speed: an idle link does that, and rises under load".to_owned();
+    } else {
+        draft.edits.push(
+            WorldEdit::new("narrow-pcie", AnswerClass::HardwareSuspect, 1.0)
+                .says(format!("the link runs at {} of {}: its slot, a riser or the port above has no more, or training failed", at(now), at(most)))
+                .decided_by("lspci -vv: LnkCap and LnkSta of the device and each bridge above it, under load")
+                .certain(),
+        );
+    }
+    Some(draft)
 }
 
 /// The same of a matrix of links.
-pub(crate) fn explain_links(shown: &LinkMatrix, node: Option<&Topology>) -> Option<DraftAnswer> {
+pub(crate) fn explain_links(
+    shown: &LinkMatrix,
+    node: Option<&Topology>,
+    limits: Option<&NodeLimits>,
+) -> DraftAnswer {
     let mut usual = node.map(|node| facts_of_topology(node, true)).unwrap_or_default();
     let is_rocm = shown.tool == "rocm-smi";
     if is_rocm {
@@ -119,7 +181,22 @@ pub(crate) fn explain_links(shown: &LinkMatrix, node: Option<&Topology>) -> Opti
         }
     }
     seen.extend(shown.numa.iter().map(|(gpu, id)| (WiringPart::Domain(*gpu), f64::from(*id))));
-    draft(&seen, &usual, shown.tool)
+    draft(&seen, &usual, shown.tool).unwrap_or_else(|| {
+        let mut kinds: BTreeMap<&str, u32> = BTreeMap::new();
+        for text in shown.pairs.iter().filter(|((a, b), _)| a < b).map(|(_, text)| text.as_str()) {
+            *kinds.entry(text).or_default() += 1;
+        }
+        let kinds: Vec<String> = kinds.iter().map(|(kind, n)| format!("{n} x {kind}")).collect();
+        let gpus = shown.pairs.keys().map(|&(a, b)| a.max(b) + 1).max().unwrap_or(1);
+        let mut counts =
+            format!("{gpus} GPUs, {} adapters; pairs: {}", shown.nics.len(), kinds.join(", "));
+        if limits.is_some_and(|limits| limits.adapters_are_far) {
+            counts.push_str(
+                "; each adapter is behind a root port or another socket (SYS) of every GPU",
+            );
+        }
+        plain(counts, limits)
+    })
 }
 
 /// Facts of a node; `at_best` those of its PCIe links at their highest speed and width.
@@ -144,6 +221,11 @@ fn facts_of_topology(topology: &Topology, at_best: bool) -> WiringFacts {
             (None, None) => continue,
         };
         *facts.entry(part).or_default() += f64::from(link.width);
+    }
+    // Where most GPUs have links to switches, one without any is a fact, too.
+    let has_switches = facts.keys().any(|part| matches!(part, WiringPart::Switches(_)));
+    for gpu in (0..gpus).filter(|_| has_switches) {
+        facts.entry(WiringPart::Switches(gpu)).or_default();
     }
     let is_meshed = facts.keys().any(|part| matches!(part, WiringPart::Pair(..)));
     for gpu in 0..gpus {
@@ -260,6 +342,7 @@ fn draft(seen: &WiringFacts, node: &WiringFacts, tool: &str) -> Option<DraftAnsw
             found.len()
         ),
         limit: "none: no figure is compared".to_owned(),
+        path: CheckPath::Wiring,
         ..DraftAnswer::default()
     };
     let suspect = AnswerClass::HardwareSuspect;

@@ -8,8 +8,7 @@ use anyhow::{Context as _, Result, bail};
 use pathline_advise::{TrialArm, TrialRunner};
 use pathline_paste::PasteReading;
 use pathline_reason::{
-    AnswerClass, DecidingProbe, PasteAnswer, PasteExplanation, PasteVerdict, ProbeEvidence,
-    RowPredictor, explain_on_node, explain_paste,
+    DecidingProbe, PasteExplanation, ProbeEvidence, RowPredictor, explain_on_node, explain_paste,
 };
 use pathline_runner::{
     CaseTrials, HostMachine, HostSurvey, MachineChoice, MachineModel, RunRequest, StorePlaces,
@@ -45,7 +44,8 @@ pub(super) fn run(args: &ExplainArgs) -> Result<ExitKind> {
     }
     if let Some(what) = other_input(&bytes) {
         let file = args.file.as_deref().map_or("FILE".into(), |file| file.to_string_lossy());
-        bail!("{}", what.replace("FILE", &shell_word(&file)));
+        errln!("{}", what.replace("FILE", &shell_word(&file)));
+        return Ok(ExitKind::CouldNotJudge);
     }
     let node = node(args)?;
     let reading = pathline_paste::read_paste(&bytes);
@@ -82,7 +82,8 @@ fn node(args: &ExplainArgs) -> Result<Option<RowPredictor>> {
         return Ok(Some(RowPredictor::from_topology(pathline_topo::from_path(path)?)));
     }
     if let Some(name) = &args.machine {
-        return Ok(Some(RowPredictor::from_desc(MachineModel::read(name)?.desc())?));
+        let model = MachineModel::read(name)?;
+        return Ok(Some(RowPredictor::from_desc(model.desc())?.with_text(model.text())));
     }
     if args.check && !args.here {
         bail!("--check measures a node: name this one (--here) or a simulated one (--machine)");
@@ -152,36 +153,31 @@ fn measure(probe: &DecidingProbe, trials: &mut dyn TrialRunner) -> Vec<Result<f6
 fn other_input(bytes: &[u8]) -> Option<&'static str> {
     let starts = |start: &[u8]| bytes.starts_with(start);
     if starts(b"{\"type\":\"begin\"") {
-        return Some("this is a journal of pathline: pathline report FILE");
+        return Some("this is a journal of pathline: `pathline report FILE`");
     }
     if starts(b"\x1f\x8b") {
         return Some(
-            "this is a gzip file: gunzip it; a packed journal is for pathline report FILE",
+            "this is a gzip file, nothing is asked: gunzip it; a packed journal is for `pathline report FILE`",
         );
     }
     if [&b"\x89PNG"[..], b"\xff\xd8\xff", b"GIF8"].into_iter().any(starts) {
-        return Some("this is a picture: paste the text of the output");
+        return Some("this is a picture, nothing is asked: paste the text of the output");
     }
     let head = bytes.get(..1024).unwrap_or(bytes);
     let is_wide = starts(b"\xff\xfe") || starts(b"\xfe\xff");
-    (head.contains(&0) && !is_wide)
-        .then_some("this is a binary file: paste the text of an output, a log or a topology")
+    (head.contains(&0) && !is_wide).then_some(
+        "this is a binary file, nothing is asked: paste the text of an output, a log or a topology",
+    )
 }
 
-/// An outlier and hardware that follows by arithmetic are something wrong; without a figure, a log or a text of a
-/// library nothing could be judged.
+/// A part that shows a fault is something wrong; without a figure, a log, a setting or a text of a library nothing
+/// could be judged.
 fn exit(explained: &PasteExplanation) -> ExitKind {
-    let is_fault = |answer: &PasteAnswer| match answer.verdict {
-        PasteVerdict::Outlier => true,
-        PasteVerdict::Explained => {
-            answer.causes.first().is_some_and(|c| c.class == AnswerClass::HardwareSuspect)
-        }
-        PasteVerdict::AsExpected | PasteVerdict::Slow | PasteVerdict::Undecided => false,
-    };
-    match explained.answers.as_slice() {
-        [] => ExitKind::CouldNotJudge,
-        answers if answers.iter().any(is_fault) => ExitKind::Wrong,
-        _ => ExitKind::Fine,
+    let nothing = explained.answers.is_empty() && explained.settings.is_empty();
+    match explained.answers.iter().any(|answer| answer.is_fault) {
+        true => ExitKind::Wrong,
+        false if nothing => ExitKind::CouldNotJudge,
+        false => ExitKind::Fine,
     }
 }
 
@@ -191,13 +187,16 @@ fn show(explained: &PasteExplanation, all: bool) {
     for answer in explained.answers.iter().take(shown) {
         outln!("{}, lines {} to {}", answer.tool, answer.first_line, answer.last_line);
         for (label, text) in answer.lines() {
-            for (at, line) in wrap(&text, columns - 10).into_iter().enumerate() {
-                outln!("  {:<7} {line}", if at == 0 { label } else { "" });
-            }
+            show_labelled(label, &text, columns);
         }
         outln!("");
     }
-    if explained.answers.is_empty() {
+    for known in &explained.settings {
+        let text = format!("{}: {} ({})", known.setting, known.meaning, known.source);
+        show_labelled("set", &text, columns);
+        show_labelled("do", known.action, columns);
+    }
+    if explained.answers.is_empty() && explained.settings.is_empty() {
         outln!(
             "No output of a known tool, log or topology in {} lines: nothing is asked that figures could answer.",
             explained.lines
@@ -224,5 +223,12 @@ fn show(explained: &PasteExplanation, all: bool) {
             explained.lines,
             ranges.join(", ")
         );
+    }
+}
+
+/// A label with its text, wrapped behind it.
+fn show_labelled(label: &str, text: &str, columns: usize) {
+    for (at, line) in wrap(text, columns - 11).into_iter().enumerate() {
+        outln!("  {:<8} {line}", if at == 0 { label } else { "" });
     }
 }

@@ -33,7 +33,7 @@ fn an_answer_fits_eighty_columns() {
     let text = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
-    for label in ["figure", "limit", "share", "verdict", "check"] {
+    for label in ["figure", "limit", "share", "verdict"] {
         assert!(text.contains(&format!("\n  {label} ")), "{label}: {text}");
     }
     assert!(text.contains("440 / 450 GB/s = 98 %"), "{text}");
@@ -57,7 +57,7 @@ fn exit_codes_say_whether_there_is_an_answer() {
     // What is no paste is named.
     for (input, named) in [("{\"type\":\"begin\"", "pathline report"), ("\u{0}\u{1}ELF", "binary")] {
         let output = explain(&[], input);
-        assert_eq!(output.status.code(), Some(2), "{named}");
+        assert_eq!(output.status.code(), Some(3), "{named}");
         assert!(String::from_utf8_lossy(&output.stderr).contains(named), "{output:?}");
     }
     let wrong = "A100\n1048576 262144 float sum -1 61.1 17.19 25.78 262144 61.0 17.19 25.78 12\n";

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use pathline_paste::read_paste;
-use pathline_reason::explain_paste;
+use pathline_reason::{PasteVerdict, explain_paste};
 
 /// Noise without a library: a fixed sequence between -1 and 1.
 pub(crate) struct Jitter(pub(crate) u64);
@@ -106,8 +106,8 @@ fn worlds(noise: &mut Jitter) -> Vec<(&'static str, String)> {
         ("through-host-memory", collective("NVIDIA GeForce RTX 4090", 1, 4, 8.5, 60.0, 30, noise)),
         ("pcie-peer", format!("h:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM\n{}", collective("NVIDIA L40S", 1, 4, 22.0, 40.0, 30, noise))),
         ("tcp", format!("h:1:2 [0] NCCL INFO Channel 00/0 : 7[7] -> 8[0] [send] via NET/Socket/0\n{}", collective(a100, 2, 16, 2.4, 200.0, 30, noise))),
-        ("network-full", format!("NCCL_ALGO=Ring\n{}", collective(h100, 4, 32, 360.0, 120.0, 33, noise))),
-        ("fewer-adapters", collective(h100, 4, 32, 46.0, 120.0, 33, noise)),
+        ("network-full", format!("8 x 400 Gb/s NICs\nNCCL_ALGO=Ring\n{}", collective(h100, 4, 32, 360.0, 120.0, 33, noise))),
+        ("fewer-adapters", format!("8 x 400 Gb/s NICs\n{}", collective(h100, 4, 32, 46.0, 120.0, 33, noise))),
         ("no-gpu-direct", format!("h:1:2 [0] NCCL INFO Channel 00/0 : 7[7] -> 8[0] [send] via NET/IB/0\n{}", collective(a100, 4, 32, 75.0, 150.0, 33, noise))),
         ("pcie-peer", format!("A100 80GB PCIe\n{}{}", pairs(OFF, 4, |_, _| 17.0, noise), pairs(ON, 4, |_, _| 25.5, noise))),
         ("peer-through-root", format!("A100 80GB PCIe\n{}{}", pairs(OFF, 4, |_, _| 19.0, noise), pairs(ON, 4, |_, _| 8.0, noise))),
@@ -142,48 +142,34 @@ fn disguises(text: &str) -> Vec<String> {
     ]
 }
 
+/// Without a model of the node, the planted edit is among what may be, and nothing else is said to be the cause.
 #[test]
-fn edits_are_attributed() {
-    let (mut tried, mut wrong) = (0, Vec::new());
+fn no_other_cause_is_named_than_the_planted_one() {
+    let (mut tried, mut missed, mut wrong) = (0, Vec::new(), Vec::new());
     for seed in 1..=8u64 {
         let mut noise = Jitter(seed);
         for (edit, text) in worlds(&mut noise) {
             for (kind, paste) in disguises(&text).iter().enumerate() {
                 let found = explain_paste(&read_paste(paste.as_bytes()), None);
-                let first = found.answers.first().and_then(|answer| answer.causes.first());
+                let answer = found.answers.first().expect("an answer");
+                let (verdict, reason) = (answer.verdict, &answer.reason);
                 tried += 1;
-                if first.is_none_or(|cause| cause.id != edit) {
-                    let shares = found.answers.first().map(|a| {
-                        a.causes
-                            .iter()
-                            .take(3)
-                            .map(|c| (c.id, c.share, c.predicted))
-                            .collect::<Vec<_>>()
-                    });
-                    wrong.push(format!("{edit} as {kind}, seed {seed}: {shares:.2?}"));
+                let planted = answer.causes.iter().find(|cause| cause.id == edit);
+                // A part that differs from its peers is no cause but an outlier.
+                if planted.is_none() && edit != "one-gpu-slow" {
+                    missed.push(format!("{edit} as {kind}, seed {seed}: {verdict:?} {reason}"));
+                }
+                let is_named = planted.is_some_and(|planted| planted.text == *reason)
+                    || edit == "one-gpu-slow" && reason.contains("gpu2");
+                if !is_named && verdict != PasteVerdict::Undecided {
+                    wrong.push(format!("{edit} as {kind}, seed {seed}: {verdict:?} {reason}"));
                 }
             }
         }
     }
-    println!("{} of {tried} attributed", tried - wrong.len());
-    // 97 % of all; what is wrong is shown.
-    assert!(wrong.len() * 100 <= tried * 3, "{} of {tried}:\n{}", wrong.len(), wrong.join("\n"));
-}
-
-#[test]
-fn sure_answers_are_right() {
-    for seed in 1..=8u64 {
-        for (edit, text) in worlds(&mut Jitter(seed)) {
-            let found = explain_paste(&read_paste(text.as_bytes()), None);
-            let cause = found.answers.first().and_then(|answer| answer.causes.first()).unwrap();
-            assert!(
-                cause.share < 20.0 / 21.0 || cause.id == edit,
-                "{edit}: {} {}",
-                cause.id,
-                cause.share
-            );
-        }
-    }
+    println!("{tried}: {} not among the causes, {} another one", missed.len(), wrong.len());
+    assert!(wrong.is_empty(), "{} of {tried}:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(missed.is_empty(), "{} of {tried}:\n{}", missed.len(), missed.join("\n"));
 }
 
 #[test]

@@ -1,0 +1,203 @@
+//! perftest: the rate of an adapter against its line, its slot and its packets.
+
+use pathline_paste::{NetworkTable, PasteContext};
+
+use crate::checks::CheckPath;
+use crate::draft::DraftAnswer;
+use crate::node_facts::{NodeLimits, figure};
+use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
+
+/// Line rates of adapters, GB/s.
+const LINE_RATES: [f64; 11] = [1.25, 3.125, 5.0, 6.25, 7.0, 10.0, 12.5, 20.0, 25.0, 50.0, 100.0];
+/// Payload of slots, GB/s: 256 B of 280 B and a few percent of acknowledgements.
+const SLOTS: [(&str, f64, f64); 4] = [
+    ("PCIe 3 x8", 6.9, 7.88),
+    ("PCIe 3 x16 or 4 x8", 13.6, 15.75),
+    ("PCIe 4 x16 or 5 x8", 27.0, 31.5),
+    ("PCIe 5 x16", 54.0, 63.0),
+];
+/// Share of a line rate that payload reaches at least, where nothing else holds it.
+const LINE_SHARE: f64 = 0.93;
+
+/// A table of perftest.
+pub(crate) fn explain(
+    table: &NetworkTable,
+    node: Option<&NodeLimits>,
+    context: &PasteContext,
+) -> DraftAnswer {
+    if table.is_latency {
+        return explain_latency(table);
+    }
+    let best = table.rows.iter().map(|r| r.1).fold(0.0, f64::max);
+    let ways = if table.both_ways { 2.0 } else { 1.0 };
+    let rate = best / ways;
+    // Nothing is faster than its line: the least line rate that carries the figure, if none is named.
+    let named = context.network_gbits.map(|g| g / 8.0).filter(|line| rate <= line * 1.01);
+    let fits = LINE_RATES.iter().copied().find(|line| rate <= *line);
+    let line = named.or(fits).unwrap_or(rate);
+    let is_full = rate >= LINE_SHARE * line;
+    let largest = table.rows.iter().map(|r| r.0).max().unwrap_or(0);
+    let mut draft = DraftAnswer {
+        meaning: format!(
+            "{}, {} memory: {} GB/s = {} Gbit/s (perftest's MB is 2^20 B, its Gb 1e9 bit){}",
+            if table.test.is_empty() { "RDMA bandwidth" } else { &table.test },
+            if table.on_gpu { "GPU" } else { "host" },
+            figure(best),
+            figure(best * 8.0),
+            if table.both_ways { "; both directions, summed" } else { "; one direction" }
+        ),
+        value: Some(rate),
+        path: CheckPath::Adapter,
+        ..DraftAnswer::default()
+    };
+    let source = match (named, is_full) {
+        (Some(_), _) => "in the paste",
+        (None, true) => "the least that carries it",
+        (None, false) => "",
+    };
+    if source.is_empty() {
+        draft.limit = "unknown: the paste does not say the adapter's rate".to_owned();
+        draft.ask = "what is the rate of the adapter's port (ibstat, ethtool)?".to_owned();
+    } else {
+        draft.limit =
+            format!("{} Gbit/s = {} GB/s each way ({source})", figure(line * 8.0), figure(line));
+        draft.limit_gbs = Some(line);
+    }
+    draft.features.push(ObservedFeature::new("rate", rate.max(1e-4)));
+    draft.edits.extend(candidates(table, node, rate, (line, named.is_some()), largest));
+    if largest <= 8192 {
+        // Small messages reach neither a slot's rate nor a port's.
+        let of_size = |edit: &&mut WorldEdit| !["small-size", "line-full"].contains(&edit.id);
+        draft.edits.iter_mut().filter(of_size).for_each(|edit| {
+            edit.evidence -= 2.0;
+            edit.exact = None;
+        });
+    }
+    draft
+}
+
+fn candidates(
+    table: &NetworkTable,
+    node: Option<&NodeLimits>,
+    rate: f64,
+    (line, is_named): (f64, bool),
+    largest: u64,
+) -> Vec<WorldEdit> {
+    let mut edits = Vec::new();
+    let mut add = |id, class, prior: f64, rate: f64, sigma: f64, text: String, check: &str| {
+        let edit = WorldEdit::new(id, class, prior).expects("rate", rate, sigma);
+        edits.push(edit.says(text).decided_by(check));
+    };
+    let (good, set) = (AnswerClass::AsExpected, AnswerClass::SetUpSo);
+    add(
+        "line-full",
+        good,
+        if is_named { 0.4 } else { 0.5 },
+        line * 0.965,
+        0.03,
+        format!(
+            "the adapter is at its line rate; headers take 2 to 5 %{}",
+            if table.on_gpu { "; GPUDirect RDMA works" } else { "" }
+        ),
+        "none needed",
+    );
+    if table.on_gpu {
+        add(
+            "gpu-far-from-adapter",
+            set,
+            0.35,
+            line * 0.42,
+            0.4,
+            "RDMA of GPU memory passes a root port or the link between sockets: P2P reads there are slow".to_owned(),
+            "nvidia-smi topo -m: take the adapter with PIX or PXB; host memory on the same adapter",
+        );
+    }
+    for (lanes, payload, raw) in SLOTS.into_iter().filter(|slot| slot.1 < line * 0.9) {
+        // Some adapters reach what the lanes carry before headers.
+        let gbs = if (rate / raw - 1.0).abs() < 0.02 { raw } else { payload };
+        add(
+            "adapter-slot",
+            set,
+            0.1,
+            gbs,
+            0.06,
+            format!("{lanes} of the adapter's slot carries {gbs} GB/s"),
+            "lspci -vv -s ADAPTER | grep LnkSta; mlnx_tune",
+        );
+    }
+    for lower in LINE_RATES.into_iter().filter(|lower| is_named && *lower < line * 0.9) {
+        // A port that trained at another generation's rate, or with half of its lanes.
+        let text = format!(
+            "the port runs at {} Gbit/s instead of {}",
+            figure(lower * 8.0),
+            figure(line * 8.0)
+        );
+        let check = "ibstat or ethtool: Rate of the port at both ends; the cable";
+        // From GPU memory a detour is more usual than a cable.
+        let prior = if table.on_gpu { 0.012 } else { 0.05 };
+        add("link-rate-low", AnswerClass::HardwareSuspect, prior, lower * 0.965, 0.03, text, check);
+    }
+    if largest < 65_536 {
+        // An adapter starts 5 to 20 million messages a second on one queue pair or few: 1e7 x B / 1e9.
+        let prior = if largest <= 8192 { 0.8 } else { 0.2 };
+        let rate = (line * 0.5).min(largest as f64 * 1e-2);
+        let text = format!("messages of {largest} B: the message rate binds");
+        add("small-size", good, prior, rate, 0.6, text, "-s 1048576, or -a");
+    }
+    if table.mtu.is_some_and(|mtu| mtu <= 1024) {
+        let text = "path MTU 1024 B: 60 to 90 B of headers each".to_owned();
+        let check = "MTU 9000 on interface and switch: path MTU 4096";
+        add("small-mtu", set, 0.25, line * 0.88, 0.06, text, check);
+    }
+    if table.queue_pairs == Some(1) {
+        let text = "one queue pair: one path of a bond, one engine of the adapter".to_owned();
+        add("one-queue-pair", set, 0.04, line * 0.6, 0.3, text, "-q 4");
+    }
+    let text = "process or memory on the other socket than the adapter".to_owned();
+    let check =
+        "numactl --cpunodebind=N --membind=N, N of /sys/class/infiniband/*/device/numa_node";
+    add("far-core", set, 0.08, line * 0.7, 0.2, text, check);
+    let is_far = node.is_some_and(|node| node.adapters_are_far);
+    for edit in &mut edits {
+        match edit.id {
+            "gpu-far-from-adapter" if is_far => edit.evidence += 1.5,
+            // What a slot or a port carries is known to a few percent.
+            "adapter-slot" => edit.exact = Some(0.05),
+            "link-rate-low" if !table.on_gpu => edit.exact = Some(0.05),
+            "small-mtu" => edit.is_stated = true,
+            "small-size" => edit.tolerance = 0.7,
+            _ => {}
+        }
+    }
+    edits
+}
+
+fn explain_latency(table: &NetworkTable) -> DraftAnswer {
+    let first = table.rows.first().copied().unwrap_or_default();
+    let mut draft = DraftAnswer {
+        meaning: format!(
+            "{}: typical {} us at {} B",
+            if table.test.is_empty() { "RDMA latency" } else { &table.test },
+            figure(first.1),
+            first.0
+        ),
+        limit: "1 to 2 us through one switch".to_owned(),
+        path: CheckPath::Adapter,
+        ..DraftAnswer::default()
+    };
+    draft.features.push(ObservedFeature::new("start", first.1.max(1e-3)));
+    draft.edits.push(
+        WorldEdit::new("rdma-message", AnswerClass::AsExpected, 0.6)
+            .expects("start", 1.6, 0.4)
+            .within(0.5)
+            .says("one RDMA operation through one switch")
+            .decided_by("the same on two ports of one adapter"),
+    );
+    draft.edits.push(
+        WorldEdit::new("slow-host", AnswerClass::SetUpSo, 0.2)
+            .expects("start", 4.0, 0.4)
+            .says("power states of the processor, a far socket, a virtual machine, or Ethernet with several switches")
+            .decided_by("numactl on the adapter's domain; performance governor"),
+    );
+    draft
+}

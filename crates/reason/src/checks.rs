@@ -1,0 +1,98 @@
+//! What to run where neither arithmetic nor a message decides: three checks for each kind of path, the cheapest
+//! first, each with what it shows.
+
+use serde::Serialize;
+
+const TABLE: &str = include_str!("../data/checks.tsv");
+
+/// The kinds of paths that an answer is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum CheckPath {
+    #[default]
+    Text,
+    NodeCollective,
+    NetCollective,
+    HostCopies,
+    GpuPairs,
+    GpuMessage,
+    HostMessage,
+    Adapter,
+    Files,
+    DirectFiles,
+    Memory,
+    Wiring,
+    Log,
+    Profile,
+}
+
+impl CheckPath {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::NodeCollective => "node-collective",
+            Self::NetCollective => "net-collective",
+            Self::HostCopies => "host-copies",
+            Self::GpuPairs => "gpu-pairs",
+            Self::GpuMessage => "gpu-message",
+            Self::HostMessage => "host-message",
+            Self::Adapter => "adapter",
+            Self::Files => "files",
+            Self::DirectFiles => "direct-files",
+            Self::Memory => "memory",
+            Self::Wiring => "wiring",
+            Self::Log => "log",
+            Self::Profile => "profile",
+        }
+    }
+
+    /// Its checks, the cheapest first.
+    pub(crate) fn checks(self) -> Vec<PathCheck> {
+        let row = |line: &'static str| {
+            let mut cells = line.split('\t');
+            let (path, command, yes, no) =
+                (cells.next()?, cells.next()?, cells.next()?, cells.next()?);
+            (path == self.name()).then_some(PathCheck { command, yes, no })
+        };
+        TABLE.lines().filter_map(row).collect()
+    }
+}
+
+/// A command and what it shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct PathCheck {
+    /// What to run.
+    pub command: &'static str,
+    /// What a positive result is and shows.
+    pub yes: &'static str,
+    /// The same of a negative one.
+    pub no: &'static str,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_path_has_three_checks() {
+        use CheckPath::*;
+        for path in [
+            Text,
+            NodeCollective,
+            NetCollective,
+            HostCopies,
+            GpuPairs,
+            GpuMessage,
+            HostMessage,
+            Adapter,
+            Files,
+            DirectFiles,
+            Memory,
+            Wiring,
+            Log,
+            Profile,
+        ] {
+            assert_eq!(path.checks().len(), 3, "{path:?}");
+        }
+        assert_eq!(TABLE.lines().filter(|line| !line.starts_with('#')).count(), 14 * 3);
+    }
+}

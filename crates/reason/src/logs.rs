@@ -1,0 +1,136 @@
+//! Logs of NCCL and RCCL without a table: transports, channels, adapters, and how they differ from a described
+//! node.
+
+use pathline_paste::NcclLog;
+
+use crate::checks::CheckPath;
+use crate::draft::DraftAnswer;
+use crate::node_facts::NodeLimits;
+use crate::row_predictor::RowPredictor;
+use crate::score::{AnswerClass, WorldEdit};
+
+/// Channels that carry the links of any node: NCCL lays 16 over the NVLinks of H100 and H200.
+const ENOUGH_CHANNELS: usize = 16;
+
+/// What a log says.
+pub(crate) fn explain(
+    log: &NcclLog,
+    limits: Option<&NodeLimits>,
+    node: Option<&RowPredictor>,
+) -> DraftAnswer {
+    let transports: Vec<String> =
+        log.transports.iter().map(|(name, n)| format!("{n} x {name}")).collect();
+    let count = |n: Option<u32>, what: &str| n.map(|n| format!(", {n} {what}")).unwrap_or_default();
+    let mut draft = DraftAnswer {
+        meaning: format!(
+            "log of {} {}{}{}{}: {}",
+            if log.is_rccl { "RCCL" } else { "NCCL" },
+            log.version,
+            count(log.ranks, "ranks"),
+            count(log.nodes, "nodes"),
+            count(log.channels, "channels of collectives"),
+            match transports.is_empty() {
+                true => "no line of a channel's transport".to_owned(),
+                false => transports.join(", "),
+            }
+        ),
+        limit: limits.map_or_else(|| "none: a log has no figure".to_owned(), NodeLimits::link_text),
+        path: CheckPath::Log,
+        ..DraftAnswer::default()
+    };
+    draft.edits.extend(transport_edit(log));
+    if let Some(node) = node {
+        add_node_causes(&mut draft, log, node);
+    }
+    draft
+}
+
+/// Whether nodes exchange over sockets.
+pub(crate) fn uses_sockets(log: &NcclLog) -> bool {
+    let via = |part: &str| log.transports.keys().any(|name| name.contains(part));
+    via("NET/Socket")
+        || log.network.contains("Socket") && (via("NET/") || log.transports.is_empty())
+}
+
+/// Whether some channels over RDMA go through host memory.
+pub(crate) fn lacks_direct_channels(log: &NcclLog) -> bool {
+    log.transports.keys().any(|name| name.contains("NET/IB") && !name.contains("GDRDMA"))
+}
+
+/// What the transports of a log say: at most one cause.
+fn transport_edit(log: &NcclLog) -> Option<WorldEdit> {
+    let has = |part: &str| log.transports.keys().any(|name| name.contains(part));
+    let say = |id, class, text: &str, check: &str| {
+        Some(WorldEdit::new(id, class, 1.0).says(text).decided_by(check).stated())
+    };
+    match () {
+        () if has("SHM") => say(
+            "through-host-memory",
+            AnswerClass::SetUpSo,
+            "GPUs of a node exchange through host memory (SHM), not P2P",
+            "nvidia-smi topo -p2p r; NCCL_P2P_LEVEL=SYS as a trial",
+        ),
+        () if uses_sockets(log) => say(
+            "tcp",
+            AnswerClass::SetUpSo,
+            "the network is TCP sockets: no RDMA adapter or plugin was found, or it is switched off",
+            "NCCL_IB_DISABLE, NCCL_NET; ibv_devinfo; /dev/infiniband in the container",
+        ),
+        () if lacks_direct_channels(log) => say(
+            "no-gpu-direct",
+            AnswerClass::SetUpSo,
+            match has("GDRDMA") {
+                true => "some channels have GDRDMA and some do not: a node lacks it",
+                false => "RDMA goes through host memory: no GDRDMA in its channels",
+            },
+            "lsmod | grep peermem; NCCL_NET_GDR_LEVEL=SYS as a trial",
+        ),
+        () if has("P2P") => {
+            say("peer", AnswerClass::AsExpected, "GPUs exchange by P2P", "nccl-tests: the rate")
+        }
+        () => None,
+    }
+}
+
+/// Adds what differs from the node, where the log's transports are as they should be.
+fn add_node_causes(draft: &mut DraftAnswer, log: &NcclLog, node: &RowPredictor) {
+    if !draft.edits.iter().all(|edit| edit.class == AnswerClass::AsExpected) {
+        return;
+    }
+    let mut found = Vec::new();
+    let mut add = |id, text: String, check: &str| {
+        let edit = WorldEdit::new(id, AnswerClass::SetUpSo, 1.0).says(text).decided_by(check);
+        found.push(edit.stated());
+    };
+    let rings = node.ring_count().map(|rings| rings.min(ENOUGH_CHANNELS));
+    if let (Some(rings), Some(channels)) = (rings, log.channels)
+        && 2 * channels as usize <= rings
+    {
+        let text = format!("{channels} channels, where the links of this node carry {rings}");
+        add("few-channels", text, "unset NCCL_*CHANNELS and NCCL_*CTAS; NCCL_TUNER_PLUGIN=none");
+    }
+    let software = node.desc().map(|desc| &desc.software);
+    let reduces = software.and_then(|software| software.nccl.as_ref()?.nvls.as_ref()).is_some();
+    if reduces && log.nvls == Some(false) {
+        add(
+            "nvls-off",
+            "the switches of this node reduce, and the log says that NVLS is not available"
+                .to_owned(),
+            "nvidia-smi -q | grep -A3 Fabric; NCCL_NVLS_ENABLE; a virtual machine or partition without multicast",
+        );
+    }
+    let adapters = node.topology().nics.len();
+    if let Some(used) = log.adapters
+        && log.nodes.is_some_and(|nodes| nodes > 1)
+        && (used as usize) < adapters
+    {
+        let text = format!("{used} of the node's {adapters} adapters are used");
+        add("fewer-adapters", text, "NCCL_IB_HCA; ibv_devinfo on each node");
+    }
+    if found.is_empty() {
+        return;
+    }
+    // What a log lacks may be in lines that were not pasted: these are likely, not certain.
+    draft.edits.iter_mut().for_each(|edit| edit.prior *= 0.1);
+    draft.edits.append(&mut found);
+}
