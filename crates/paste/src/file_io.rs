@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::clean::PasteLine;
 use crate::document::{DeviceUse, FileIoResult};
-use crate::number::{number, rate_unit, size};
+use crate::number::{micros, number, rate_unit, size};
 
 /// A phase of elbencho: `OPERATION  RESULT TYPE  FIRST DONE  LAST DONE` and its rows.
 pub(crate) fn elbencho(lines: &[PasteLine], at: usize) -> Option<(Vec<FileIoResult>, usize)> {
@@ -25,15 +25,10 @@ pub(crate) fn elbencho(lines: &[PasteLine], at: usize) -> Option<(Vec<FileIoResu
         }
         let Some((label, values)) = text.split_once(':') else { break };
         let value = values.split_whitespace().next_back().and_then(number);
-        let (operation, what) = match label.split_whitespace().next() {
-            Some(word)
-                if word.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit())
-                    && !matches!(word, "IOPS" | "IO" | "CPU") =>
-            {
-                (Some(word), label.get(label.find(word)? + word.len()..)?.trim())
-            }
-            _ => (None, label.trim()),
-        };
+        // Each phase begins with its name and `Elapsed time` or, in older versions, `Elapsed ms`.
+        let what = label.trim();
+        let operation = what.split_once("Elapsed").map(|(name, _)| name.trim());
+        let operation = operation.filter(|name| !name.is_empty() && !name.contains(' '));
         if let Some(operation) = operation {
             let operation = operation.to_owned();
             found.push(FileIoResult { tool: "elbencho", operation, ..FileIoResult::default() });
@@ -45,21 +40,25 @@ pub(crate) fn elbencho(lines: &[PasteLine], at: usize) -> Option<(Vec<FileIoResu
         }
         let Some(result) = found.last_mut() else { break };
         match (what, value) {
-            ("Throughput MiB/s" | "MiB/s total", Some(value)) => {
-                let mib = (1u64 << 20) as f64 / 1e9;
-                result.gbs = value * mib;
+            (
+                "Throughput MiB/s" | "MiB/s total" | "Throughput MB/s" | "MB/s total",
+                Some(value),
+            ) => {
+                let unit = if what.contains("MiB") { (1u64 << 20) as f64 / 1e9 } else { 1e-3 };
+                result.gbs = value * unit;
                 let both: Vec<f64> = values.split_whitespace().filter_map(number).collect();
                 result.first_done_gbs =
-                    both.first().filter(|_| both.len() == 2).map(|first| first * mib);
+                    both.first().filter(|_| both.len() == 2).map(|first| first * unit);
             }
             ("IOPS" | "IOPS total", value) => result.iops = value,
             ("Files total", Some(value)) if value >= 1.0 && value < 4e9 => {
                 result.files = Some(value as u32)
             }
-            _ if what.starts_with("IO lat us") => {
-                let mean = values.split("avg=").nth(1);
-                let mean = mean.and_then(|v| v.split_whitespace().next()).and_then(number);
-                result.latency_us = mean.or(result.latency_us);
+            // Newer versions print units: `avg=1.2ms`.
+            _ if what.starts_with("IO lat us") || what == "IO latency" => {
+                let mean = values.split("avg=").nth(1).and_then(|v| v.split_whitespace().next());
+                let micros = mean.and_then(|word| number(word).or_else(|| micros(word)));
+                result.latency_us = micros.or(result.latency_us);
             }
             _ => {}
         }
@@ -340,6 +339,21 @@ mod tests {
         let phases: Vec<&str> = found.iter().map(|phase| phase.operation.as_str()).collect();
         assert_eq!((phases, next), (vec!["WRITE", "READ"], 11));
         assert!((found[0].gbs - 33.938).abs() < 1e-3 && found[0].depth.is_none());
+    }
+
+    /// 900 + 2100 = 3000 MB/s of 1e6 B; a phase of deletions has no bytes.
+    #[test]
+    fn mixed_phases_and_units_of_elbencho_are_read() {
+        let text = "OPERATION   RESULT TYPE         FIRST DONE   LAST DONE\n=== === === ===\n\
+                    RWMIX70     Elapsed time     :      2.1s       2.2s\n            IOPS total       :  31000  30000\n\
+                    \u{20}           MB/s write       :    950   900\n            MB/s read        :   2200  2100\n\
+                    \u{20}           MB/s total       :   3150  3000\n            IO latency       : [ min=80us avg=1.5ms max=9ms ]\n---\n\
+                    MIX-T4      Elapsed ms       :     2100       2200\n            Throughput MiB/s :   100   100\n---\n\
+                    RMFILES     Elapsed time     :     10ms       11ms\n            Files/s          :   2000  1900\n---\n";
+        let (found, _) = elbencho(&clean_lines(text.as_bytes()).0, 0).unwrap();
+        let of = |at: usize| (found[at].operation.as_str(), found[at].gbs);
+        assert_eq!((found.len(), of(0), of(1).0), (2, ("RWMIX70", 3.0), "MIX-T4"));
+        assert_eq!((found[0].latency_us, found[0].iops), (Some(1500.0), Some(30000.0)));
     }
 
     #[test]

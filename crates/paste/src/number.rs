@@ -57,6 +57,19 @@ pub(crate) fn rate_unit(unit: &str) -> Option<f64> {
     })
 }
 
+/// us of `1.2345s`, `12.3ms`, `961ns`.
+pub(crate) fn micros(word: &str) -> Option<f64> {
+    let end = word.find(|c: char| c.is_ascii_alphabetic())?;
+    let scale = match word.get(end..)? {
+        "s" => 1e6,
+        "ms" => 1e3,
+        "us" => 1.0,
+        "ns" => 1e-3,
+        _ => return None,
+    };
+    Some(number(word.get(..end)?)? * scale)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,7 +3,7 @@
 
 use crate::clean::PasteLine;
 use crate::document::{ProfileRow, ProfileTable};
-use crate::number::number;
+use crate::number::{micros, number};
 
 /// Rows that are kept.
 const MAX_ROWS: usize = 4096;
@@ -60,19 +60,6 @@ pub(crate) fn nvprof(lines: &[PasteLine], at: usize) -> Option<(ProfileTable, us
     }
     let next = at + 1 + table.rows.len();
     (!table.rows.is_empty()).then_some((table, next))
-}
-
-/// us of `1.2345s`, `12.3ms`, `961ns`.
-fn micros(word: &str) -> Option<f64> {
-    let end = word.find(|c: char| c.is_ascii_alphabetic())?;
-    let scale = match word.get(end..)? {
-        "s" => 1e6,
-        "ms" => 1e3,
-        "us" => 1.0,
-        "ns" => 1e-3,
-        _ => return None,
-    };
-    Some(number(word.get(..end)?)? * scale)
 }
 
 #[cfg(test)]
