@@ -123,6 +123,7 @@ pub(crate) fn take(context: &mut PasteContext, text: &str) {
         context.commands.push(text.to_owned());
     }
     nodes_of_launcher(context, text);
+    nvlinks(context, text);
     products(context, text);
     pcie(context, text);
     network(context, text);
@@ -132,6 +133,14 @@ pub(crate) fn take(context: &mut PasteContext, text: &str) {
         context.prose.push_str(&text.to_lowercase());
         context.prose.push('\n');
     }
+}
+
+/// `NV4`: NVLinks of a pair, as `nvidia-smi topo -m` writes them; of several the most.
+fn nvlinks(context: &mut PasteContext, text: &str) {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric()).take(512);
+    let links = words.filter_map(|word| word.strip_prefix("NV")?.parse().ok());
+    let most = links.filter(|links| (1..=64).contains(links)).max();
+    context.nvlinks = context.nvlinks.max(most);
 }
 
 /// `srun -N 2`, `#SBATCH --nodes=8`, `#PBS -l select=4:ncpus=64`.

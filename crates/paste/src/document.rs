@@ -447,6 +447,8 @@ pub struct PasteContext {
     pub adapters: Option<u32>,
     /// Nodes that a sentence counts.
     pub nodes: Option<u32>,
+    /// NVLinks of a pair, where `NV4` stands outside of a matrix.
+    pub nvlinks: Option<u32>,
     /// Rates outside of tables, GB/s: nothing says what was measured.
     pub rates: Vec<f64>,
     /// All of the text in lower case that belongs to no table, at most 64 KiB.

@@ -78,10 +78,12 @@ const BEGINNINGS: [&str; 65] = [
 
 /// Whether a line, trimmed, says nothing: a rule, or what a tool always prints.
 pub(crate) fn is_fixed(text: &str) -> bool {
-    let is_rule = text.len() > 2 && text.chars().all(|c| "-=+*_| ".contains(c));
+    let is_rule = text.len() > 2 && text.chars().all(|c| "-=+*_|# ".contains(c));
     let is_adapter = text.strip_prefix("NIC").and_then(|rest| rest.split_once(": "));
     is_rule
         || text.starts_with("====")
+        // Boxes of ucx_perftest.
+        || text.ends_with(" |") && text.contains(": ")
         || is_adapter.is_some_and(|(number, _)| number.parse::<u32>().is_ok())
         || BEGINNINGS.iter().any(|start| text.starts_with(start))
 }

@@ -217,7 +217,12 @@ pub(crate) fn finish(table: &mut CollectiveTable) {
         }
         _ => None,
     };
-    table.ranks = implied.or(listed);
+    // Small rates have few digits: the ranks that are listed count, if their factor is that of the rows.
+    let share = |n: u32| f64::from(n.saturating_sub(1)) / f64::from(n.max(1));
+    let is_listed = implied.zip(listed).is_some_and(|(implied, listed)| {
+        (share(implied) / share(listed).max(0.1) - 1.0).abs() < 0.01
+    });
+    table.ranks = if is_listed { listed } else { implied.or(listed) };
     // The tool says the ranks that it knows of; a factor of the header's ranks is the rule, unless each
     // process is a communicator of one.
     if best.is_some_and(|row| row.busbw == 0.0 && row.algbw > 0.0) {

@@ -8,7 +8,7 @@ use pathline_schema::Collective;
 use crate::checks::CheckPath;
 use crate::draft::{DraftAnswer, ProbeSubject};
 use crate::logs::{lacks_direct_channels, uses_sockets};
-use crate::node_facts::{NodeLimits, figure, is_set};
+use crate::node_facts::{FactSource, NodeLimits, figure, is_set};
 use crate::product_facts::FabricKind;
 use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
 
@@ -235,6 +235,16 @@ fn set_limit(draft: &mut DraftAnswer, shape: &TableSummary, node: Option<&NodeLi
     if shape.is_one_node() {
         draft.limit = node.link_text();
         draft.limit_gbs = Some(node.fabric_gbs()).filter(|gbs| *gbs > 0.0);
+        let among = links_among(shape, node);
+        if node.fabric == FabricKind::Meshed && among > 0.0 && among < node.links_gbs {
+            draft.limit_gbs = Some(among);
+            draft.limit = format!(
+                "{} GB/s each way, the NVLinks among {} GPUs ({})",
+                figure(among),
+                shape.ranks,
+                node.links_source.label()
+            );
+        }
         if draft.limit_gbs.is_none() {
             draft.ask = "which GPU product is it?".to_owned();
         }
@@ -248,6 +258,19 @@ fn set_limit(draft: &mut DraftAnswer, shape: &TableSummary, node: Option<&NodeLi
         node.nics.unwrap_or(1),
         node.nic_source.label()
     );
+}
+
+/// Links that a ring over these GPUs has: in a mesh those among them, GB/s.
+fn links_among(shape: &TableSummary, node: &NodeLimits) -> f64 {
+    let of_pairs = node.pair_gbs * f64::from(shape.ranks.saturating_sub(1));
+    let is_part = match node.fabric {
+        FabricKind::Xgmi => {
+            shape.ranks < 8 && node.gpus.unwrap_or(8) >= 8 && node.links_gbs > 200.0
+        }
+        FabricKind::Meshed => node.links_source == FactSource::Paste,
+        _ => false,
+    };
+    if is_part { of_pairs.min(node.links_gbs) } else { node.links_gbs }
 }
 
 /// Network of a node, GB/s, where the paste or the machine counts the adapters.
@@ -278,9 +301,7 @@ fn in_node(
     let n = f64::from(shape.ranks);
     let is_xgmi = node.fabric == FabricKind::Xgmi;
     let (share, sigma) = if is_xgmi { (XGMI_SHARE, 0.2) } else { (RING_SHARE, 0.07) };
-    // A ring over some GPUs of a mesh uses the links among them.
-    let is_part = is_xgmi && shape.ranks < 8 && node.gpus.unwrap_or(8) >= 8 && links > 200.0;
-    let among = if is_part { node.pair_gbs * (n - 1.0) } else { links };
+    let among = links_among(shape, node);
     let ring = among * share;
     let is_forced = is_set(context, "NCCL_ALGO", "ring");
     let reduces = op == Collective::AllReduce && node.fabric == FabricKind::Switched;

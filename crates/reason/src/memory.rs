@@ -16,8 +16,13 @@ const IS_PEAK: f64 = 0.985;
 pub(crate) fn explain_memory(gbs: f64, factor: f64, node: Option<&NodeLimits>) -> DraftAnswer {
     let mut draft = DraftAnswer {
         meaning: format!(
-            "copies within a GPU's memory: {} GB/s (1e9 B/s); the memory moves {factor} times that",
-            figure(gbs)
+            "copies within a GPU's memory: {} GB/s (1e9 B/s); {}",
+            figure(gbs),
+            if factor > 1.0 {
+                "each byte is read and written: twice that"
+            } else {
+                "reads and writes"
+            }
         ),
         value: Some(gbs * factor),
         path: CheckPath::Memory,

@@ -117,6 +117,14 @@ impl NodeLimits {
                 self.take_links(links);
             }
         }
+        let total = (self.links_gbs / self.link_gbs).round();
+        let named = reading.context.nvlinks.map(f64::from).filter(|links| *links < total);
+        if let Some(links) = named.filter(|_| self.links_source == FactSource::Assumed) {
+            // A pair has fewer links than a GPU: the GPUs are joined without switches.
+            self.pair_gbs = links * self.link_gbs;
+            self.fabric = FabricKind::Meshed;
+            self.links_source = FactSource::Paste;
+        }
         if let Some((speed, width)) = reading.context.pcie_most.or(reading.context.pcie) {
             let link = pathline_schema::PcieLink { speed_gts: speed, width, ..Default::default() };
             (self.pcie_gbs, self.pcie_source) = (link.peak().gbs(), FactSource::Paste);

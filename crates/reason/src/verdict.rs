@@ -13,6 +13,8 @@ const ABOVE: f64 = 1.03;
 const LIKELY: f64 = 0.5;
 /// Share from which on a cause is worth to be read among possible ones.
 const POSSIBLE: f64 = 0.08;
+/// What stands for a cause where a part differs from its peers.
+const OUTLIER: &str = "outlier";
 /// Possible causes that are read.
 const MAX_POSSIBLE: usize = 3;
 
@@ -89,7 +91,7 @@ pub(crate) struct JudgedFigure<'a> {
 /// Judges a figure.
 pub(crate) fn decide(causes: &[LikelyCause], judged: &JudgedFigure<'_>) -> Decision {
     let &JudgedFigure { outliers, share, is_modelled, note, .. } = judged;
-    let Some(first) = causes.first() else { return by_outliers(outliers, note) };
+    let Some(first) = causes.first() else { return by_outliers(outliers, share, note) };
     let by = |cause: &LikelyCause| {
         let verdict =
             if is_good(cause.class) { PasteVerdict::AsExpected } else { PasteVerdict::Slow };
@@ -108,11 +110,11 @@ pub(crate) fn decide(causes: &[LikelyCause], judged: &JudgedFigure<'_>) -> Decis
         return match is_said && (first.basis == CauseBasis::Model || is_good(first.class)) {
             true => by(first),
             false if outliers.is_empty() => below_range(judged),
-            false => by_outliers(outliers, note),
+            false => by_outliers(outliers, share, note),
         };
     }
     if !outliers.is_empty() {
-        return by_outliers(outliers, note);
+        return by_outliers(outliers, share, note);
     }
     // What is stated of these rows speaks before what a sound node would show.
     let shown = |cause: &&LikelyCause| match cause.basis {
@@ -134,7 +136,7 @@ pub(crate) fn decide(causes: &[LikelyCause], judged: &JudgedFigure<'_>) -> Decis
         _ if share.is_some_and(|share| share > ABOVE) => {
             Decision::undecided("more than the limit: the limit is not that of this path")
         }
-        _ => by_outliers(outliers, note),
+        _ => by_outliers(outliers, share, note),
     }
 }
 
@@ -157,7 +159,7 @@ fn below_range(judged: &JudgedFigure<'_>) -> Decision {
             verdict: PasteVerdict::Slow,
             ..Decision::undecided(format!("by no single cause: {}", range_text(row, *range)))
         },
-        None => by_outliers(judged.outliers, judged.note),
+        None => by_outliers(judged.outliers, judged.share, judged.note),
     }
 }
 
@@ -173,17 +175,18 @@ fn range_text(row: &PredictedRow, (low, high): (f64, f64)) -> String {
 }
 
 /// The part that is slower than its peers; else nothing decides.
-fn by_outliers(outliers: &[Outlier], note: &str) -> Decision {
+fn by_outliers(outliers: &[Outlier], share: Option<f64>, note: &str) -> Decision {
     let Some(first) = outliers.first() else {
-        return Decision::undecided(match note.is_empty() {
-            true => "neither arithmetic nor a message decides",
-            false => note,
+        return Decision::undecided(match (note.is_empty(), share) {
+            (false, _) => note,
+            (true, None) => "the limit is not known",
+            (true, Some(_)) => "neither arithmetic nor a message decides",
         });
     };
     let reason: Vec<&str> = outliers.iter().map(|one| one.text.as_str()).collect();
     Decision {
         verdict: PasteVerdict::Slow,
-        cause: Some("outlier"),
+        cause: Some(OUTLIER),
         is_fault: true,
         reason: reason.join("; "),
         action: first.check.clone(),
@@ -201,6 +204,7 @@ pub(crate) fn possible<'a>(causes: &'a [LikelyCause], decision: &Decision) -> Ve
     };
     match decision.verdict {
         PasteVerdict::AsExpected => Vec::new(),
+        _ if decision.cause == Some(OUTLIER) => Vec::new(),
         _ => causes.iter().filter(is_other).take(MAX_POSSIBLE).collect(),
     }
 }
