@@ -13,10 +13,10 @@ use pathline_flow::{MachineDesc, Network, RuntimeEnv};
 use pathline_message::{ExchangeOp, ExchangeSpec, MessageLayer, MessageLibrary};
 use pathline_place::phase_time;
 use pathline_runner::MachineModel;
-use pathline_schema::{Bytes, Case, CaseOutcome, Collective, Ns, Rate, shell_word};
+use pathline_schema::{Bytes, Case, CaseOutcome, Collective, Ns, Rate, plain_line, shell_word};
 
-use super::ExitKind;
 use super::audit_choices::{ChoiceTrials, show_pairs};
+use super::{ExitKind, judge_source};
 use crate::args::{AuditArgs, RunArgs};
 use crate::files;
 use crate::say::{outln, paragraph, width};
@@ -33,10 +33,18 @@ pub(super) fn run(args: &AuditArgs) -> Result<ExitKind> {
     let model = MachineModel::read(&args.machine)?;
     let desc = model.desc();
     let by = library(desc);
-    let mut runs = args.runs.iter().map(|path| read_run(path, by)).collect::<Result<Vec<_>>>()?;
+    let mut exit = ExitKind::Fine;
+    let mut runs = Vec::new();
+    for path in &args.runs {
+        let (run, source) = read_run(path, by)?;
+        runs.push(run);
+        exit = exit.worse(source);
+    }
     if let Some(dir) = args.measure.as_deref().filter(|_| runs.is_empty()) {
         let wanted = exchanges(args, desc, by, &[])?;
-        runs.push(measure_collectives(args, &wanted, &dir.join("collectives"), by)?);
+        let (run, source) = measure_collectives(args, &wanted, &dir.join("collectives"), by)?;
+        runs.push(run);
+        exit = exit.worse(source);
     }
     let exchanges = exchanges(args, desc, by, &runs)?;
     let rows = audit_rows(desc, &exchanges, &runs).map_err(|e| anyhow!("{e}"))?;
@@ -55,6 +63,7 @@ pub(super) fn run(args: &AuditArgs) -> Result<ExitKind> {
     if !common.is_empty() {
         paragraph(&format!("All runs have {common}: measured with that."), 0);
     }
+    exit = exit.worse(name_untimed(args, &runs, &exchanges));
     let certified = certify(args, desc, &rows)?;
     let found = if describes(desc, by) {
         causes(desc, &rows)?
@@ -70,7 +79,35 @@ pub(super) fn run(args: &AuditArgs) -> Result<ExitKind> {
     };
     // Links that are slower than the model are a finding, whatever the library does.
     let cut_decides = found == ExitKind::Fine || certified == ExitKind::Wrong;
-    Ok(if cut_decides { certified } else { found })
+    Ok(exit.worse(if cut_decides { certified } else { found }))
+}
+
+/// Names the operations over these GPUs of which a run has no time, and those that were asked for and that no run
+/// has.
+fn name_untimed(args: &AuditArgs, runs: &[CollectiveRun], exchanges: &[ExchangeSpec]) -> ExitKind {
+    let members = exchanges.first().map(ExchangeSpec::members);
+    let op = |exchange: &ExchangeSpec| match exchange.what {
+        ExchangeOp::Collective { op, .. } => Some(op),
+        _ => None,
+    };
+    let is_asked = |exchange: &ExchangeSpec| {
+        op(exchange).is_some_and(|op| args.ops.is_empty() || args.ops.contains(&op))
+    };
+    let mut untimed: Vec<String> = Vec::new();
+    for (exchange, why) in runs.iter().flat_map(|run| &run.untimed) {
+        if Some(exchange.members()) == members && is_asked(exchange) {
+            let op = op(exchange).map(|op| op.to_string()).unwrap_or_default();
+            untimed.push(format!("{op} of {}: {}", exchange.bytes, plain_line(why)));
+        }
+    }
+    let is_found = |asked: &&Collective| exchanges.iter().any(|e| op(e) == Some(**asked));
+    let absent = args.ops.iter().filter(|op| !runs.is_empty() && !is_found(op));
+    untimed.extend(absent.map(|op| format!("{op}: no run has it over these GPUs")));
+    let Some(first) = untimed.first() else { return ExitKind::Fine };
+    let more = untimed.len() - 1;
+    let more = if more > 0 { format!(", and {more} more") } else { String::new() };
+    paragraph(&format!("! Not measured: {first}{more}."), 2);
+    ExitKind::CouldNotJudge
 }
 
 /// The library of collectives that the machine describes, else that of its GPUs' vendor.
@@ -83,7 +120,7 @@ fn library(desc: &MachineDesc) -> MessageLibrary {
     MessageLibrary::Nccl { nvls: true }
 }
 
-fn read_run(path: &Path, by: MessageLibrary) -> Result<CollectiveRun> {
+fn read_run(path: &Path, by: MessageLibrary) -> Result<(CollectiveRun, ExitKind)> {
     let name = || path.display().to_string();
     let journal = files::read(path)?;
     let found = measured_exchanges(&journal, by);
@@ -98,7 +135,7 @@ fn read_run(path: &Path, by: MessageLibrary) -> Result<CollectiveRun> {
             None => bail!("{}: it has no collective; measure --suite ccl-collectives", name()),
         }
     }
-    Ok(found)
+    Ok((found, judge_source(path, &journal)))
 }
 
 /// The named operations and sizes; without names, with runs, what these measured.
@@ -324,7 +361,7 @@ fn measure_collectives(
     exchanges: &[ExchangeSpec],
     dir: &Path,
     by: MessageLibrary,
-) -> Result<CollectiveRun> {
+) -> Result<(CollectiveRun, ExitKind)> {
     let mut cases = Vec::new();
     let mut ranks = 0;
     for exchange in exchanges {

@@ -44,6 +44,8 @@ pub struct CollectiveRun {
     pub settings: String,
 }
 
+    /// Operations without a time, with the reason.
+    pub untimed: Vec<(ExchangeSpec, String)>,
 impl CollectiveRun {
     fn time(&self, exchange: &ExchangeSpec) -> Option<Ns> {
         self.times.iter().find(|(known, _)| known == exchange).map(|(_, time)| *time)
@@ -67,17 +69,28 @@ pub fn measured_exchanges(journal: &Journal, by: MessageLibrary) -> CollectiveRu
         let text = case.to_string();
         !["inplace", "unregistered", "graph", "isolated"].iter().any(|word| text.contains(word))
     };
-    let found = journal.outcomes.iter().filter_map(|outcome| match outcome {
-        CaseOutcome::Measured(m) if plain(&m.case) => {
-            let (exchange, _) = exchange_of(&m.case, &begin.ranks, by).ok()?;
-            let is_collective = matches!(exchange.what, ExchangeOp::Collective { .. });
-            let time = m.series.iter().filter_map(median).reduce(f64::max)?;
-            is_collective.then_some((exchange, Ns(time)))
-        }
-        _ => None,
-    });
     let started = begin.started.clone();
-    CollectiveRun { started, times: found.collect(), settings: settings.join(" ") }
+    let mut run =
+        CollectiveRun { started, settings: settings.join(" "), ..CollectiveRun::default() };
+    for outcome in journal.outcomes.iter().filter(|outcome| plain(outcome.case())) {
+        let Ok((exchange, _)) = exchange_of(outcome.case(), &begin.ranks, by) else { continue };
+        if !matches!(exchange.what, ExchangeOp::Collective { .. }) {
+            continue;
+        }
+        let time = match outcome {
+            CaseOutcome::Measured(m) => {
+                let time = m.series.iter().filter_map(median).reduce(f64::max);
+                time.ok_or_else(|| "it has no sample".to_owned())
+            }
+            CaseOutcome::Skipped(skip) => Err(skip.why.clone()),
+            CaseOutcome::Faulted(fault) => Err(fault.error.clone()),
+        };
+        match time {
+            Ok(time) => run.times.push((exchange, Ns(time))),
+            Err(why) => run.untimed.push((exchange, why)),
+        }
+    }
+    run
 }
 
 /// Median time of a repetition, ns.
@@ -338,6 +351,7 @@ pub(crate) mod tests {
             (choice.setting.clone(), choice.pairs(), choice.gain().unwrap())
         };
         // The second run of the default began after the first: 8e5 of it and 4e5 with the setting are a pair.
+            untimed: Vec::new(),
         let runs = [
             run(3, 8e5, ""),
             run(0, 9e5, ""),
