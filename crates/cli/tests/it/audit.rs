@@ -111,6 +111,40 @@ fn a4_half_the_channels_are_named() {
     assert!(found.contains("all_reduce: as modelled"), "{found}");
 }
 
+/// What failed, was asked for and is absent, or was cut off is named and not fine.
+#[test]
+fn collectives_without_a_time_are_named() {
+    let dir = TempDir::new().expect("a folder");
+    measure("mi250x", dir.path());
+    let file = dir.path().join("run.jsonl");
+    let path = file.to_str().expect("a printable path");
+    let whole = fs::read_to_string(&file).expect("a journal");
+    let audit = |journal: &str, more: &[&str]| {
+        fs::write(&file, journal).expect("a file");
+        let args = [&["audit", "--machine", "mi250x"], more, &["--runs", path]].concat();
+        let output = pathline(&args);
+        let found = text(&output).split_whitespace().collect::<Vec<_>>().join(" ");
+        (output.status.code(), found + &String::from_utf8_lossy(&output.stderr))
+    };
+    assert_eq!(audit(&whole, &[]).0, Some(0));
+    let (code, found) = audit(&whole, &["all_reduce", "broadcast"]);
+    assert!(code == Some(3) && found.contains("broadcast: no run has it"), "{found}");
+    let (cut, end) = whole.trim_end().rsplit_once('\n').expect("lines");
+    let (code, found) = audit(&format!("{cut}\n"), &[]);
+    assert!(code == Some(3) && found.contains("the run did not end"), "{found}");
+    let case = "r0.gpu0.vram > r7.gpu7.vram by ccl@gpu0[all_reduce] x 256MiB";
+    for (severity, expected) in [("transient", 3), ("corrupt", 1)] {
+        let fault = format!(
+            "{{\"type\":\"faulted\",\"data\":{{\"case\":\"{case}\",\"suites\":[],\"error\":\"no\",\"severity\":\"{severity}\"}}}}"
+        );
+        let (code, found) = audit(&format!("{cut}\n{fault}\n{end}\n"), &[]);
+        assert!(
+            code == Some(expected) && found.contains("Not measured: all_reduce of 256MiB: no"),
+            "{found}"
+        );
+    }
+}
+
 /// The machine of a preset with a line of its description changed.
 fn edited(dir: &TempDir, preset: &str, edit: impl Fn(&str) -> String) -> String {
     let sound = text(&pathline(&["machines", preset]));
