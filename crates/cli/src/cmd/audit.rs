@@ -230,7 +230,7 @@ impl LedgerColumn {
 /// Prints the ledger; `gains` are those of trials, row by row.
 fn table(rows: &[LedgerRow], gains: Option<&[Option<f64>]>) {
     let model = |row: &LedgerRow| row.model.as_ref().map(|(time, _)| *time);
-    let bound = |row: &LedgerRow| row.cut.as_ref().map(|cut| cut.time);
+    let bound = |row: &LedgerRow| row.bound.as_ref().map(|(time, _)| *time);
     let ratio = |row: &LedgerRow| {
         let reached = row.measured.or(model(row)).zip(bound(row));
         reached.map(|(reached, bound)| format!("{:.2}", reached.0 / bound.0))
@@ -255,14 +255,14 @@ fn table(rows: &[LedgerRow], gains: Option<&[Option<f64>]>) {
         LedgerColumn::new("algorithm", true, rows, |row| {
             row.model.as_ref().map(|(_, algorithm)| algorithm.clone())
         }),
-        LedgerColumn::new("cut that bounds it", true, rows, |row| {
-            row.cut.as_ref().map(|cut| cut.text())
+        LedgerColumn::new("bound by", true, rows, |row| {
+            row.bound.as_ref().map(|(_, by)| by.clone())
         }),
     ];
     // What no row has is no column, and of the others those go first that a narrow page can do without.
     columns.retain(|column| column.cells.iter().any(|cell| cell != "-"));
     let total = |columns: &[LedgerColumn]| columns.iter().map(|c| c.width() + 2).sum::<usize>();
-    for title in ["cut that bounds it", "algorithm"] {
+    for title in ["bound by", "algorithm"] {
         if total(&columns) > width() + 2 {
             columns.retain(|column| column.title != title);
         }

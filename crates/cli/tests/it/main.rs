@@ -25,6 +25,7 @@ mod lost_libraries;
 mod model_ranks;
 mod mpi;
 mod object_store;
+mod one_answer;
 mod origins;
 mod place;
 mod planted_faults;

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use pathline_flow::{MachineDesc, NoPath};
-use pathline_message::{ExchangeOp, ExchangeSpec, MessageLayer, MessageLibrary, exchange_of};
+use pathline_flow::{MachineDesc, Network, NoPath, RuntimeEnv};
+use pathline_message::{
+    ExchangeOp, ExchangeSpec, MachinePeaks, MessageLayer, MessageLibrary, exchange_of,
+};
 use pathline_schema::{Case, CaseOutcome, Collective, FlowSeries, Journal, Ns};
 use pathline_stats::{ascending, interpolated};
 
@@ -29,7 +31,9 @@ pub struct LedgerRow {
     /// What the model says of the library's algorithm, and which one it takes; `None` where the machine does
     /// not describe the library, as twins do not.
     pub model: Option<(Ns, String)>,
-    /// The cut that bounds it; `None` where no link's peak is known.
+    /// The least time of any library, and by what; `None` where no link's peak is known.
+    pub bound: Option<(Ns, String)>,
+    /// The cut that takes longest; `None` where no link's peak is known.
     pub cut: Option<NodeCut>,
 }
 
@@ -40,12 +44,12 @@ pub struct CollectiveRun {
     pub started: String,
     /// Operations with their times.
     pub times: Vec<(ExchangeSpec, Ns)>,
+    /// Operations without a time, with the reason.
+    pub untimed: Vec<(ExchangeSpec, String)>,
     /// The library's settings that were set, separated by blanks: `NCCL_ALGO=Tree`.
     pub settings: String,
 }
 
-    /// Operations without a time, with the reason.
-    pub untimed: Vec<(ExchangeSpec, String)>,
 impl CollectiveRun {
     fn time(&self, exchange: &ExchangeSpec) -> Option<Ns> {
         self.times.iter().find(|(known, _)| known == exchange).map(|(_, time)| *time)
@@ -131,6 +135,9 @@ pub fn audit_rows(
 ) -> Result<Vec<LedgerRow>, NoPath> {
     let layer = MessageLayer::new(desc).map_err(|error| NoPath(error.to_string()))?;
     let topology = desc.topology();
+    let network = Network::new(desc, RuntimeEnv::default());
+    let network = network.map_err(|error| NoPath(error.to_string()))?;
+    let peaks = MachinePeaks::new(&topology, &network);
     let mut cuts: BTreeMap<(Collective, Vec<u32>, u64), Option<NodeCut>> = BTreeMap::new();
     let mut rows = Vec::new();
     let arms = arms(runs);
@@ -159,7 +166,10 @@ pub fn audit_rows(
             }
             _ => None,
         };
-        rows.push(LedgerRow { exchange: exchange.clone(), measured, choices, model, cut });
+        let bounds = cut.is_some().then(|| peaks.bounds(exchange));
+        let bound = bounds.filter(|bounds| bounds.flow.0 > 0.0).map(|b| (b.flow, b.flow_by));
+        let exchange = exchange.clone();
+        rows.push(LedgerRow { exchange, measured, choices, model, bound, cut });
     }
     Ok(rows)
 }
@@ -341,6 +351,7 @@ pub(crate) mod tests {
         let run = |second: u32, ns: f64, set: &str| CollectiveRun {
             started: format!("2026-01-01T00:00:{second:02}Z"),
             times: vec![(exchange.clone(), Ns(ns))],
+            untimed: Vec::new(),
             settings: set.to_owned(),
         };
         let rows = |runs: &[CollectiveRun]| {
@@ -351,7 +362,6 @@ pub(crate) mod tests {
             (choice.setting.clone(), choice.pairs(), choice.gain().unwrap())
         };
         // The second run of the default began after the first: 8e5 of it and 4e5 with the setting are a pair.
-            untimed: Vec::new(),
         let runs = [
             run(3, 8e5, ""),
             run(0, 9e5, ""),
