@@ -43,7 +43,7 @@ pub(super) fn run(args: &DiffArgs) -> Result<ExitKind> {
     }
     Ok(match (diff.is_worse(), diff.missing()) {
         (true, _) => ExitKind::Wrong,
-        (false, 0) => ExitKind::Fine,
+        (false, 0) if diff.undecided().is_none() => ExitKind::Fine,
         _ => ExitKind::CouldNotJudge,
     })
 }

@@ -25,6 +25,8 @@ pub struct SideIdentity {
     pub started: (String, String),
     /// Runs that ended before their last case.
     pub cut: usize,
+    /// Those of them that were killed: a run that its time limit ends has an end.
+    pub killed: usize,
 }
 
 impl SideIdentity {
@@ -50,6 +52,7 @@ impl SideIdentity {
             version: distinct(journals, |j| j.begin.version.clone()),
             started: (edge(starts.first()), edge(starts.last())),
             cut: journals.iter().filter(cut).count(),
+            killed: journals.iter().filter(|j| j.end.is_none()).count(),
         }
     }
 

@@ -191,6 +191,19 @@ impl RunDiff {
         let missing = |r: &&DiffRow| r.change == CaseChange::OnlyFirst && r.a.is_some();
         self.rows.iter().filter(missing).count()
     }
+    /// Why a comparison in which nothing is worse says less than its counts.
+    pub fn undecided(&self) -> Option<String> {
+        let [before, after] = &self.sides;
+        let unknown = self.count(CaseChange::OnlySecond);
+        if before.killed + after.killed > 0 || (before.cut > 0 && unknown > 0) {
+            return Some(format!("a run was cut; {unknown} cases were not measured before"));
+        }
+        // One sample has no interval, so any change fits.
+        let lone =
+            |r: &&DiffRow| r.change == CaseChange::Unclear && r.samples.0.min(r.samples.1) == 1;
+        let lone = self.rows.iter().filter(lone).count();
+        (2 * lone > self.compared()).then(|| format!("{lone} cases have one sample on a side"))
+    }
     /// Whether a case became slower, lost its result or its verification, or is impossible; or GPUs
     /// are missing after.
     pub fn is_worse(&self) -> bool {

@@ -127,6 +127,9 @@ impl RunDiff {
             Some(cases) if !all => writeln!(f, "{cases} (--all lists them)")?,
             _ => (),
         }
+        if let Some(why) = self.undecided() {
+            writeln!(f, "not judged: {why}")?;
+        }
         match self.missing() {
             0 => Ok(()),
             missing => writeln!(

@@ -95,6 +95,31 @@ fn cases_that_vanished_are_lost_or_not_judged() {
     assert_eq!(diff(&before, &after, 0.02).unwrap().missing(), 337);
 }
 
+/// What was not measured or has no noise is not the same.
+#[test]
+fn a_run_that_was_cut_and_lone_samples_decide_nothing() {
+    let case = |nth: u32| CASE.replace("64MiB", &format!("{}KiB", 64 + nth));
+    let run = |cases: u32| run_of((0..cases).map(|n| at_rate("host", &case(n), 10.0)).collect());
+    let why = |before: &Journal, after: &Journal| diff(before, after, 0.02).unwrap().undecided();
+    let (mut before, after) = (run(10), run(100));
+    // Noise of the host hides 2 %, which more samples do not change.
+    assert_eq!((why(&before, &before), why(&before, &after)), (None, None));
+    // A time limit ended it: what both have is compared, and 90 cases are not.
+    before.end.as_mut().unwrap().complete = false;
+    assert_eq!(why(&before, &before), None);
+    assert_eq!(why(&before, &after).unwrap(), "a run was cut; 90 cases were not measured before");
+    before.end = None;
+    assert!(why(&before, &before).is_some());
+    let mut lone = run(10);
+    for outcome in lone.outcomes.iter_mut().skip(4) {
+        let CaseOutcome::Measured(measured) = outcome else { panic!() };
+        measured.series[0].samples_ns.truncate(1);
+        measured.series[0].visits = vec![1];
+    }
+    assert_eq!(why(&run(10), &lone).unwrap(), "6 cases have one sample on a side");
+    assert_eq!(why(&run(14), &lone).unwrap(), "6 cases have one sample on a side");
+}
+
 /// Pinned copies that are 5 % slower on a node whose runs differ by 0.1 %: the shipped 1.3 % would hide them.
 #[test]
 fn a_class_that_stands_still_shows_its_own_noise() {
