@@ -158,14 +158,14 @@ pub struct ModelAgreement {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AgreementError {
     /// The run is from another node. A run of fewer GPUs is of a part of a modelled node.
-    #[error("the run is of a node of {run} GPUs and {machine} has {described}: another node")]
+    #[error("the run is of a node of {run} and {machine} has {described}: another node")]
     OtherNode {
-        /// GPUs in the run.
-        run: usize,
+        /// GPUs of the run: `8 x AMD Instinct MI250X`.
+        run: String,
         /// The machine's name.
         machine: String,
-        /// GPUs in its description.
-        described: usize,
+        /// GPUs of its description.
+        described: String,
     },
     /// No case can be predicted.
     #[error("no case of the run can be predicted{}", why.as_ref().map_or_else(String::new, |w| format!("; the first: {w}")))]
@@ -193,14 +193,22 @@ pub fn compare_run(
     let gpus = &journal.topology.gpus;
     let (run, count) = (gpus.len(), described.len());
     // A twin has the paths of one node; any GPUs of a modelled node are as good as its first ones.
-    let same_kind = gpus.iter().zip(described).all(|(a, b)| a.arch == b.arch);
-    let is_slice = run < count && same_kind && network.measured().paths.is_empty();
-    if run != count && !is_slice {
-        return Err(AgreementError::OtherNode {
-            run,
-            machine: machine.to_owned(),
-            described: count,
-        });
+    // An H100 and an H200 have one architecture, and other memory.
+    let is_near = |a: f64, b: f64| a == 0.0 || b == 0.0 || (a / b - 1.0).abs() < 0.1;
+    let is_alike = |a: &Gpu, b: &Gpu| {
+        a.arch == b.arch
+            && is_near(a.compute_units.into(), b.compute_units.into())
+            && is_near(a.memory.as_f64(), b.memory.as_f64())
+    };
+    let same_kind = gpus.iter().zip(described).all(|(a, b)| is_alike(a, b));
+    let is_slice = run < count && network.measured().paths.is_empty();
+    if !same_kind || (run != count && !is_slice) {
+        let name = |gpus: &[Gpu]| {
+            let first = gpus.first().map_or("GPUs", |gpu| &gpu.name);
+            format!("{} x {first}", gpus.len())
+        };
+        let (run, described) = (name(gpus), name(described));
+        return Err(AgreementError::OtherNode { run, machine: machine.to_owned(), described });
     }
     let known: BTreeSet<Vec<Flow>> = seen.iter().flat_map(measured).map(|m| key(&m.case)).collect();
     let mut predictor = SetPredictor::new(network);

@@ -9,7 +9,7 @@ use pathline_diagnose::compare_run;
 use pathline_flow::MachineDesc;
 use pathline_runner::MachineModel;
 
-use super::ExitKind;
+use super::{ExitKind, judge_source};
 use crate::args::CalibrateArgs;
 use crate::files;
 use crate::say::{errln, out};
@@ -30,6 +30,8 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<ExitKind> {
         Ok(NamedRun { name: path.display().to_string(), journal: files::read(path)? })
     };
     let runs = args.runs.iter().map(read).collect::<Result<Vec<_>>>()?;
+    let source = runs.iter().map(|run| judge_source(Path::new(&run.name), &run.journal));
+    let source = source.fold(ExitKind::Fine, ExitKind::worse);
     let mut last_line = Instant::now();
     let twin = calibrate(&runs, &mut |step: &FitStep| {
         if !args.quiet && last_line.elapsed() >= EVERY {
@@ -60,11 +62,11 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<ExitKind> {
         }
     }
     let unlike = &twin.peers.unlike;
-    Ok(match unlike.iter().any(UnlikePart::is_decided) {
+    Ok(source.worse(match unlike.iter().any(UnlikePart::is_decided) {
         true => ExitKind::Wrong,
         false if twin.data.sets.is_empty() || !unlike.is_empty() => ExitKind::CouldNotJudge,
         false => ExitKind::Fine,
-    })
+    }))
 }
 
 /// The description to compare with: the one that is named, or the preset with the GPUs of the node, if

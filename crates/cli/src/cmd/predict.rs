@@ -13,7 +13,7 @@ use pathline_report::{csv, html, link_loads, predicted, terminal};
 use pathline_runner::MachineModel;
 use pathline_schema::{Case, WorldKind as Recorded};
 
-use super::{ExitKind, colour};
+use super::{ExitKind, colour, judge_source};
 use crate::args::PredictArgs;
 use crate::files;
 use crate::say::{self, out, outln};
@@ -265,6 +265,7 @@ fn trust_of_shown(
 fn against(args: &PredictArgs, model: &MachineModel, run: &Path) -> Result<ExitKind> {
     let desc = model.desc();
     let journal = files::read(run)?;
+    let source = judge_source(run, &journal);
     let seen = args.only_unseen.iter().map(|run| files::read(run)).collect::<Result<Vec<_>>>()?;
     if let Some(other) = seen.iter().position(|s| s.begin.world != journal.begin.world) {
         let other = args.only_unseen.get(other).map(|p| p.display().to_string());
@@ -302,5 +303,5 @@ fn against(args: &PredictArgs, model: &MachineModel, run: &Path) -> Result<ExitK
             outln!("\n{}", file.display());
         }
     }
-    Ok(ExitKind::Fine)
+    Ok(source)
 }

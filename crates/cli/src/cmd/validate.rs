@@ -20,7 +20,7 @@ use pathline_sim::{SimOptions, machine_with};
 use super::{ExitKind, colour};
 use crate::args::{FittedConstants, ValidateArgs};
 use crate::files;
-use crate::say::{self, outln};
+use crate::say::{self, errln, outln};
 
 /// Largest table that is read.
 const MAX_TABLE: u64 = 64 << 20;
@@ -54,7 +54,8 @@ pub(super) fn run(args: &ValidateArgs) -> Result<ExitKind> {
         let fitted = !fit.classes.is_empty();
         return Ok(if fitted { ExitKind::Fine } else { ExitKind::CouldNotJudge });
     }
-    let report = plan.score_by_stack(&desc.name, &targets(&args.within)?, &of);
+    let (targets, asked) = targets(&args.within)?;
+    let report = plan.score_by_stack(&desc.name, &targets, &of);
     if let Some(file) = &args.csv {
         files::write(file, &csv::export_scores(&report))?;
     }
@@ -72,18 +73,22 @@ pub(super) fn run(args: &ValidateArgs) -> Result<ExitKind> {
             outln!("\n{}", file.display());
         }
     }
-    Ok(judge(&report))
+    Ok(judge(&report, &asked))
 }
 
-/// A target is missed: 1. No row has a prediction: 3.
-fn judge(report: &ValidationReport) -> ExitKind {
-    if report.compared.is_empty() {
-        ExitKind::CouldNotJudge
-    } else if report.met() {
-        ExitKind::Fine
-    } else {
-        ExitKind::Wrong
+/// A target is missed: 1. No row has a prediction, or a target that was asked for, or all, have no row: 3.
+fn judge(report: &ValidationReport, asked: &[&str]) -> ExitKind {
+    if !report.met() {
+        return ExitKind::Wrong;
     }
+    let without: Vec<&str> =
+        report.judged.iter().filter(|j| j.got.is_none()).map(|j| j.target.name).collect();
+    let unseen: Vec<&str> = asked.iter().copied().filter(|name| without.contains(name)).collect();
+    if !unseen.is_empty() {
+        errln!("pathline: no row of the table counts for --within {}", unseen.join(", "));
+    }
+    let judges = without.len() < report.judged.len() && unseen.is_empty();
+    if judges && !report.compared.is_empty() { ExitKind::Fine } else { ExitKind::CouldNotJudge }
 }
 
 /// The table that is named, or the one that comes with the machine.
@@ -110,9 +115,10 @@ fn table(
     Ok((name, text))
 }
 
-/// The targets, with the percentages of `--within TARGET=MEDIAN[,P95]`.
-fn targets(within: &[String]) -> Result<Vec<ErrorTarget>> {
+/// The targets, with the percentages of `--within TARGET=MEDIAN[,P95]`, and the names that it has.
+fn targets(within: &[String]) -> Result<(Vec<ErrorTarget>, Vec<&'static str>)> {
     let mut targets = TARGETS.to_vec();
+    let mut asked = Vec::new();
     for text in within {
         let bad = || {
             let names: Vec<&str> = TARGETS.iter().map(|t| t.name).collect();
@@ -124,6 +130,7 @@ fn targets(within: &[String]) -> Result<Vec<ErrorTarget>> {
         };
         let (name, bounds) = text.split_once('=').ok_or_else(bad)?;
         let target = targets.iter_mut().find(|t| t.name == name.trim()).ok_or_else(bad)?;
+        asked.push(target.name);
         let percent = |text: &str| {
             let value = text.trim().trim_end_matches('%').trim_end().parse::<f64>().ok();
             value.filter(|v| (0.0..=1e6).contains(v)).map(|v| v / 100.0).ok_or_else(bad)
@@ -133,7 +140,7 @@ fn targets(within: &[String]) -> Result<Vec<ErrorTarget>> {
             None => (percent(bounds)?, None),
         };
     }
-    Ok(targets)
+    Ok((targets, asked))
 }
 
 /// Answers every query of a plan, stack by stack. The spread that a simulated run has is left out: what is

@@ -245,10 +245,33 @@ fn a_twin_against_a_run_of_itself() {
     assert!(html.trim_end().ends_with("</html>") && !html.contains("NaN"));
     // Another node.
     let error = refused(&["predict", "--machine", "mi250x", "--against", &run]);
-    assert!(
-        error.contains("the run is of a node of 2 GPUs and mi250x has 8: another node"),
-        "{error}"
-    );
+    assert!(error.contains("and mi250x has 8 x AMD Instinct MI250X: another node"), "{error}");
+    // What failed or was cut is named; wrong bytes are a fault. Calibration agrees.
+    let (rest, end) = journal.trim_end().rsplit_once('\n').unwrap();
+    let fault = |severity: &str| {
+        let case = "r0.gpu0.vram > r0.gpu1.vram by dma@gpu0 x 1GiB";
+        let data = format!(
+            "\"case\":\"{case}\",\"suites\":[],\"error\":\"no\",\"severity\":\"{severity}\""
+        );
+        format!("{rest}\n{{\"type\":\"faulted\",\"data\":{{{data}}}}}\n{end}\n")
+    };
+    let file = path("other.jsonl");
+    for (text, code, named) in [
+        (journal.clone(), 0, ""),
+        (fault("transient"), 0, "1 of 6 cases failed, the first r0.gpu0.vram"),
+        (fault("corrupt"), 1, "1 of 6 cases have wrong bytes, the first r0.gpu0.vram"),
+        (format!("{rest}\n"), 3, "the run did not end: 5 cases so far"),
+    ] {
+        fs::write(&file, text).unwrap();
+        let predict = pathline(&["predict", "--machine", &twin, "--against", &file]);
+        let calibrate = pathline(&["calibrate", &file, "-o", &path("fit.toml"), "--quiet"]);
+        for (output, undecided) in [(predict, false), (calibrate, true)] {
+            let error = String::from_utf8_lossy(&output.stderr).into_owned();
+            let found = output.status.code();
+            assert!(found == Some(code) || (undecided && code == 0 && found == Some(3)), "{error}");
+            assert!(error.contains(named), "{error}");
+        }
+    }
     // Nothing is left.
     let error =
         refused(&["predict", "--machine", &twin, "--against", &seen, "--only-unseen", &seen]);

@@ -106,6 +106,9 @@ fn a_table_of_ones_own() {
     let rows = format!("Mine,{copy},bandwidth,50.3,GB/s\nMine,{copy},bandwidth,50.3,knots\n");
     fs::write(&table, format!("{HEAD}{rows}")).unwrap();
     let table = table.to_str().unwrap();
+    let mine = ["validate", "--against", table, "--system", "Mine"];
+    let (code, _, stderr) = out(&mut pathline(&[&mine[..], &["--within", "messages=1"]].concat()));
+    assert!(code == Some(3) && stderr.contains("--within messages"), "{stderr}");
     // No --system declares that this system is the machine.
     let (code, stdout, _) = out(&mut pathline(&["validate", "--against", table]));
     assert_eq!(code, Some(3));
