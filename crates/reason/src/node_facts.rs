@@ -208,12 +208,13 @@ impl NodeLimits {
             let is_coded = link.kind == LinkKind::Nvlink && (26.0..27.0).contains(&each);
             if is_coded { 25.0 * f64::from(link.width) } else { gbs }
         };
-        // A collective passes the GPU with the fewest links, too.
+        // A collective passes the GPU with the fewest links, too; one without any goes through the host.
         let total = |gpu: u32| links_of(gpu).iter().map(|link| rate(link)).sum::<f64>();
         let fewest = |a: &&pathline_schema::Gpu, b: &&pathline_schema::Gpu| {
             total(a.index).total_cmp(&total(b.index))
         };
-        let Some(first) = topology.gpus.iter().min_by(fewest) else { return };
+        let linked = topology.gpus.iter().filter(|gpu| total(gpu.index) > 0.0);
+        let Some(first) = linked.min_by(fewest).or(topology.gpus.first()) else { return };
         let (fabric, total) = (links_of(first.index), total(first.index));
         let switched = fabric.iter().any(|link| {
             matches!(link.a, LinkEnd::Switch(_)) || matches!(link.b, LinkEnd::Switch(_))

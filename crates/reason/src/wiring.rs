@@ -16,7 +16,7 @@ const MAX_DIFFERENT_SHARE: f64 = 0.25;
 /// A fact that at least this share of a kind agrees on is the usual one.
 const USUAL_SHARE: f64 = 0.75;
 /// Fewest facts of a kind that make one usual.
-const MIN_ALIKE: usize = 4;
+const MIN_ALIKE: usize = 3;
 /// PCIe that reaches less than this share of its peak lost lanes or generations.
 const NARROW_SHARE: f64 = 0.9;
 /// Bridges above a GPU.
@@ -86,8 +86,78 @@ pub(crate) fn explain_topology(
     let seen = facts_of_topology(shown, false);
     let usual = node.map(|node| facts_of_topology(node, true)).unwrap_or_default();
     let adapters = shown.nics.len();
-    let counts = format!("{} GPUs and {adapters} adapters", shown.gpus.len());
-    draft(&seen, &usual, "NCCL topology file").unwrap_or_else(|| plain(counts, limits))
+    let mut counts = format!("{} GPUs and {adapters} adapters", shown.gpus.len());
+    let c2c = limits.map_or(0.0, |limits| limits.c2c_gbs);
+    if c2c > 0.0 {
+        counts.push_str(&format!(", NVLink-C2C of {} GB/s each way to the host", figure(c2c)));
+    }
+    let has_xgmi = shown.links.iter().any(|link| link.kind == LinkKind::Xgmi);
+    let fabric = if has_xgmi { "xGMI" } else { "NVLink" };
+    if let Some(odd) = shown.warnings.iter().find(|warning| warning.code == "link-to-itself") {
+        return DraftAnswer {
+            meaning: format!("wiring: {counts}"),
+            limit: "unknown: the file does not say where the links end".to_owned(),
+            note: odd.text.clone(),
+            path: CheckPath::Wiring,
+            ..DraftAnswer::default()
+        };
+    }
+    lone_gpus(&seen, &usual, fabric, &counts)
+        .or_else(|| draft(&seen, &usual, "NCCL topology file"))
+        .map(|draft| with_limit(draft, limits))
+        .unwrap_or_else(|| plain(counts, limits))
+}
+
+/// GPUs without any link of the fabric where most others have some; of bridges, which join pairs, none is one.
+fn lone_gpus(
+    seen: &WiringFacts,
+    node: &WiringFacts,
+    fabric: &str,
+    counts: &str,
+) -> Option<DraftAnswer> {
+    // Partners of each GPU, and links of its widest part. A switch joins all.
+    let mut gpus: BTreeMap<u32, (usize, f64)> = BTreeMap::new();
+    for (part, links) in seen {
+        let (ends, partners) = match *part {
+            WiringPart::Pair(a, b) => ([Some(a), Some(b)], 1),
+            WiringPart::Switches(gpu) => ([Some(gpu), None], 2),
+            WiringPart::Host(_) | WiringPart::Domain(_) => continue,
+        };
+        for gpu in ends.into_iter().flatten() {
+            let known = gpus.entry(gpu).or_default();
+            known.0 += if *links > 0.0 { partners } else { 0 };
+            known.1 = known.1.max(*links);
+        }
+    }
+    let lone: Vec<String> =
+        gpus.iter().filter(|(_, gpu)| gpu.0 == 0).map(|(gpu, _)| format!("gpu{gpu}")).collect();
+    let linked = gpus.len() - lone.len();
+    let is_mesh = gpus.values().any(|gpu| gpu.0 > 1);
+    if !node.is_empty() || lone.is_empty() || lone.len() >= linked || !is_mesh {
+        return None;
+    }
+    let most = gpus.values().map(|gpu| gpu.1).fold(0.0, f64::max);
+    let links = if most > 1.0 { format!(" ({most:.0} links)") } else { String::new() };
+    let has = if lone.len() == 1 { "has" } else { "have" };
+    let edit = WorldEdit::new("links-lost", AnswerClass::HardwareSuspect, 1.0)
+        .says(format!(
+            "{} {has} no {fabric}, the {linked} others have it{links}: traffic with it goes through the host",
+            lone.join(", ")
+        ))
+        .decided_by("nvidia-smi nvlink -s, rocm-smi --showxgmierr; fabric manager; dmesg | grep -i xid; pathline health")
+        .certain();
+    Some(DraftAnswer {
+        meaning: format!("wiring: {counts}"),
+        edits: vec![edit],
+        path: CheckPath::Wiring,
+        ..DraftAnswer::default()
+    })
+}
+
+/// The links of a sound GPU as the limit.
+fn with_limit(draft: DraftAnswer, limits: Option<&NodeLimits>) -> DraftAnswer {
+    let none = || "none: no figure is compared".to_owned();
+    DraftAnswer { limit: limits.map_or_else(none, NodeLimits::link_text), ..draft }
 }
 
 /// A wiring in which nothing differs.
@@ -95,7 +165,7 @@ fn plain(counts: String, limits: Option<&NodeLimits>) -> DraftAnswer {
     let text =
         limits.map_or_else(|| "no links of GPUs are shown".to_owned(), NodeLimits::link_text);
     let edit = WorldEdit::new("links", AnswerClass::AsExpected, 1.0)
-        .says(format!("no part differs from its peers: {text}"))
+        .says("no part differs from its peers")
         .decided_by("pathline topo")
         .certain();
     DraftAnswer {
@@ -181,22 +251,23 @@ pub(crate) fn explain_links(
         }
     }
     seen.extend(shown.numa.iter().map(|(gpu, id)| (WiringPart::Domain(*gpu), f64::from(*id))));
-    draft(&seen, &usual, shown.tool).unwrap_or_else(|| {
-        let mut kinds: BTreeMap<&str, u32> = BTreeMap::new();
-        for text in shown.pairs.iter().filter(|((a, b), _)| a < b).map(|(_, text)| text.as_str()) {
-            *kinds.entry(text).or_default() += 1;
-        }
-        let kinds: Vec<String> = kinds.iter().map(|(kind, n)| format!("{n} x {kind}")).collect();
-        let gpus = shown.pairs.keys().map(|&(a, b)| a.max(b) + 1).max().unwrap_or(1);
-        let mut counts =
-            format!("{gpus} GPUs, {} adapters; pairs: {}", shown.nics.len(), kinds.join(", "));
-        if limits.is_some_and(|limits| limits.adapters_are_far) {
-            counts.push_str(
-                "; each adapter is behind a root port or another socket (SYS) of every GPU",
-            );
-        }
-        plain(counts, limits)
-    })
+    let mut kinds: BTreeMap<&str, u32> = BTreeMap::new();
+    for text in shown.pairs.iter().filter(|((a, b), _)| a < b).map(|(_, text)| text.as_str()) {
+        *kinds.entry(text).or_default() += 1;
+    }
+    let kinds: Vec<String> = kinds.iter().map(|(kind, n)| format!("{n} x {kind}")).collect();
+    let gpus = shown.pairs.keys().map(|&(a, b)| a.max(b) + 1).max().unwrap_or(1);
+    let mut counts =
+        format!("{gpus} GPUs, {} adapters; pairs: {}", shown.nics.len(), kinds.join(", "));
+    if limits.is_some_and(|limits| limits.adapters_are_far) {
+        counts
+            .push_str("; each adapter is behind a root port or another socket (SYS) of every GPU");
+    }
+    let fabric = if is_rocm { "xGMI" } else { "NVLink" };
+    lone_gpus(&seen, &usual, fabric, &counts)
+        .or_else(|| draft(&seen, &usual, shown.tool))
+        .map(|draft| with_limit(draft, limits))
+        .unwrap_or_else(|| plain(counts, limits))
 }
 
 /// Facts of a node; `at_best` those of its PCIe links at their highest speed and width.
@@ -222,15 +293,26 @@ fn facts_of_topology(topology: &Topology, at_best: bool) -> WiringFacts {
         };
         *facts.entry(part).or_default() += f64::from(link.width);
     }
-    // Where most GPUs have links to switches, one without any is a fact, too.
+    // A GPU or a pair without links is a fact, too; a GPU for the display is of another product.
+    let product = |gpu: u32| topology.gpus.get(gpu as usize).map(|gpu| (&gpu.name, &gpu.arch));
+    let linked: Vec<_> = facts
+        .keys()
+        .flat_map(|part| match *part {
+            WiringPart::Pair(a, b) => [product(a), product(b)],
+            WiringPart::Switches(gpu) => [product(gpu), None],
+            _ => [None, None],
+        })
+        .flatten()
+        .collect();
+    let is_peer = |gpu: &u32| product(*gpu).is_some_and(|name| linked.contains(&name));
     let has_switches = facts.keys().any(|part| matches!(part, WiringPart::Switches(_)));
-    for gpu in (0..gpus).filter(|_| has_switches) {
-        facts.entry(WiringPart::Switches(gpu)).or_default();
-    }
     let is_meshed = facts.keys().any(|part| matches!(part, WiringPart::Pair(..)));
     for gpu in 0..gpus {
-        // A pair without links is a fact of a mesh, too.
-        for other in (gpu + 1..gpus).filter(|_| is_meshed) {
+        if has_switches && is_peer(&gpu) {
+            facts.entry(WiringPart::Switches(gpu)).or_default();
+        }
+        let others = (gpu + 1..gpus).filter(|other| is_meshed && is_peer(&gpu) && is_peer(other));
+        for other in others {
             facts.entry(WiringPart::Pair(gpu, other)).or_default();
         }
         let Some(found) = topology.gpus.get(gpu as usize) else { continue };
@@ -280,12 +362,20 @@ fn majority(facts: &WiringFacts) -> WiringFacts {
         let most = alike.iter().copied().max_by_key(|value| count(*value));
         if let Some(most) = most
             && alike.len() >= MIN_ALIKE
-            && count(most) as f64 >= USUAL_SHARE * alike.len() as f64
+            && count(most) as f64 >= usual_share(part, alike.len())
         {
             usual.insert(part, most);
         }
     }
     usual
+}
+
+/// Parts of a kind that make a value usual. Pairs of three GPUs may differ by design.
+fn usual_share(part: WiringPart, count: usize) -> f64 {
+    match part {
+        WiringPart::Switches(_) | WiringPart::Host(_) if count == MIN_ALIKE => 2.0,
+        _ => USUAL_SHARE * count as f64,
+    }
 }
 
 fn differences(seen: &WiringFacts, usual: &WiringFacts) -> Vec<WiringDifference> {
@@ -341,7 +431,6 @@ fn draft(seen: &WiringFacts, node: &WiringFacts, tool: &str) -> Option<DraftAnsw
             "wiring by {tool}: {} of {compared} facts differ from what {basis}",
             found.len()
         ),
-        limit: "none: no figure is compared".to_owned(),
         path: CheckPath::Wiring,
         ..DraftAnswer::default()
     };
