@@ -21,6 +21,8 @@ use crate::{adapters, collectives, copies, io, logs, memory, messages, wiring};
 
 /// Causes of an answer.
 const MAX_CAUSES: usize = 8;
+/// Share of its prediction from which on a row is as predicted.
+const SOUND: f64 = 0.95;
 /// Results of file I/O that are compared with each other.
 const MAX_FILES: usize = 64;
 /// Rows of a profile that are named.
@@ -295,7 +297,9 @@ impl<'a> PasteExplainer<'a> {
         });
         let mut causes = rank(&draft.features, draft.edits);
         let is_modelled = !draft.rows.is_empty() || checked.is_some();
+        // What is open for a row is costly to know, and matters where it is slow.
         let slowest = draft.rows.iter().min_by(|a, b| a.ratio().total_cmp(&b.ratio()));
+        let slowest = slowest.filter(|row| row.ratio() < SOUND);
         let range =
             slowest.zip(self.node).and_then(|(row, node)| Some((row.clone(), node.range_of(row)?)));
         let (outliers, note) = (draft.outliers.as_slice(), draft.note.as_str());

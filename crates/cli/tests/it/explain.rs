@@ -138,7 +138,7 @@ fn rows_have_measured_predicted_and_limit() {
     }
     let text = explain(&["--machine", "hgx-h100"], &half_of_a_ring());
     let text = String::from_utf8_lossy(&text.stdout).into_owned();
-    assert!(text.contains("  model   3 rows at 0.50 of model hgx-h100"), "{text}");
+    assert!(text.contains("  model    3 rows at 0.50 of model hgx-h100"), "{text}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod acceptance;
 mod lone_gpus;
+mod forms;
 mod round_trip;
 mod round_trip_collectives;
 mod round_trip_files;
