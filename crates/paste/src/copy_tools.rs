@@ -8,11 +8,12 @@ use crate::document::{CopyMeans, MatrixEnd, MatrixTool, RateCount, RateMatrix};
 use crate::matrix::{index, read_rows};
 use crate::number::number;
 
-/// A matrix of nvbandwidth that begins here: `memcpy CE CPU(row) -> GPU(column) bandwidth (GB/s)`.
+/// A matrix of nvbandwidth that begins here: `memcpy CE CPU(row) -> GPU(column) bandwidth (GB/s)`; without cells
+/// where each is the sum over all peers of a GPU.
 pub(crate) fn nvbandwidth(lines: &[PasteLine], at: usize) -> Option<(RateMatrix, usize)> {
     let text = lines.get(at)?.text.trim();
     let is_title = text.contains("(GB/s)") && (text.contains("(row)") || text.contains("(column)"));
-    let is_latency = text.contains("latency") && text.contains("(ns)");
+    let is_latency = text.to_lowercase().contains("latency") && text.contains("(ns)");
     let is_local = text.contains("local copy") || text.contains("GPU(column) bandwidth");
     if !(is_title || is_latency || (is_local && text.contains("(GB/s)"))) {
         return None;
@@ -34,11 +35,10 @@ pub(crate) fn nvbandwidth(lines: &[PasteLine], at: usize) -> Option<(RateMatrix,
             let (Some(row), Some(column), Some(value)) = (index(row), index(column), value) else {
                 continue;
             };
-            matrix.cells.push(cell(&matrix, text, row, column, *value));
+            matrix.cells.extend(cell(&matrix, text, row, column, *value));
         }
     }
-    let next = found.next + sum.map_or(0, |(more, _)| more + 1);
-    (!matrix.cells.is_empty()).then_some((matrix, next))
+    Some((matrix, found.next + sum.map_or(0, |(more, _)| more + 1)))
 }
 
 /// What a test's name says.
@@ -59,7 +59,7 @@ fn test_of(name: &str, title: &str) -> RateMatrix {
     RateMatrix {
         tool: MatrixTool::Nvbandwidth,
         test: name.to_owned(),
-        is_latency: name.contains("latency"),
+        is_latency: name.contains("latency") || lower.contains("latency"),
         count,
         peer_access: None,
         means,
@@ -74,21 +74,32 @@ fn cell(
     row: u32,
     column: u32,
     value: f64,
-) -> (MatrixEnd, MatrixEnd, f64) {
+) -> Option<(MatrixEnd, MatrixEnd, f64)> {
     let name = &matrix.test;
-    if title.contains("CPU(row)") || name.starts_with("host_") || name.contains("_host") {
+    if name.contains("all_to_one") || name.contains("one_to_all") {
+        return None;
+    }
+    // Latencies are ns; those of other tools us.
+    let value = if matrix.is_latency { value / 1e3 } else { value };
+    // Older versions say CPU(row) of GPU pairs that copy both ways, too.
+    let parts = ["Read1", "Read2", "Write1", "Write2", "Total"];
+    let is_pair =
+        name.contains("device_to_device") || parts.iter().any(|part| title.contains(part));
+    let is_host = title.contains("CPU(row)") || name.starts_with("host_") || name.contains("_host");
+    if is_host && !is_pair {
         let (host, gpu) = (MatrixEnd::Host(None), MatrixEnd::Gpu(column));
         let named_out = name.starts_with("device_to_host") || name.starts_with("all_to_host");
         let drawn_out = title.contains("<-") && !title.contains("<->");
         let outward = named_out || (drawn_out && !name.starts_with("host_to"));
-        return if outward { (gpu, host, value) } else { (host, gpu, value) };
+        return Some(if outward { (gpu, host, value) } else { (host, gpu, value) });
     }
     if name.contains("local") {
-        return (MatrixEnd::Gpu(column), MatrixEnd::Gpu(column), value);
+        return Some((MatrixEnd::Gpu(column), MatrixEnd::Gpu(column), value));
     }
     // `GPU(row) <- GPU(column)` reads, `->` writes.
     let (a, b) = (MatrixEnd::Gpu(row), MatrixEnd::Gpu(column));
-    if title.contains("<-") && !title.contains("<->") { (b, a, value) } else { (a, b, value) }
+    let is_read = title.contains("<-") && !title.contains("<->");
+    Some(if is_read { (b, a, value) } else { (a, b, value) })
 }
 
 /// From `--json`.
@@ -100,11 +111,16 @@ pub(crate) fn nvbandwidth_json(root: &Value) -> Vec<RateMatrix> {
         let title = text("bandwidth_description");
         let mut matrix = test_of(text("name"), title);
         let rows = test.get("bandwidth_matrix").and_then(Value::as_array);
-        for (row, cells) in (0..).zip(rows.into_iter().flatten()) {
+        let rows: &[Value] = rows.map_or(&[], Vec::as_slice);
+        // Pairs that copy both ways have three matrices in one list: each direction, then the sums.
+        let columns = rows.first().and_then(Value::as_array).map_or(0, Vec::len);
+        let is_three = columns > 1 && rows.len() == 3 * columns && title.contains("Total");
+        let skipped = if is_three { 2 * columns } else { 0 };
+        for (row, cells) in (0..).zip(rows.iter().skip(skipped)) {
             for (column, value) in (0..).zip(cells.as_array().into_iter().flatten()) {
                 let value = value.as_f64().or_else(|| number(value.as_str()?));
                 if let Some(value) = value {
-                    matrix.cells.push(cell(&matrix, title, row, column, value));
+                    matrix.cells.extend(cell(&matrix, title, row, column, value));
                 }
             }
         }
@@ -276,6 +292,35 @@ mod tests {
             "bandwidth_matrix":[["55.2","N/A"]],"sum":55.2}]}}"#;
         let found = nvbandwidth_json(&serde_json::from_str(text).unwrap());
         assert_eq!(found[0].cells, [(Host(None), Gpu(0), 55.2)]);
+        let text = r#"{"nvbandwidth":{"testcases":[{"name":"device_to_device_bidirectional_memcpy_write_ce",
+            "bandwidth_description":"memcpy CE GPU(row) <-> GPU(column) Total bandwidth (GB/s)",
+            "bandwidth_matrix":[["N/A","20.5"],["21","N/A"],["N/A","19"],["20","N/A"],["N/A","39.5"],["41","N/A"]]},
+            {"name":"device_to_device_latency_sm","status":"Waived"}]}}"#;
+        let found = nvbandwidth_json(&serde_json::from_str(text).unwrap());
+        assert_eq!((found.len(), found[0].count), (1, RateCount::Sum));
+        assert_eq!(found[0].cells, [(Gpu(0), Gpu(1), 39.5), (Gpu(1), Gpu(0), 41.0)]);
+    }
+
+    #[test]
+    fn blocks_of_one_output_are_read() {
+        let text = "Running device_to_device_bidirectional_memcpy_read_ce.\n\
+                    memcpy CE CPU(row) <-> GPU(column) Read1 bandwidth (GB/s)\n 0 1\n0 N/A 21.5\n1 22.5 N/A\n\n\
+                    SUM device_to_device_bidirectional_memcpy_read_ce_read1 44.00\n\n\
+                    memcpy CE CPU(row) <-> GPU(column) Total bandwidth (GB/s)\n 0 1\n0 N/A 43.0\n1 45.0 N/A\n\n\
+                    SUM device_to_device_bidirectional_memcpy_read_ce_total 88.00\n\n\
+                    Running one_to_all_write_ce.\nmemcpy CE GPU(row) -> GPU(column) bandwidth (GB/s)\n 0 1\n0 9.5 9.4\n\n\
+                    Running device_to_device_latency_sm.\nDevice to Device Latency SM GPU(row) <-> GPU(column) (ns)\n 0 1\n0 N/A 1500\n1 1600 N/A\n";
+        let lines = clean_lines(text.as_bytes()).0;
+        let found: Vec<_> = (0..lines.len())
+            .filter_map(|at| nvbandwidth(&lines, at))
+            .map(|found| found.0)
+            .collect();
+        let counts: Vec<_> =
+            found.iter().map(|matrix| (matrix.count, matrix.cells.len())).collect();
+        let both = RateCount::OneOfBoth;
+        assert_eq!(counts, [(both, 2), (RateCount::Sum, 2), (RateCount::OneWay, 0), (both, 2)]);
+        assert_eq!(found[1].cells[0], (Gpu(0), Gpu(1), 43.0));
+        assert!(found[3].is_latency && found[3].cells[0] == (Gpu(0), Gpu(1), 1.5));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! but, in some of them, its product.
 
 /// What such lines begin with.
-const BEGINNINGS: [&str; 65] = [
+const BEGINNINGS: [&str; 69] = [
     // nvbandwidth.
     "nvbandwidth Version",
     "Built from Git version",
@@ -11,6 +11,10 @@ const BEGINNINGS: [&str; 65] = [
     "Driver Version",
     "Device ",
     "NOTE: The reported results",
+    "NOTE: This tool reports",
+    "Additional system-specific tuning",
+    "Waived:",
+    "&&&& PERF ",
     "Performance can vary with",
     "MPI version:",
     "SUM ",
@@ -79,8 +83,11 @@ const BEGINNINGS: [&str; 65] = [
 /// Whether a line, trimmed, says nothing: a rule, or what a tool always prints.
 pub(crate) fn is_fixed(text: &str) -> bool {
     let is_rule = text.len() > 2 && text.chars().all(|c| "-=+*_|# ".contains(c));
+    // `Process 3 (host): device 1: NVIDIA GB200 (...)` of nvbandwidth over several nodes.
+    let is_process = text.starts_with("Process ") && text.contains("): device ");
     let is_adapter = text.strip_prefix("NIC").and_then(|rest| rest.split_once(": "));
     is_rule
+        || is_process
         || text.starts_with("====")
         // Boxes of ucx_perftest.
         || text.ends_with(" |") && text.contains(": ")

@@ -76,7 +76,13 @@ impl PasteSplitter<'_> {
             return;
         }
         // Headings that the reader of the block below them has used.
-        if text.starts_with("Running ") && text.contains("_memcpy") {
+        let test = text.strip_prefix("Running ").and_then(|name| name.strip_suffix('.'));
+        if test.is_some_and(|name| name.contains('_') && !name.contains(' ')) {
+            return;
+        }
+        // nvbandwidth prints the host's name above its list of devices.
+        let next = self.lines.get(self.at + 1).map_or("", |line| line.text.trim());
+        if next.starts_with("Device 0: ") && !text.contains(' ') {
             return;
         }
         if let Some((number, is_processor, name)) = amd_tools::device(text) {
@@ -135,6 +141,11 @@ impl PasteSplitter<'_> {
             .or_else(|| copy_tools::bandwidth_sample(lines, at))
             .or_else(|| amd_tools::matrix(lines, at, self.processors));
         if let Some((matrix, next)) = matrix {
+            // A matrix whose cells are no pair's says nothing that is compared.
+            if matrix.cells.is_empty() {
+                self.at = next.max(at + 1);
+                return true;
+            }
             return self.add(PasteContent::Matrix(matrix), next);
         }
         if let Some((transfers, next)) = amd_tools::transfers(lines, at) {
