@@ -48,8 +48,14 @@ pub fn find_figure_trust(
     }
     let variants = DescVariants::new(desc, text)?;
     let all: Vec<usize> = (0..figures.len()).collect();
-    let mut times = |desc: &MachineDesc, wanted: &[usize]| figure_times(desc, figures, wanted);
-    let base = times(desc, &all);
+    let has_exchange = figures.iter().any(|f| matches!(f, PredictedFigure::Exchange(_)));
+    let layer = if has_exchange { MessageLayer::new(desc).ok() } else { None };
+    let base = figure_times(desc, layer.as_ref(), figures, &all);
+    // A constant that changes by percents lays no other rings; finding them takes most of the time.
+    let mut times = |variant: &MachineDesc, wanted: &[usize]| {
+        let layer = layer.as_ref().and_then(|layer| layer.damaged(variant, &[]).ok());
+        figure_times(variant, layer.as_ref(), figures, wanted)
+    };
     let forms: Vec<FigureForm> = figures.iter().map(|figure| figure.form()).collect();
     Ok(find_trust(&variants, &forms, &base, &mut times))
 }
@@ -57,6 +63,7 @@ pub fn find_figure_trust(
 /// The times of the figures of these numbers, ns.
 fn figure_times(
     desc: &MachineDesc,
+    layer: Option<&MessageLayer>,
     figures: &[PredictedFigure<'_>],
     wanted: &[usize],
 ) -> Vec<Option<f64>> {
@@ -64,16 +71,14 @@ fn figure_times(
         return vec![None; wanted.len()];
     };
     let mut predictor = SetPredictor::new(&network);
-    let chosen = || wanted.iter().map(|&nth| figures.get(nth));
-    let has_exchange = chosen().any(|f| matches!(f, Some(PredictedFigure::Exchange(_))));
-    let layer = if has_exchange { MessageLayer::new(desc).ok() } else { None };
+    let chosen = wanted.iter().map(|&nth| figures.get(nth));
     let time = |figure: Option<&PredictedFigure<'_>>| match figure? {
         PredictedFigure::Case(case) => Some(predictor.durations(case).ok()?.set.typical.0),
         PredictedFigure::Exchange(exchange) => {
             let is_small = exchange.members().len() <= MAX_TRUST_RANKS;
-            let layer = layer.as_ref().filter(|_| is_small)?;
+            let layer = layer.filter(|_| is_small)?;
             Some(layer.time(exchange).ok()?.time.0)
         }
     };
-    chosen().map(time).collect()
+    chosen.map(time).collect()
 }
