@@ -305,7 +305,8 @@ impl<'a> PasteExplainer<'a> {
         let (outliers, note) = (draft.outliers.as_slice(), draft.note.as_str());
         // A probe of the node says more than the range of its model.
         let range = range.filter(|_| checked.is_none());
-        let judged = JudgedFigure { outliers, share, is_modelled, range, note };
+        let is_checked = checked.is_some();
+        let judged = JudgedFigure { outliers, share, is_modelled, is_checked, range, note };
         let decision = decide(&causes, &judged);
         let is_open = decision.verdict == PasteVerdict::Undecided;
         let possible = possible(&causes, &decision).into_iter();

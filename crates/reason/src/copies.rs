@@ -82,7 +82,7 @@ fn within_gpu(all: &[&RateMatrix], node: Option<&NodeLimits>) -> Option<DraftAns
     // bandwidthTest counts bytes read and written, nvbandwidth those of the copy.
     let counts_both = local.tool == MatrixTool::BandwidthSample;
     let mut draft = explain_memory(median(&values)?, if counts_both { 1.0 } else { 2.0 }, node);
-    draft.outliers = slow_columns(local, "copies within its memory");
+    draft.outliers = slow_columns(local, "copies within its memory", false);
     Some(draft)
 }
 
@@ -195,14 +195,21 @@ fn outliers_of_pairs(matrices: &[&RateMatrix], node: Option<&NodeLimits>) -> Vec
 }
 
 /// The few GPUs of a test that are slower than the others.
-fn slow_columns(matrix: &RateMatrix, what: &str) -> Vec<Outlier> {
+fn slow_columns(matrix: &RateMatrix, what: &str, is_host: bool) -> Vec<Outlier> {
     let rates: Vec<(u32, f64)> = by_gpu(matrix).into_iter().collect();
     let values: Vec<f64> = rates.iter().map(|rate| rate.1).collect();
     let Some((slow, usual)) = slow_values(&values, 0.25) else { return Vec::new() };
     let each = slow.iter().filter_map(|at| {
         let (gpu, value) = *rates.get(*at)?;
         let one = Outlier::new(format!("gpu{gpu}"), value, usual, "GB/s", "the other GPUs");
-        let text = format!("{what}: {}", one.text);
+        let lanes = match one.share {
+            share if is_host && (share / 0.5 - 1.0).abs() < EXACT => ": half of its lanes, or a generation less",
+            share if is_host && (share / 0.25 - 1.0).abs() < EXACT => {
+                ": a quarter of its lanes, or two generations less"
+            }
+            _ => "",
+        };
+        let text = format!("{what}: {}{lanes}", one.text);
         let one = Outlier { text, ..one };
         Some(one.checked_by(
             "lspci -vv | grep LnkSta of that GPU and of each bridge above it, under load: width and speed against LnkCap",
@@ -458,7 +465,7 @@ fn with_host(
         if !matrix.cells.iter().any(is_host) {
             continue;
         }
-        for one in slow_columns(matrix, if is_inward { "H2D" } else { "D2H" }) {
+        for one in slow_columns(matrix, if is_inward { "H2D" } else { "D2H" }, true) {
             if !draft.outliers.iter().any(|known| known.part == one.part) {
                 draft.outliers.push(one);
             }

@@ -11,6 +11,8 @@ use crate::score::{AnswerClass, CauseBasis, LikelyCause};
 const ABOVE: f64 = 1.03;
 /// Share of the posterior from which on a cause by a model of the node is said to be the cause.
 const LIKELY: f64 = 0.5;
+/// The same after a probe of the node.
+const CHECKED: f64 = 0.85;
 /// Share from which on a cause is worth to be read among possible ones.
 const POSSIBLE: f64 = 0.08;
 /// What stands for a cause where a part differs from its peers.
@@ -83,6 +85,8 @@ pub(crate) struct JudgedFigure<'a> {
     pub(crate) share: Option<f64>,
     /// Whether a model of the node predicts the rows.
     pub(crate) is_modelled: bool,
+    /// Whether a probe of the node took part.
+    pub(crate) is_checked: bool,
     /// The slowest row with what the constants of the model leave open for it, low and high in its unit.
     pub(crate) range: Option<(PredictedRow, (f64, f64))>,
     pub(crate) note: &'a str,
@@ -107,7 +111,10 @@ pub(crate) fn decide(causes: &[LikelyCause], judged: &JudgedFigure<'_>) -> Decis
     }
     if is_modelled {
         let is_said = first.share >= LIKELY && first.class != AnswerClass::Unknown;
-        return match is_said && (first.basis == CauseBasis::Model || is_good(first.class)) {
+        // What a probe of the node left over is the cause.
+        let is_left = judged.is_checked && first.share >= CHECKED;
+        let is_shown = first.basis == CauseBasis::Model || is_good(first.class) || is_left;
+        return match is_said && is_shown {
             true => by(first),
             false if outliers.is_empty() => below_range(judged),
             false => by_outliers(outliers, share, note),
