@@ -1,14 +1,19 @@
 //! Turns pasted bytes into lines that the parsers of single tools understand.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The largest paste that is read; the rest is reported as not read.
 pub(crate) const MAX_BYTES: usize = 8 << 20;
 /// The longest line that is read. A line of NCCL's log has some hundred characters, a row for 64 GPUs
 /// 700.
 const MAX_LINE: usize = 8192;
-/// Names of pods or hosts before lines.
+/// First words of lines that are counted, and how often one stands that may be a name before each line.
 const MAX_NAMES: usize = 4096;
+const MIN_REPEATED: u32 = 3;
+
+/// Of syslog.
+const MONTHS: [&str; 12] =
+    ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
 /// A line of the paste.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,41 +37,44 @@ pub(crate) fn clean_lines(bytes: &[u8]) -> (Vec<PasteLine>, bool) {
         let plain = without_colours(line.get(..end).unwrap_or(line));
         lines.push(PasteLine { number, text: without_prefix(&plain).trim_end().to_owned() });
     }
-    strip_stream_names(&mut lines);
     (lines, is_cut)
 }
 
-/// Takes `name ` off, where a collector of logs wrote it before each line: a name of a pod or host that stands
-/// at least twice before a comment or a row of a table.
-fn strip_stream_names(lines: &mut [PasteLine]) {
-    let mut counts: BTreeMap<String, u32> = BTreeMap::new();
+/// Takes off the first word of each line that begins so three times, as collectors of logs write the name of a
+/// pod, host or unit. Whether any word went; whether more is read then decides if it was one.
+pub(crate) fn strip_repeated_words(lines: &mut [PasteLine]) -> bool {
+    let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
     for line in lines.iter() {
-        let Some((name, rest)) = line.text.trim_start().split_once(' ') else { continue };
-        let rest = rest.trim_start();
-        let starts_row = rest.starts_with(|c: char| c == '#' || c.is_ascii_digit());
-        let is_name = name.len() < 100
-            && name.contains(['-', '.', '_'])
-            && name.starts_with(|c: char| c.is_ascii_alphabetic())
-            && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
-        if starts_row
-            && is_name
-            && rest.split_whitespace().nth(3).is_some()
-            && counts.len() < MAX_NAMES
+        let word = first_word(&line.text);
+        let is_known = counts.contains_key(word);
+        if word.contains(|c: char| c.is_ascii_alphabetic())
+            && (is_known || counts.len() < MAX_NAMES)
         {
-            *counts.entry(name.to_owned()).or_default() += 1;
+            *counts.entry(word).or_default() += 1;
         }
     }
-    counts.retain(|_, count| *count > 1);
-    if counts.is_empty() {
-        return;
-    }
+    let repeated: BTreeSet<String> =
+        counts.into_iter().filter(|(_, n)| *n >= MIN_REPEATED).map(|(w, _)| w.to_owned()).collect();
     for line in lines {
-        let start = line.text.trim_start();
-        let (name, rest) = start.split_once(' ').unwrap_or((start, ""));
-        if counts.contains_key(name) {
-            line.text = rest.to_owned();
+        let word = first_word(&line.text);
+        if repeated.contains(word) {
+            let start = line.text.len() - line.text.trim_start().len() + word.len();
+            line.text = without_prefix(line.text.get(start..).unwrap_or_default()).to_owned();
         }
     }
+    !repeated.is_empty()
+}
+
+/// The first word of a line, or what stands in brackets there, with the sign that ends it: `[default0]:`.
+fn first_word(line: &str) -> &str {
+    let line = line.trim_start();
+    let end = line.find(' ').unwrap_or(line.len());
+    let word = line.get(..end).unwrap_or_default();
+    let bracket = word.starts_with('[').then(|| word.find(']')).flatten();
+    let Some(close) = bracket else { return word };
+    let tail = word.get(close + 1..).unwrap_or_default();
+    let sign = tail.starts_with(':').then_some(1).unwrap_or(0);
+    word.get(..close + 1 + sign).unwrap_or(word)
 }
 
 /// A paste as the readers see it, without escape sequences, control characters and prefixes of launchers.
@@ -124,7 +132,6 @@ fn without_prefix(line: &str) -> &str {
         let start = rest.trim_start();
         let next = quoted(start)
             .or_else(|| stream_tag(start))
-            .or_else(|| pod_tag(start))
             .or_else(|| time_stamp(start))
             .or_else(|| host_label(start));
         match next {
@@ -160,21 +167,8 @@ fn stream_tag(line: &str) -> Option<&str> {
     is_task.then_some(rest)
 }
 
-/// `[pod/NAME/CONTAINER] ` of `kubectl logs --prefix`, `NAME-1  | ` of Docker Compose.
-fn pod_tag(line: &str) -> Option<&str> {
-    if let Some((tag, rest)) = line.strip_prefix("[pod/").and_then(|l| l.split_once(']')) {
-        return (!tag.contains(char::is_whitespace)).then_some(rest);
-    }
-    let (name, rest) = line.split_once("| ")?;
-    let name = name.trim_end();
-    let is_name = name.len() < 100
-        && name.contains('-')
-        && name.starts_with(|c: char| c.is_ascii_alphabetic())
-        && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
-    is_name.then_some(rest)
-}
-
-/// `2024-05-06T07:08:09.123Z`, `[2024-05-06 07:08:09]`, each with what ends it.
+/// `2024-05-06T07:08:09.123Z`, `[2024-05-06 07:08:09]`, `[07:08:09]`, `May  6 07:08:09` of syslog, each with what
+/// ends it.
 fn time_stamp(line: &str) -> Option<&str> {
     let inner = line.strip_prefix('[').unwrap_or(line);
     let is_date = inner.get(..10).is_some_and(|date| {
@@ -183,10 +177,16 @@ fn time_stamp(line: &str) -> Option<&str> {
             _ => c.is_ascii_digit(),
         })
     });
-    if !is_date || !inner.get(10..11).is_some_and(|c| c == "T" || c == " ") {
-        return None;
-    }
-    let time = inner.get(11..)?;
+    let is_dated = is_date && inner.get(10..11).is_some_and(|c| c == "T" || c == " ");
+    let is_syslog = inner.get(..7).is_some_and(|head| {
+        let month = head.get(..3).is_some_and(|name| MONTHS.contains(&name));
+        month && head.get(3..).is_some_and(|day| day.trim().parse::<u8>().is_ok())
+    });
+    let time = match (is_dated, is_syslog) {
+        (true, _) => inner.get(11..)?,
+        (_, true) => inner.get(7..)?,
+        _ => inner,
+    };
     let is_clock = time.get(..8).is_some_and(|clock| {
         clock.chars().enumerate().all(|(at, c)| match at {
             2 | 5 => c == ':',
@@ -196,7 +196,7 @@ fn time_stamp(line: &str) -> Option<&str> {
     if !is_clock {
         return None;
     }
-    let end = |c: char| !(c.is_ascii_digit() || ".,+:Z".contains(c));
+    let end = |c: char| !(c.is_ascii_digit() || ".,+-:Z".contains(c));
     let rest = time.get(8..)?;
     let (stamp, rest) = rest.split_at(rest.find(end)?);
     // A comma behind it separates the values of a CSV file, whose first one the date is.
@@ -238,6 +238,9 @@ mod tests {
             "gpu-node-17.cluster: # nThread 1 nGpus 8",
             "2024-05-06T07:08:09.123Z # nThread 1 nGpus 8",
             "[2024-05-06 07:08:09] # nThread 1 nGpus 8",
+            "2024-05-06T07:08:09-0500 # nThread 1 nGpus 8",
+            "May  6 07:08:09 # nThread 1 nGpus 8",
+            "[07:08:09.5] # nThread 1 nGpus 8",
             "> # nThread 1 nGpus 8",
             "> [1,0]<stdout>: # nThread 1 nGpus 8",
             "\u{1b}[32m# nThread 1 nGpus 8\u{1b}[0m\r",
@@ -245,18 +248,6 @@ mod tests {
         ] {
             assert_eq!(cleaned(line)[0].trim(), "# nThread 1 nGpus 8", "{line:?}");
         }
-    }
-
-    #[test]
-    fn names_of_pods_go() {
-        let rows = ["# nThread 1 nGpus 8", "8 2 float sum -1 1.0 2.0"];
-        for before in ["[pod/bench-0/main] ", "bench-0 ", "bench-0  | "] {
-            let text = rows.map(|row| format!("{before}{row}\n")).concat();
-            let trimmed: Vec<String> = cleaned(&text).iter().map(|l| l.trim().to_owned()).collect();
-            assert_eq!(trimmed[..2], rows, "{before:?}");
-        }
-        // One such line is a sentence.
-        assert_eq!(cleaned("all-reduce 8 of 16 x 2"), ["all-reduce 8 of 16 x 2"]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::clean::{PasteLine, clean_lines};
+use crate::clean::{PasteLine, clean_lines, strip_repeated_words};
 use crate::document::{LineSpan, PasteContent, PasteContext, PasteDocument, PasteReading};
 use crate::{
     amd_tools, context, copy_tools, elbencho_csv, file_io, fixed_lines, link_matrix, nccl_log,
@@ -14,9 +14,48 @@ const MAX_DOCUMENTS: usize = 4096;
 /// Objects that are tried as JSON or XML in a paste: a failing one is scanned to its end.
 const MAX_OBJECTS: usize = 16;
 
+/// Words before each line that are tried: `Nov 28 12:00:00 host unit[12]: `, `name  | `.
+const MAX_PREFIXES: u32 = 4;
+/// Lines in no known output from which on they are.
+const MANY_UNREAD: u32 = 4;
+
 /// Reads a paste: any bytes. Time and memory are linear in its size, of which the first 8 MiB count.
+///
+/// Where lines stay unread, it is read again without the words that begin many lines; the reading counts that
+/// finds the most.
 pub fn read_paste(bytes: &[u8]) -> PasteReading {
     let (mut lines, is_cut) = clean_lines(bytes);
+    let mut best = read_lines(lines.clone(), is_cut);
+    for _ in 0..MAX_PREFIXES {
+        let unread: u32 = best.unread.iter().map(|span| span.last - span.first + 1).sum();
+        if unread < MANY_UNREAD || !strip_repeated_words(&mut lines) {
+            break;
+        }
+        let other = read_lines(lines.clone(), is_cut);
+        if lines_of_documents(&other) > lines_of_documents(&best) {
+            best = other;
+        }
+    }
+    best
+}
+
+/// Lines of the paste that belong to documents.
+fn lines_of_documents(reading: &PasteReading) -> u32 {
+    let (mut lines, mut end) = (0, 0);
+    let mut spans: Vec<(u32, u32)> = reading
+        .documents
+        .iter()
+        .map(|document| (document.span.first, document.span.last))
+        .collect();
+    spans.sort_unstable();
+    for (first, last) in spans {
+        lines += (last + 1).saturating_sub(first.max(end));
+        end = end.max(last + 1);
+    }
+    lines
+}
+
+fn read_lines(mut lines: Vec<PasteLine>, is_cut: bool) -> PasteReading {
     let count = lines.len() as u32;
     let mut reading = PasteReading { lines: count, is_cut, ..PasteReading::default() };
     let log = nccl_log::take(&mut lines);
@@ -371,6 +410,38 @@ mod tests {
                 LineSpan { first: 17, last: 17 }
             ]
         );
+    }
+
+    #[test]
+    fn names_before_each_line_go() {
+        let table = "# nThread 1 nGpus 4 minBytes 8 maxBytes 16\n#\n# Using devices\n\
+                     #  Rank  0 Group  0 Pid    7 on   n1 device  0 [0x18] NVIDIA A100\n\
+                     #  Rank  3 Group  0 Pid    7 on   n1 device  3 [0x19] NVIDIA A100\n\
+                     268435456 67108864 float sum -1 1790 149.97 224.95 0 1788 150.13 225.20 0\n\
+                     536870912 134217728 float sum -1 3510 152.95 229.43 0 3500 153.39 230.09 0\n";
+        let plain = read_paste(table.as_bytes());
+        assert_eq!(plain.documents.len(), 1);
+        for before in [
+            "[pod/train-7/main] ",
+            "worker ",
+            "train-worker-0 trainer ",
+            "bench-1  | ",
+            "3: ",
+            "Nov  3 01:02:03 gpu7 slurmd[41]: ",
+            "2026-01-02T03:04:05-0500 gpu7 run.sh[9]: ",
+            "[default0]:",
+            "[gpu7] ",
+            "INFO 12:00:01 ",
+        ] {
+            let lines: String = table.lines().map(|line| format!("{before}{line}\n")).collect();
+            let text = format!("It is slow on our nodes:\n{lines}\nThanks a lot.\n");
+            let found = read_paste(text.as_bytes());
+            assert_eq!(found.documents.len(), 1, "{before:?}");
+            assert_eq!(found.documents[0].content, plain.documents[0].content, "{before:?}");
+        }
+        // Words that begin three lines are no prefix where nothing more is read.
+        let text = "srun -N 2 ./a -x\nsrun -N 2 ./b -x\nsrun -N 2 ./osu_bw -d rocm\nor so\n";
+        assert_eq!(read_paste(text.as_bytes()).context.commands.len(), 3);
     }
 
     #[test]
