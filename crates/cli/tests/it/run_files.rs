@@ -131,10 +131,10 @@ fn a_broken_line_is_named_and_the_rest_is_shown() {
     assert!(fs::read_to_string(dir.path().join("d/report.html")).unwrap().contains("broken-line"));
     let rows = fs::read_to_string(dir.path().join("t.csv")).unwrap().lines().count();
     assert!(rows > 20, "{rows} rows of the other cases");
-    for args in [["diff", "d", "d"].as_slice(), &["predict", "-m", "mi250x", "--against", "d"]] {
-        let output = pathline(dir.path(), args);
-        ends(&output, 0, &[&line]);
-    }
+    ends(&pathline(dir.path(), &["diff", "d", "d"]), 0, &[&line]);
+    // The record that is missing may be one of a fault.
+    let args = ["predict", "-m", "mi250x", "--against", "d"];
+    ends(&pathline(dir.path(), &args), 3, &[&line]);
     // It cannot be resumed until the shown command has removed the line.
     let refused = pathline(dir.path(), &["run", "--resume", "d"]);
     ends(&refused, 2, &[&line]);
