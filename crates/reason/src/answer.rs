@@ -11,11 +11,11 @@ use crate::checks::{CheckPath, PathCheck};
 use crate::deciding_probe::{ProbeEvidence, ProbeOutcome};
 use crate::draft::{DraftAnswer, ProbeSubject};
 use crate::exact_messages::{FoundMessage, find_messages};
-use crate::known_settings::{KnownSetting, find_settings};
 use crate::model_edits::{add_collective_causes, add_model};
 use crate::node_facts::{NodeLimits, figure, find_log};
 use crate::row_predictor::{PredictedRow, QueriedRow, RowPredictor};
 use crate::score::{LikelyCause, WorldEdit, rank};
+use crate::stated_settings::{StatedSetting, find_settings};
 use crate::verdict::{JudgedFigure, PasteVerdict, decide, possible};
 use crate::{adapters, collectives, copies, io, logs, memory, messages, wiring};
 
@@ -82,7 +82,7 @@ pub struct PasteExplanation {
     /// Answers, the one that matters most first.
     pub answers: Vec<PasteAnswer>,
     /// Settings of the paste whose effect a manual states.
-    pub settings: Vec<KnownSetting>,
+    pub settings: Vec<StatedSetting>,
     /// Lines in all.
     pub lines: u32,
     /// Lines that belong to no known output, first and last.
@@ -163,7 +163,7 @@ impl<'a> PasteExplainer<'a> {
         let link_state = wiring::explain_link_state(context);
         answers.extend(link_state.map(|draft| self.finish(draft, "PCIe link state", all)));
         if answers.is_empty() {
-            let draft = memory::explain_rates(context, self.limits.as_ref());
+            let draft = memory::explain_rates(context, reading.lines, self.limits.as_ref());
             answers.extend(draft.map(|draft| self.finish(draft, "text", all)));
         }
         let messages = find_messages(context, self.log);

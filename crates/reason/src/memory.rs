@@ -9,6 +9,8 @@ use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
 
 /// Share of a data sheet's rate that streams reach: 73 to 93 % in published results of these products.
 const USUAL: f64 = 0.8;
+/// Lines of a text that may be a question.
+const MAX_LINES: u32 = 40;
 /// A rate this near to the data sheet's is the data sheet's.
 const IS_PEAK: f64 = 0.985;
 
@@ -35,6 +37,7 @@ pub(crate) fn explain_memory(gbs: f64, factor: f64, node: Option<&NodeLimits>) -
 /// Rates of a text without tables: those that of all paths of the product only its memory carries.
 pub(crate) fn explain_rates(
     context: &PasteContext,
+    lines: u32,
     node: Option<&NodeLimits>,
 ) -> Option<DraftAnswer> {
     let rates = &context.rates;
@@ -56,6 +59,10 @@ pub(crate) fn explain_rates(
         let below = rates.iter().copied().filter(|gbs| *gbs > links && *gbs < peak * IS_PEAK);
         below.max_by(f64::total_cmp)
     });
+    // A document that names rates asks nothing of them.
+    if own.is_none() && lines > MAX_LINES {
+        return None;
+    }
     if let Some(value) = own.filter(|_| peak.is_some_and(|peak| most <= peak * 1.02)) {
         draft.value = Some(value);
         draft.ask = String::new();

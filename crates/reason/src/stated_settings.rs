@@ -7,7 +7,7 @@ const TABLE: &str = include_str!("../data/settings.tsv");
 
 /// A setting of the paste whose effect is known.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct KnownSetting {
+pub struct StatedSetting {
     /// `NCCL_P2P_DISABLE=1`, `--gpus-per-task`.
     pub setting: &'static str,
     /// What it does.
@@ -19,11 +19,11 @@ pub struct KnownSetting {
 }
 
 /// The known settings of a paste.
-pub(crate) fn find_settings(context: &PasteContext) -> Vec<KnownSetting> {
+pub(crate) fn find_settings(context: &PasteContext) -> Vec<StatedSetting> {
     let known = TABLE.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
         let mut cells = line.split('\t');
         let (setting, meaning) = (cells.next()?, cells.next()?);
-        Some(KnownSetting { setting, meaning, action: cells.next()?, source: cells.next()? })
+        Some(StatedSetting { setting, meaning, action: cells.next()?, source: cells.next()? })
     });
     known.filter(|known| is_in(context, known.setting)).collect()
 }
