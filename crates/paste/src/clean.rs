@@ -41,10 +41,12 @@ pub(crate) fn clean_lines(bytes: &[u8]) -> (Vec<PasteLine>, bool) {
 }
 
 /// Takes off the first word of each line that begins so three times, as collectors of logs write the name of a
-/// pod, host or unit. Whether any word went; whether more is read then decides if it was one.
-pub(crate) fn strip_repeated_words(lines: &mut [PasteLine]) -> bool {
+/// pod, host or unit. The lines that lost one; whether more is read then decides if it was a name.
+pub(crate) fn strip_repeated_words(lines: &mut [PasteLine]) -> usize {
     let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
-    for line in lines.iter() {
+    // The log of NCCL names process and thread, and is read by itself.
+    let is_log = |line: &PasteLine| line.text.contains(" NCCL ");
+    for line in lines.iter().filter(|line| !is_log(line)) {
         let word = first_word(&line.text);
         let is_known = counts.contains_key(word);
         if word.contains(|c: char| c.is_ascii_alphabetic())
@@ -55,14 +57,16 @@ pub(crate) fn strip_repeated_words(lines: &mut [PasteLine]) -> bool {
     }
     let repeated: BTreeSet<String> =
         counts.into_iter().filter(|(_, n)| *n >= MIN_REPEATED).map(|(w, _)| w.to_owned()).collect();
+    let mut stripped = 0;
     for line in lines {
         let word = first_word(&line.text);
         if repeated.contains(word) {
             let start = line.text.len() - line.text.trim_start().len() + word.len();
             line.text = without_prefix(line.text.get(start..).unwrap_or_default()).to_owned();
+            stripped += 1;
         }
     }
-    !repeated.is_empty()
+    stripped
 }
 
 /// The first word of a line, or what stands in brackets there, with the sign that ends it: `[default0]:`.

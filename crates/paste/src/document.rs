@@ -82,6 +82,22 @@ impl PasteContent {
             Self::Topology(_) => "NCCL topology file",
         }
     }
+
+    /// Rows, cells or parts that were read.
+    pub(crate) fn figures(&self) -> usize {
+        match self {
+            Self::Collective(table) => table.rows.len() + table.devices.len(),
+            Self::Messages(table) => table.rows.len(),
+            Self::Profile(profile) => profile.rows.len(),
+            Self::Matrix(matrix) => matrix.cells.len(),
+            Self::Transfers(list) => list.len(),
+            Self::Network(table) => table.rows.len(),
+            Self::FileIo(_) => 1,
+            Self::Links(links) => links.pairs.len() + links.weights.len() + links.numa.len(),
+            Self::NcclLog(log) => log.transports.len() + log.warnings.len(),
+            Self::Topology(topology) => topology.gpus.len(),
+        }
+    }
 }
 
 /// A table of nccl-tests or rccl-tests.
