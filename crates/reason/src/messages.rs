@@ -24,13 +24,31 @@ fn deepest_fall(rows: &[(u64, f64)]) -> Option<RateFall> {
     falls.min_by(|a, b| a.ratio.total_cmp(&b.ratio))
 }
 
-/// Where the buffers are: the header's line, the command's `-d cuda`, or the title's runtime.
+/// Where the buffers are: the header's line, the command's `D H` or `-d cuda`, or the title's runtime.
 fn memory_of(table: &MessageTable, context: &PasteContext) -> Option<(bool, bool)> {
-    let commands = context.commands.join(" ");
-    let is_asked = ["-d rocm", "-d cuda", "-d managed", "-m cuda", "-m rocm"]
-        .iter()
-        .any(|d| commands.contains(d));
-    table.on_gpu.or(is_asked.then_some((true, true)))
+    let mut named = None;
+    for command in &context.commands {
+        let words: Vec<&str> = command.split_whitespace().collect();
+        for pair in words.windows(2) {
+            let [first, second] = *pair else { continue };
+            let place = |word: &str| match word {
+                "D" | "MD" => Some(true),
+                "H" | "MH" => Some(false),
+                _ => None,
+            };
+            let runtime = ["rocm", "cuda", "managed"].contains(&second);
+            if let Some(both) = place(first).zip(place(second)) {
+                named = Some(both);
+            } else if runtime && ["-d", "-m", "--accelerator"].contains(&first) {
+                named = named.or(Some((true, true)));
+            }
+        }
+    }
+    // A build for GPUs also takes host memory, if the command says so.
+    match (table.on_gpu, named) {
+        (Some((true, true)), Some(named)) => Some(named),
+        (stated, named) => stated.or(named),
+    }
 }
 
 /// Rates and times of messages.
@@ -290,4 +308,31 @@ fn explain_times(
             ),
         ],
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pathline_paste::{PasteContent, read_paste};
+
+    #[test]
+    fn the_command_says_where_buffers_are() {
+        let place = |command: &str, title: &str| {
+            let text = format!(
+                "$ {command}\n# OSU {title} Bandwidth Test v7.3\n# Size  Bandwidth (MB/s)\n4096 900.0\n8192 1800.5\n"
+            );
+            let reading = read_paste(text.as_bytes());
+            let table = reading.documents.iter().find_map(|document| match &document.content {
+                PasteContent::Messages(table) => Some(memory_of(table, &reading.context)),
+                _ => None,
+            });
+            table.expect("a table")
+        };
+        let both = Some((true, true));
+        assert_eq!(place("srun -n 2 ./osu_bw", "MPI"), None);
+        assert_eq!(place("srun -n 2 ./osu_bw", "MPI-ROCM"), both);
+        assert_eq!(place("srun -N 2 -n 2 ./osu_bw -m 4096:8192 -d rocm", "MPI"), both);
+        assert_eq!(place("mpirun -np 2 ./osu_bw -d cuda D H", "MPI-CUDA"), Some((true, false)));
+        assert_eq!(place("mpirun -np 2 ./osu_bw H H", "MPI-CUDA"), Some((false, false)));
+    }
 }
