@@ -14,7 +14,7 @@ use crate::exact_messages::{FoundMessage, find_messages};
 use crate::model_edits::{add_collective_causes, add_model};
 use crate::node_facts::{NodeLimits, figure, find_log};
 use crate::row_predictor::{PredictedRow, QueriedRow, RowPredictor};
-use crate::score::{LikelyCause, WorldEdit, rank};
+use crate::score::{AnswerClass, LikelyCause, WorldEdit, rank};
 use crate::stated_settings::{StatedSetting, find_settings};
 use crate::verdict::{JudgedFigure, PasteVerdict, decide, possible};
 use crate::{adapters, collectives, copies, io, logs, memory, messages, wiring};
@@ -166,9 +166,11 @@ impl<'a> PasteExplainer<'a> {
             let draft = memory::explain_rates(context, reading.lines, self.limits.as_ref());
             answers.extend(draft.map(|draft| self.finish(draft, "text", all)));
         }
-        let messages = find_messages(context, self.log);
-        answers
-            .extend(messages.iter().map(|found| self.finish(message_draft(found), "message", all)));
+        let settings = find_settings(context);
+        for found in find_messages(context, self.log) {
+            let setting = settings.iter().find(|setting| setting.explains == found.row.id);
+            answers.push(self.finish(message_draft(&found, setting), "message", all));
+        }
         // What is slow comes first, and tables before what only describes the node.
         answers.sort_by_key(|answer| match answer.verdict {
             PasteVerdict::Slow if answer.is_fault => 0,
@@ -179,7 +181,7 @@ impl<'a> PasteExplainer<'a> {
         PasteExplanation {
             format: 2,
             answers,
-            settings: find_settings(context),
+            settings,
             lines: reading.lines,
             unread: reading.unread.iter().map(|span| (span.first, span.last)).collect(),
             is_cut: reading.is_cut,
@@ -337,10 +339,17 @@ impl<'a> PasteExplainer<'a> {
     }
 }
 
-/// The exact text of a library.
-fn message_draft(found: &FoundMessage) -> DraftAnswer {
+/// The exact text of a library; a setting that explains it says why.
+fn message_draft(found: &FoundMessage, setting: Option<&StatedSetting>) -> DraftAnswer {
     let row = found.row;
-    let edit = WorldEdit::new(row.id, row.class, 1.0).says(row.meaning).decided_by(row.check);
+    let (class, text, check) = match setting {
+        Some(set) => {
+            let text = format!("{}: {} ({})", set.setting, set.meaning, set.source);
+            (AnswerClass::SetUpSo, text, set.action)
+        }
+        None => (row.class, row.meaning.to_owned(), row.check),
+    };
+    let edit = WorldEdit::new(row.id, class, 1.0).says(text).decided_by(check);
     DraftAnswer {
         meaning: format!("\"{}\", a text of {}", found.text, row.source),
         limit: "none: it is not about a rate".to_owned(),

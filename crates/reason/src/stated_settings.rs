@@ -16,6 +16,9 @@ pub struct StatedSetting {
     pub action: &'static str,
     /// The manual.
     pub source: &'static str,
+    /// The message that it explains; empty if none.
+    #[serde(skip)]
+    pub(crate) explains: &'static str,
 }
 
 /// The known settings of a paste.
@@ -23,28 +26,41 @@ pub(crate) fn find_settings(context: &PasteContext) -> Vec<StatedSetting> {
     let known = TABLE.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
         let mut cells = line.split('\t');
         let (setting, meaning) = (cells.next()?, cells.next()?);
-        Some(StatedSetting { setting, meaning, action: cells.next()?, source: cells.next()? })
+        let (action, source) = (cells.next()?, cells.next()?);
+        let explains = cells.next().unwrap_or_default();
+        Some(StatedSetting { setting, meaning, action, source, explains })
     });
     known.filter(|known| is_in(context, known.setting)).collect()
 }
 
-/// `NAME=VALUE|OTHER` of the environment, or an option of a command, with this value or any.
+/// `NAME=VALUE|OTHER` of the environment, `--option` of a command with any value, or `--option=VALUE|OTHER:`, of
+/// which one with a colon stands for all values that begin so.
 fn is_in(context: &PasteContext, setting: &str) -> bool {
-    if let (false, Some((name, values))) = (setting.starts_with('-'), setting.split_once('=')) {
-        let set = context.settings.get(name);
-        return set.is_some_and(|set| values.split('|').any(|one| set.eq_ignore_ascii_case(one)));
-    }
-    let is_option = |word: &str| match setting.contains('=') {
-        true => word == setting,
-        false => word.split('=').next() == Some(setting),
+    let (name, values) = setting.split_once('=').unwrap_or((setting, ""));
+    let is_value = |value: &str| {
+        values.split('|').any(|one| match one.ends_with(':') {
+            true => value.starts_with(one),
+            false => value.eq_ignore_ascii_case(one),
+        })
     };
-    context.commands.iter().any(|command| command.split_whitespace().any(is_option))
+    if !setting.starts_with('-') {
+        return context.settings.get(name).is_some_and(|value| is_value(value));
+    }
+    context.commands.iter().any(|command| {
+        let mut words = command.split(['=', ' ']).filter(|word| !word.is_empty());
+        let has_name = words.any(|word| word == name);
+        // `verbose,` may stand before the kind of a binding.
+        let value = words.next().unwrap_or_default().trim_start_matches("verbose,");
+        has_name && (values.is_empty() || is_value(value))
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use pathline_paste::read_paste;
+
+    const BINDS: &str = "--gpu-bind=closest|single:|per_task:|map:|mask:|map_gpu:|mask_gpu:";
 
     fn found(text: &str) -> Vec<&'static str> {
         find_settings(&read_paste(text.as_bytes()).context).iter().map(|s| s.setting).collect()
@@ -53,9 +69,11 @@ mod tests {
     #[test]
     fn values_and_options_are_exact() {
         assert_eq!(found("$ srun -n 4 --gpus-per-task=1 ./halo"), ["--gpus-per-task"]);
-        assert_eq!(found("#SBATCH --gpu-bind=closest"), ["--gpu-bind=closest"]);
+        assert_eq!(found("#SBATCH --gpu-bind=closest"), [BINDS]);
+        assert_eq!(found("srun -n 8 --gpu-bind single:1 ./a"), [BINDS]);
+        assert_eq!(found("srun --gpu-bind=verbose,map_gpu:0,1 ./a"), [BINDS]);
         assert_eq!(found("export NCCL_P2P_LEVEL=loc"), ["NCCL_P2P_LEVEL=LOC|0"]);
         assert!(found("NCCL_P2P_DISABLE=0 --gpu-bind=none, gpus per task").is_empty());
-        assert!(TABLE.lines().skip(1).all(|line| line.split('\t').count() == 4));
+        assert!(TABLE.lines().skip(1).all(|line| [4, 5].contains(&line.split('\t').count())));
     }
 }

@@ -1,7 +1,7 @@
 //! Pastes whose cause is known, and worlds whose outputs the tests write themselves.
 
 mod acceptance;
-mod lone_gpus;
+mod apart;
 mod forms;
 mod round_trip;
 mod round_trip_collectives;

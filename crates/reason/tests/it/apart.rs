@@ -1,4 +1,4 @@
-//! GPUs without links among others, in topology files and matrices of links without a named node.
+//! GPUs without links among others, without a named node; GPUs that a launcher hides from each other.
 
 use pathline_paste::read_paste;
 use pathline_reason::explain_paste;
@@ -86,4 +86,19 @@ fn links_to_itself_are_no_links_and_no_verdict() {
     let found = explain_paste(&read_paste(text.as_bytes()), None);
     let answer = &found.answers[0];
     assert!(answer.reason.contains("itself") && answer.limit.starts_with("unknown"), "{answer:?}");
+}
+
+#[test]
+fn a_setting_explains_a_mapping_that_is_refused() {
+    let message =
+        "n4:81:99 [2] transport/p2p.cc:275 NCCL WARN Cuda failure 'invalid resource handle'";
+    let reason = |command: &str| {
+        let found = explain_paste(&read_paste(format!("{command}\n{message}\n").as_bytes()), None);
+        found.answers[0].reason.clone()
+    };
+    assert!(
+        reason("srun -n 4 --gpu-bind=per_task:1 ./train").contains("Slurm shows each task only")
+    );
+    assert!(reason("srun -n 4 --gpus-per-task=1 ./train").contains("hides those of the others"));
+    assert!(reason("srun -n 4 --gpu-bind=none ./train").contains("could not map"));
 }
