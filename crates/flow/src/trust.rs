@@ -76,7 +76,8 @@ pub enum FigureForm {
 }
 
 impl FigureForm {
-    fn within(self) -> f64 {
+    /// The factor within which the form of the model holds.
+    pub fn within(self) -> f64 {
         match self {
             Self::Flows(smallest) if smallest >= CACHED => FORM,
             Self::Flows(_) => CACHED_FORM,

@@ -31,11 +31,13 @@ fn first_headline(summary: &str) -> &str {
 fn a_gpu_may_be_required_where_none_can_be_used() {
     let dir = TempDir::new().unwrap();
     let out = dir.path().join("run");
+    let broken = dir.path().join("libcuda.so.1");
+    std::fs::write(&broken, "no library").unwrap();
     let run = |args: &[&str]| -> Output {
         let mut command = Command::new(pathline());
         command.args(["run", "--case", HOST, "--out"]).arg(&out).args(args);
-        // A runtime that is not there, whatever this host has.
-        command.env("PATHLINE_CUDA", "/nowhere/libcuda.so.1").stdin(Stdio::null());
+        // A runtime that does not open, whatever this host has.
+        command.env("PATHLINE_CUDA", &broken).stdin(Stdio::null());
         command.output().unwrap()
     };
     let output = run(&["--require", "gpus"]);
@@ -43,7 +45,7 @@ fn a_gpu_may_be_required_where_none_can_be_used() {
     assert_eq!(output.status.code(), Some(1), "{summary}{}", text(&output.stderr));
     let first = first_headline(&summary);
     assert!(first.starts_with("! ") && first.contains("GPU"), "{summary}");
-    assert!(summary.contains("No such file") && summary.contains("pathline doctor"), "{summary}");
+    assert!(summary.contains("libcuda") && summary.contains("pathline doctor"), "{summary}");
     assert!(journal(&out).notes.iter().any(|note| note.code == "gpus-unusable"));
     // The report of it is of the same opinion.
     let report = Command::new(pathline()).arg("report").arg(&out).output().unwrap();
