@@ -29,6 +29,9 @@ const CHANNEL_GBS: f64 = 22.0;
 /// A row this much faster than the one of half its size shows no plateau.
 const STILL_GROWS: f64 = 1.15;
 
+/// The largest size is slower than the best from here on, as a share.
+const STILL_LEVEL: f64 = 0.85;
+
 /// What a table shows.
 struct TableSummary {
     ranks: u32,
@@ -169,6 +172,13 @@ pub(crate) fn explain(
         draft.note = format!(
             "the largest size still grows ({growth:.1} times the rate of half of it): no plateau is shown"
         );
+    } else if shape.last < shape.best * STILL_LEVEL {
+        draft.note = format!(
+            "the largest size is slower ({} GB/s) than the best ({} GB/s): another algorithm or protocol \
+             begins there, or the network drops packets",
+            figure(shape.last),
+            figure(shape.best)
+        );
     }
     let via = Transports::new(log, context);
     if let Some(node) = node.filter(|_| shape.is_one_node()) {
@@ -180,7 +190,6 @@ pub(crate) fn explain(
     } else {
         by_transport(&mut draft.edits, &via, shape.is_one_node());
     }
-    uneven_rows(&mut draft.edits, &shape, table);
     draft
 }
 
@@ -336,75 +345,12 @@ fn in_node(
                 ))
                 .decided_by("NCCL_NVLS_ENABLE=0: busbw falls to a ring's"),
         ));
-        edits.push(steady(
-            links_lost(law, 0.5, 0.05, "half of the NVLinks of a GPU down").seen(if nvls_off {
-                -3.0
-            } else {
-                0.0
-            }),
-        ));
         if !nvls_off {
             plateau = (law, 0.05);
         }
     }
     channels(edits, table.channels.or(log.and_then(|log| log.channels)), context, ring);
-    let total = (links / 25.0).round();
-    let parts: Vec<(f64, String)> = match node.fabric {
-        // A ring is as fast as its slowest bundle: of two or four links one or two are lost.
-        FabricKind::Xgmi => {
-            [0.5, 0.75].map(|part| (part, format!("xGMI of a pair at {part} of its rate"))).to_vec()
-        }
-        FabricKind::Switched if total >= 6.0 => [1.0, 2.0, total / 2.0]
-            .map(|lost| {
-                ((total - lost) / total, format!("{lost} of {total} NVLinks of a GPU down"))
-            })
-            .to_vec(),
-        _ => Vec::new(),
-    };
-    let sigma = if is_xgmi { 0.1 } else { 0.03 };
-    edits.extend(parts.iter().map(|(part, what)| steady(links_lost(ring, *part, sigma, what))));
     too_small(edits, shape, plateau.0, factor, plateau.1);
-}
-
-fn links_lost(full: f64, part: f64, sigma: f64, what: &str) -> WorldEdit {
-    WorldEdit::new("links-lost", AnswerClass::HardwareSuspect, 0.01)
-        .expects("busbw", full * part, sigma)
-        .slows_copies(part)
-        .says(format!("{what}: {} of {} GB/s", figure(full * part), figure(full)))
-        .decided_by("pathline health; nvidia-smi nvlink -s, rocm-smi --showxgmierr")
-}
-
-/// Rows that fall where others grow.
-fn uneven_rows(edits: &mut Vec<WorldEdit>, shape: &TableSummary, table: &CollectiveTable) {
-    edits.push(
-        WorldEdit::new("falls-with-size", AnswerClass::Software, 0.05)
-            .expects("cliff", 0.4, 0.5)
-            .expects("growth", 0.95, 0.25)
-            .seen(if shape.last > shape.best * 0.9 { -4.0 } else { 0.0 })
-            .says(format!("large sizes are slower ({} GB/s at {} B) than the best ({} GB/s): another algorithm or protocol begins there, or the network drops packets", figure(shape.last), shape.largest, figure(shape.best)))
-            .decided_by("NCCL_DEBUG_SUBSYS=TUNING at both sizes, and counters of the adapters (ethtool -S, discards)"),
-    );
-    let quicker = table.rows.windows(2).find_map(|pair| {
-        let [before, after] = pair else { return None };
-        // A row that is slow out of place alone had its connections to set up.
-        let is_setup = before.in_place_busbw.is_some_and(|rate| rate > before.busbw * 1.5);
-        let is_quicker =
-            !is_setup && after.bytes > before.bytes && after.time_us < before.time_us * 0.7;
-        (is_quicker && before.time_us > 0.0).then_some((before, after))
-    });
-    if let Some((before, after)) = quicker {
-        edits.push(
-            WorldEdit::new("protocol-switch", AnswerClass::Software, 0.15)
-                .expects("cliff", shape.last / shape.best.max(1e-9), 0.2)
-                .expects("growth", shape.growth.unwrap_or(1.0), 0.3)
-                .expects("busbw", shape.best.max(1e-3), 1.0)
-                .says(format!(
-                    "{} B take {} us, {} B only {}: another algorithm or protocol begins there, and should begin sooner",
-                    before.bytes, figure(before.time_us), after.bytes, figure(after.time_us)
-                ))
-                .decided_by("NCCL_DEBUG_SUBSYS=TUNING at both sizes; NCCL_ALGO and NCCL_PROTO one by one"),
-        );
-    }
 }
 
 fn too_small(edits: &mut Vec<WorldEdit>, shape: &TableSummary, full: f64, factor: f64, sigma: f64) {
@@ -431,24 +377,18 @@ fn channels(edits: &mut Vec<WorldEdit>, logged: Option<u32>, context: &PasteCont
         .iter()
         .find_map(|name| context.settings.get(*name)?.parse::<u32>().ok());
     let known = set.or(logged);
-    for count in [1u32, 2, 4, 8] {
+    // Without a log half of the channels looks like half of the links.
+    let counts = known.map_or_else(|| vec![1, 2, 4, 8], |known| vec![known]);
+    for count in counts.into_iter().filter(|n| f64::from(*n) * CHANNEL_GBS < ring * 0.8) {
         let rate = f64::from(count) * CHANNEL_GBS;
-        if rate > ring * 0.8 {
-            continue;
-        }
-        let prior = if known.is_some() { 0.02 } else { 0.008 };
         let whose = if set.is_some() { " (set)" } else { "" };
         let edit = steady(
-            WorldEdit::new("few-channels", AnswerClass::SetUpSo, prior)
+            WorldEdit::new("few-channels", AnswerClass::SetUpSo, if known.is_some() { 0.02 } else { 0.008 })
                 .expects("busbw", rate, 0.2)
                 .says(format!("{count} channels{whose} of about {CHANNEL_GBS} GB/s carry {} GB/s; a node of these links wants 16 or more", figure(rate)))
                 .decided_by("unset NCCL_*CHANNELS and tuner plugins; NCCL_TOPO_DUMP_FILE: compare `nvlink count` of each GPU"),
         );
-        edits.push(match known {
-            Some(known) if known == count => edit.seen(3.0).stated(),
-            Some(_) => edit.seen(-3.0),
-            None => edit,
-        });
+        edits.push(if known.is_some() { edit.seen(3.0).stated() } else { edit });
     }
     let protocol = context.settings.get("NCCL_PROTO").map(String::as_str);
     if let Some(protocol @ ("LL" | "LL128" | "ll" | "ll128")) = protocol {
@@ -566,22 +506,7 @@ fn through_host(edits: &mut Vec<WorldEdit>, node: &NodeLimits, via: &Transports)
             pcie * 0.7,
             0.22,
         );
-        add(
-            WorldEdit::new("peer-through-root", AnswerClass::SetUpSo, 0.08)
-                .seen(if via.peer && !has_links { 1.5 } else { -0.5 })
-                .says("P2P is on, but its packets are sent up to the root port (ACS, IOMMU or a slow host bridge)")
-                .decided_by("NCCL_P2P_DISABLE=1: faster if so; lspci -vvv | grep ACSCtl; dmesg | grep -i iommu"),
-            pcie * 0.12,
-            0.6,
-        );
     }
-    add(
-        WorldEdit::new("narrow-pcie", AnswerClass::HardwareSuspect, 0.02)
-            .says("PCIe of a GPU runs at half its width or speed")
-            .decided_by("lspci -vv | grep LnkSta under load; pathline health"),
-        pcie * 0.35,
-        0.2,
-    );
 }
 
 /// What log and settings say of the transports, whatever the limit is.
@@ -596,26 +521,26 @@ fn by_transport(edits: &mut Vec<WorldEdit>, via: &Transports, is_one_node: bool)
             );
         }
     } else if via.socket {
-        edits.push(tcp(via));
+        edits.push(tcp());
     } else if via.direct == Some(false) {
-        edits.push(no_gpu_direct(via));
+        edits.push(no_gpu_direct());
     }
 }
 
-fn tcp(via: &Transports) -> WorldEdit {
-    let edit = WorldEdit::new("tcp", AnswerClass::SetUpSo, 0.12)
-        .expects("busbw", 2.0, if via.socket { 1.2 } else { 0.8 })
-        .seen(if via.socket { 4.0 } else if via.infiniband { -4.0 } else { 0.0 })
+fn tcp() -> WorldEdit {
+    WorldEdit::new("tcp", AnswerClass::SetUpSo, 0.12)
+        .expects("busbw", 2.0, 1.2)
+        .seen(4.0)
+        .stated()
         .says("NCCL uses TCP sockets: copies through host memory, a few GB/s whatever the adapter can")
-        .decided_by("NCCL_DEBUG=INFO: `NET/IB` or a plugin must stand in `Using network`; NCCL_IB_DISABLE, NCCL_SOCKET_IFNAME");
-    if via.socket { edit.stated() } else { edit }
+        .decided_by("NCCL_DEBUG=INFO: `NET/IB` or a plugin must stand in `Using network`; NCCL_IB_DISABLE, NCCL_SOCKET_IFNAME")
 }
 
-fn no_gpu_direct(via: &Transports) -> WorldEdit {
-    let edit = WorldEdit::new("no-gpu-direct", AnswerClass::SetUpSo, 0.12)
+fn no_gpu_direct() -> WorldEdit {
+    WorldEdit::new("no-gpu-direct", AnswerClass::SetUpSo, 0.12)
+        .stated()
         .says("RDMA goes through host memory: no GPUDirect RDMA (peer memory module, DMA-BUF, or the adapter is too far)")
-        .decided_by("NCCL_DEBUG=INFO: `via NET/IB/0/GDRDMA`; NCCL_NET_GDR_LEVEL=SYS as a trial");
-    if via.direct == Some(false) { edit.stated() } else { edit }
+        .decided_by("NCCL_DEBUG=INFO: `via NET/IB/0/GDRDMA`; NCCL_NET_GDR_LEVEL=SYS as a trial")
 }
 
 #[allow(clippy::too_many_arguments, reason = "the facts of one table")]
@@ -681,6 +606,7 @@ fn over_network(
             edits.push(steady(
                 WorldEdit::new("fewer-adapters", AnswerClass::SetUpSo, 0.08)
                     .expects("busbw", one * used * 0.92, 0.15)
+                    .exact(0.08)
                     .seen(rdma)
                     .says(format!(
                         "{used} of {nics} adapters carry it: {} GB/s",
@@ -692,20 +618,10 @@ fn over_network(
             ));
         }
     }
-    if node.adapters_are_far {
-        edits.push(steady(
-            WorldEdit::new("gpu-far-from-adapter", AnswerClass::SetUpSo, 0.3)
-                .expects("busbw", full * 0.25, 0.9)
-                .seen(if via.socket { -4.0 } else { 2.0 })
-                .says("the adapters are on another socket than the GPUs (SYS): GPUDirect RDMA is off there by default, and slow if forced")
-                .decided_by("nvidia-smi topo -m: an adapter with PIX or PXB; NCCL_NET_GDR_LEVEL=SYS as a trial"),
-        ));
+    if via.socket {
+        edits.push(steady(tcp()));
     }
-    edits.push(steady(tcp(via)));
-    let direct = match via.direct {
-        Some(false) => 3.0,
-        Some(true) => -3.0,
-        None => rdma.min(0.0),
-    };
-    edits.push(steady(no_gpu_direct(via).expects("busbw", full * 0.4, 0.35).seen(direct)));
+    if via.direct == Some(false) {
+        edits.push(steady(no_gpu_direct().expects("busbw", full * 0.4, 0.35).seen(3.0)));
+    }
 }

@@ -139,7 +139,7 @@ fn between_gpus(matrices: &[&RateMatrix], node: Option<&NodeLimits>) -> Option<D
             "which GPU product is it? `nvidia-smi topo -m` or `rocm-smi --showtopo`?".to_owned();
         // Whatever the links are: P2P that is slower than its detour is not direct.
         if let Some(ratio) = ratio.filter(|ratio| *ratio < SLOWER_THAN_STAGED) {
-            draft.edits.push(through_root(Some(ratio)));
+            draft.edits.push(through_root(ratio));
         }
         return Some(draft);
     };
@@ -246,16 +246,6 @@ fn pair_edits(
                 ))
                 .decided_by("pathline run --suite pairs, on the node"),
         );
-        // Meshes: pairs with fewer links, or forwarded ones.
-        if node.fabric != FabricKind::Switched {
-            draft.edits.push(
-                WorldEdit::new("link-widths-differ", AnswerClass::AsExpected, 0.3)
-                    .expects("pair", full * 0.8, 0.5)
-                    .expects("least", 0.5, 0.5)
-                    .says("pairs have different numbers of links, or none: each figure belongs to its pair's links")
-                    .decided_by("pathline topo; nvidia-smi topo -m or rocm-smi --showtopo"),
-            );
-        }
         if node.product.is_some_and(|p| p.name.starts_with("MI250")) {
             // Pairs of one package have four links: a kernel moves 150 GB/s there.
             let most = list.iter().map(|p| p.2).fold(0.0, f64::max) / ways;
@@ -275,37 +265,27 @@ fn pair_edits(
             draft.edits.push(if is_capped { edit.stated() } else { edit });
         }
     }
-    pcie_edits(draft, node, list, ratio, duplex);
+    pcie_edits(draft, node, ratio, duplex);
 }
 
-/// P2P whose packets pass the root port; `ratio` is that of copies with P2P to staged ones.
-fn through_root(ratio: Option<f64>) -> WorldEdit {
-    let up = "packets between GPUs are sent up to the root port (ACS redirect, IOMMU)";
-    let edit = WorldEdit::new("peer-through-root", AnswerClass::SetUpSo, 0.15)
+/// P2P whose packets pass the root port: direct copies that get `ratio` of staged ones are not direct.
+fn through_root(ratio: f64) -> WorldEdit {
+    WorldEdit::new("peer-through-root", AnswerClass::SetUpSo, 0.15)
         .expects("on-off", 0.4, 0.6)
-        .says(match ratio {
-            Some(ratio) => format!(
-                "with P2P on, copies get {:.0} % of those staged in host memory: {up}",
-                ratio * 100.0
-            ),
-            None => up.to_owned(),
-        })
+        .stated()
+        .says(format!(
+            "with P2P on, copies get {:.0} % of those staged in host memory: packets between GPUs are sent \
+             up to the root port (ACS redirect, IOMMU)",
+            ratio * 100.0
+        ))
         .decided_by(
             "lspci -vvv | grep ACSCtl (SrcValid+ ReqRedir+ is on); dmesg | grep -i iommu; \
              NCCL_P2P_DISABLE=1 meanwhile",
-        );
-    // Direct copies that are slower than the detour are not direct.
-    if ratio.is_some() { edit.stated() } else { edit }
+        )
 }
 
 /// Pairs over PCIe: with P2P, sent up to the root port, or staged.
-fn pcie_edits(
-    draft: &mut DraftAnswer,
-    node: &NodeLimits,
-    list: &[(u32, u32, f64)],
-    ratio: Option<f64>,
-    duplex: f64,
-) {
+fn pcie_edits(draft: &mut DraftAnswer, node: &NodeLimits, ratio: Option<f64>, duplex: f64) {
     let (pcie, links) = (node.pcie_gbs, node.pair_gbs);
     if pcie <= 0.0 {
         return;
@@ -317,6 +297,7 @@ fn pcie_edits(
                 .expects("pair", pcie * PCIE_SHARE * duplex, 0.12)
                 .expects("least", 0.9, 0.12)
                 .expects("on-off", 1.3, 0.25)
+                .within(0.2)
                 .says(format!(
                     "P2P over PCIe reaches {:.0} % after packet headers: {} GB/s",
                     PCIE_SHARE * 100.0,
@@ -324,21 +305,11 @@ fn pcie_edits(
                 ))
                 .decided_by("pathline run --suite pairs, on the node"),
         );
-        draft.edits.push(
-            WorldEdit::new("across-sockets", AnswerClass::SetUpSo, 0.2)
-                .expects("pair", pcie * 0.65 * duplex, 0.35)
-                .expects("least", 0.6, 0.35)
-                .expects("on-off", 1.05, 0.25)
-                .seen(two_groups(list))
-                .says("pairs on two sockets pass the link between the processors; those of one root port do not")
-                .decided_by("nvidia-smi topo -m: SYS against PIX, PXB; pathline topo"),
-        );
     }
-    if ratio.is_none_or(|ratio| ratio < SLOWER_THAN_STAGED) {
+    if let Some(ratio) = ratio.filter(|ratio| *ratio < SLOWER_THAN_STAGED) {
         // Where staged copies show that it is slower, it may be slower by any factor.
-        let (at, sigma) = if ratio.is_some() { (0.15, 1.0) } else { (0.3, 0.5) };
-        let edit = through_root(ratio);
-        draft.edits.push(edit.expects("pair", pcie * at, sigma).expects("least", 0.93, 0.15));
+        let edit = through_root(ratio).expects("pair", pcie * 0.15, 1.0);
+        draft.edits.push(edit.expects("least", 0.93, 0.15));
     }
     let is_usual = no_peer && links <= 0.0;
     let (class, text) = match is_usual {
@@ -359,22 +330,6 @@ fn pcie_edits(
             .says(format!("{text}: copies are staged in host memory, out and in"))
             .decided_by("P2P Connectivity Matrix of the test; cudaDeviceCanAccessPeer; nvidia-smi topo -p2p r"),
     );
-}
-
-/// Log likelihood ratio for pairs in two groups: fast within each, slow between.
-fn two_groups(list: &[(u32, u32, f64)]) -> f64 {
-    let most = list.iter().map(|&(a, b, _)| a.max(b)).max().unwrap_or(0);
-    let half = most.div_ceil(2);
-    if most < 3 {
-        return 0.0;
-    }
-    let mean = |same: bool| {
-        let of = |&&(a, b, _): &&(u32, u32, f64)| ((a < half) == (b < half)) == same;
-        let values: Vec<f64> = list.iter().filter(of).map(|p| p.2).collect();
-        values.iter().sum::<f64>() / (values.len().max(1)) as f64
-    };
-    let ratio = mean(false) / mean(true).max(1e-9);
-    if (0.9..=1.15).contains(&ratio) { -1.0 } else { 1.5 }
 }
 
 /// Host copies of one kind: median, least, greatest, how many.
@@ -715,16 +670,6 @@ fn host_edits(
                 "lspci -vv -s GPU | grep LnkSta under load, on the GPU and each bridge above it",
             ),
         );
-        // One of several at exactly half or a quarter.
-        draft.edits.push(
-            edit("narrow-pcie", AnswerClass::HardwareSuspect, 0.02, full, full, 0.12)
-                .replacing("least", part, 0.06)
-                .slows_copies(part)
-                .says(format!(
-                    "PCIe of one GPU runs at {part} of the others' rate: half or a quarter of its lanes, or a generation below"
-                ))
-                .decided_by("lspci -vv | grep LnkSta of that GPU and of each bridge above it, under load"),
-        );
     }
     for (id, class, prior, inward, outward, sigma, text, check) in HOST_CAUSES {
         let one = edit(id, class, prior, full * inward, full * outward, sigma);
@@ -763,26 +708,8 @@ pub(crate) fn transfer_matrix(list: &[TimedTransfer]) -> Option<RateMatrix> {
 pub(crate) fn explain_transfers(list: &[TimedTransfer], node: Option<&NodeLimits>) -> DraftAnswer {
     let best = list.iter().map(|t| t.gbs).fold(0.0, f64::max);
     let mut draft = DraftAnswer { value: Some(best), ..DraftAnswer::default() };
-    let Some(first) = list.iter().max_by(|a, b| a.gbs.total_cmp(&b.gbs)) else { return draft };
     let Some(matrix) = transfer_matrix(list) else { return draft };
     let found = explain_matrices(&[&matrix], node, &PasteContext::default());
     draft = found.into_iter().next().unwrap_or(draft);
-    // A kernel of few compute units moves 15 to 20 GB/s with each (TransferBench's scaling preset: 20, 39,
-    // 56, 72, 88 GB/s for 1 to 5).
-    let units = first.executor.rsplit(':').next().and_then(|n| n.parse::<u32>().ok());
-    if let Some(units @ 1..=8) = units.filter(|_| matrix.means == CopyMeans::Kernel) {
-        let rate = f64::from(units) * 18.0;
-        draft.edits.push(
-            WorldEdit::new("few-compute-units", AnswerClass::SetUpSo, 0.2)
-                .expects("pair", rate, 0.2)
-                .expects("in", rate, 0.4)
-                .expects("out", rate, 0.4)
-                .says(format!(
-                    "the kernel has {units} compute units of about 18 GB/s: {} GB/s",
-                    figure(rate)
-                ))
-                .decided_by("NUM_GPU_SE=32, or more sub-executors in the test's line"),
-        );
-    }
     draft
 }

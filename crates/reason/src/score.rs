@@ -123,11 +123,6 @@ impl WorldEdit {
         self.expects.push((id, median, sigma));
         self
     }
-    /// Expects another value of a feature than before.
-    pub(crate) fn replacing(mut self, id: &'static str, median: f64, sigma: f64) -> Self {
-        self.expects.retain(|(known, ..)| *known != id);
-        self.expects(id, median, sigma)
-    }
     /// A log, a setting or another row of the paste states it.
     pub(crate) fn stated(mut self) -> Self {
         self.is_stated = true;

@@ -11,6 +11,8 @@ use crate::score::{AnswerClass, CauseBasis, LikelyCause};
 const ABOVE: f64 = 1.03;
 /// Share of the posterior from which on a cause by a model of the node is said to be the cause.
 const LIKELY: f64 = 0.5;
+/// Share from which on another cause that gives the rows too is a rival.
+const RIVAL: f64 = 0.05;
 /// The same after a probe of the node.
 const CHECKED: f64 = 0.85;
 /// Share from which on a cause is worth to be read among possible ones.
@@ -110,7 +112,12 @@ pub(crate) fn decide(causes: &[LikelyCause], judged: &JudgedFigure<'_>) -> Decis
         return within;
     }
     if is_modelled {
-        let is_said = first.share >= LIKELY && first.class != AnswerClass::Unknown;
+        // Two causes that give the rows alike are no single one.
+        let is_rival = |other: &LikelyCause| {
+            other.fits && other.share >= RIVAL && !is_good(other.class) && !is_good(first.class)
+        };
+        let is_alone = !causes.iter().skip(1).any(is_rival);
+        let is_said = first.share >= LIKELY && first.class != AnswerClass::Unknown && is_alone;
         // What a probe of the node left over is the cause.
         let is_left = judged.is_checked && first.share >= CHECKED;
         let is_shown = first.basis == CauseBasis::Model || is_good(first.class) || is_left;
