@@ -78,6 +78,7 @@ pub(crate) fn fio(lines: &[PasteLine], at: usize) -> Option<(Vec<FileIoResult>, 
     }
     let mut job = FileIoResult { tool: "fio", ..FileIoResult::default() };
     let (mut found, mut last) = (Vec::<FileIoResult>::new(), at);
+    let mut is_over = false;
     for (index, line) in lines.iter().enumerate().skip(at).take(120) {
         let text = line.text.trim();
         if index > at && text.contains("ioengine=") && text.contains("rw=") {
@@ -122,12 +123,44 @@ pub(crate) fn fio(lines: &[PasteLine], at: usize) -> Option<(Vec<FileIoResult>, 
                 result.latency_us = result.latency_us.or(mean);
             }
             last = index;
-        } else if text.starts_with("Run status") {
+        } else if !found.is_empty() && is_detail(text) {
+            last = index;
+        }
+        is_over |= text.starts_with("Run status");
+        if is_over && !text.is_empty() && !is_detail(text) {
             break;
         }
     }
     (!found.is_empty()).then_some((found, last + 1))
 }
+
+/// Whether a line of fio below a result has nothing that is used.
+fn is_detail(text: &str) -> bool {
+    FIO_DETAILS.iter().any(|start| text.starts_with(start))
+        || text.contains(": ios=") && text.contains("util=")
+}
+
+/// What lines of fio begin with that stand below a result and are not used (`stat.c`).
+const FIO_DETAILS: [&str; 18] = [
+    "Disk stats",
+    "slat (",
+    "clat (",
+    "clat percentiles",
+    "lat percentiles",
+    "|",
+    "bw (",
+    "iops  ",
+    "lat (usec)   :",
+    "cpu  ",
+    "IO depths  ",
+    "submit  ",
+    "complete  ",
+    "issued rwts",
+    "latency  ",
+    "Run status",
+    "READ: bw=",
+    "WRITE: bw=",
+];
 
 /// `read: IOPS=81.7k, BW=319MiB/s (335MB/s)`.
 fn result(text: &str) -> Option<(String, f64, Option<f64>)> {
@@ -391,12 +424,12 @@ mod tests {
 
     #[test]
     fn fio_is_read() {
-        let text = "t: (g=0): rw=randread, bs=(R) 128KiB-128KiB, (W) 128KiB-128KiB, (T) 128KiB-128KiB, ioengine=libaio, iodepth=32\nt: (groupid=0, jobs=4): err= 0: pid=6020\n  read: IOPS=81.7k, BW=9.5GiB/s (10.2GB/s)(18.7GiB/60056msec)\n     lat (usec): min=26, max=403197, avg=1564.75, stdev=36108.68\nRun status group 0 (all jobs):\n";
+        let text = "t: (g=0): rw=randread, bs=(R) 128KiB-128KiB, (W) 128KiB-128KiB, (T) 128KiB-128KiB, ioengine=libaio, iodepth=32\nt: (groupid=0, jobs=4): err= 0: pid=6020\n  read: IOPS=81.7k, BW=9.5GiB/s (10.2GB/s)(18.7GiB/60056msec)\n     lat (usec): min=26, max=403197, avg=1564.75, stdev=36108.68\n    clat percentiles (usec):\n     |  1.00th=[   27]\n  cpu          : usr=1.00%\nRun status group 0 (all jobs):\n   READ: bw=9.5GiB/s\nthanks\n";
         let (found, next) = fio(&clean_lines(text.as_bytes()).0, 0).unwrap();
         let io = &found[0];
         assert_eq!(
             (io.workers, io.depth, io.block, io.iops, io.latency_us, next),
-            (Some(4), Some(32), Some(131072), Some(81700.0), Some(1564.75), 4)
+            (Some(4), Some(32), Some(131072), Some(81700.0), Some(1564.75), 9)
         );
         assert!((io.gbs - 10.2005).abs() < 1e-3);
         let text = r#"{"fio version":"fio-3.36","global options":{"bs":"1M","iodepth":"1","ioengine":"sync"},"jobs":[{"jobname":"a","job options":{"rw":"read"},"read":{"bw_bytes":2000000000,"iops":1907.3,"lat_ns":{"mean":520000.0}},"write":{"bw_bytes":0}}]}"#;

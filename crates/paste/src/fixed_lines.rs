@@ -88,6 +88,8 @@ pub(crate) fn is_fixed(text: &str) -> bool {
     let is_adapter = text.strip_prefix("NIC").and_then(|rest| rest.split_once(": "));
     is_rule
         || is_process
+        // `==4711== Profiling result:` of nvprof.
+        || text.strip_prefix("==").is_some_and(|rest| rest.contains("== Profiling"))
         || text.starts_with("====")
         // Boxes of ucx_perftest.
         || text.ends_with(" |") && text.contains(": ")

@@ -107,6 +107,17 @@ pub(crate) fn ucx_perftest(lines: &[PasteLine], at: usize) -> Option<(MessageTab
     let (Some(&time), Some(&rate)) = (values.get(2), values.get(4)) else { return None };
     let (mut bytes, mut is_latency, mut memory) = (0, false, [None; 2]);
     for line in lines.get(at.saturating_sub(MAX_BOX)..at).unwrap_or_default() {
+        // Of a command the size and the kind of test; the box says them again, where it is printed.
+        if line.text.contains("ucx_perftest") {
+            let words: Vec<&str> = line.text.split_whitespace().take(64).collect();
+            for pair in words.windows(2) {
+                match *pair {
+                    ["-s", size] => bytes = whole(size).unwrap_or(bytes),
+                    ["-t", test] => is_latency = test.ends_with("_lat"),
+                    _ => {}
+                }
+            }
+        }
         let text = line.text.trim_matches(['|', ' ', '+', '-']);
         let Some((name, value)) = text.split_once(':') else { continue };
         let value = value.trim();
@@ -212,6 +223,9 @@ mod tests {
         // 24775.6 x 2^20 = 25.98e9 B/s.
         assert!((table.rows[0].1 - 25.979).abs() < 1e-3 && table.rows[0].0 == 8 << 20);
         assert_eq!((table.on_gpu, table.test), (Some((true, true)), MessageTest::OneWay));
+        let text = "$ ucx_perftest -t tag_lat -s 8192 n7\nFinal: 1000 2.1 2.3 2.4 3400.1 3300.2 430000 420000\n";
+        let (table, _) = ucx_perftest(&clean_lines(text.as_bytes()).0, 1).unwrap();
+        assert_eq!((table.test, table.rows[0]), (MessageTest::Latency, (8192, 2.3)));
     }
 
     #[test]

@@ -89,12 +89,12 @@ pub(crate) fn explain(
     };
     let load = match (in_flight, block) {
         (Some(n), Some(b)) => {
-            format!("; {} I/Os in flight of {} KiB", figure(n), figure(b / 1024.0))
+            format!("; {n:.0} in flight, of {} KiB", figure(b / 1024.0))
         }
         (None, Some(b)) => {
             format!("; of {} KiB, how many in flight is not printed", figure(b / 1024.0))
         }
-        (Some(n), None) => format!("; {} I/Os in flight", figure(n)),
+        (Some(n), None) => format!("; {n:.0} in flight"),
         (None, None) => String::new(),
     };
     let mut draft = DraftAnswer {

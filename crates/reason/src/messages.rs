@@ -138,6 +138,7 @@ fn set_limit(
             draft.limit = "unknown: the paste does not say what joins the ranks".to_owned();
             draft.ask = match (on_gpu, crosses_nodes) {
                 (true, false) => "which GPU product is it, and on how many nodes are the ranks?",
+                (_, true) => "what is the rate of an adapter, and how many has a node?",
                 _ => "on how many nodes are the ranks, and what is the rate of an adapter?",
             }
             .to_owned();
