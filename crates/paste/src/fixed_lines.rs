@@ -93,6 +93,29 @@ pub(crate) fn is_fixed(text: &str) -> bool {
         || text.starts_with("====")
         // Boxes of ucx_perftest.
         || text.ends_with(" |") && text.contains(": ")
+        || text.contains("| # iterations |")
+        || text.ends_with("message rate (msg/s) |")
         || is_adapter.is_some_and(|(number, _)| number.parse::<u32>().is_ok())
         || BEGINNINGS.iter().any(|start| text.starts_with(start))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_are_fixed_and_rows_are_not() {
+        for line in [
+            "Process 3 (n7): device 1: NVIDIA GB200 (00000009:01:00)",
+            "==99== Profiling application: ./step",
+            "Stage     | # iterations | 50.0%ile | average | overall |",
+            "NOTE: This tool reports current measured bandwidth on your system.",
+            "+------+-----+",
+        ] {
+            assert!(is_fixed(line), "{line}");
+        }
+        for line in ["0  55.1  27.4", "Process killed", "| 8 GPUs | 450 GB/s |"] {
+            assert!(!is_fixed(line), "{line}");
+        }
+    }
 }
