@@ -143,6 +143,11 @@ fn between_gpus(matrices: &[&RateMatrix], node: Option<&NodeLimits>) -> Option<D
         }
         return Some(draft);
     };
+    // More than PCIe carries passes the bridge that the product may have.
+    let bridge = node.product.map_or(0.0, |product| product.pair_gbs);
+    let bridged = (node.pair_gbs <= 0.0 && middle / ways > node.pcie_gbs && bridge > 0.0)
+        .then(|| NodeLimits { pair_gbs: bridge, fabric: FabricKind::Meshed, ..node.clone() });
+    let node = bridged.as_ref().unwrap_or(node);
     let has_links = node.pair_gbs > 0.0;
     let limit = if has_links { node.pair_gbs } else { node.pcie_gbs };
     draft.limit_gbs = Some(limit);
@@ -291,6 +296,20 @@ fn pcie_edits(draft: &mut DraftAnswer, node: &NodeLimits, ratio: Option<f64>, du
         return;
     }
     let no_peer = node.product.is_some_and(|p| !p.pcie_p2p);
+    if links > 0.0 {
+        draft.edits.push(
+            WorldEdit::new("pcie-peer", AnswerClass::SetUpSo, 0.05)
+                .expects("pair", pcie * PCIE_SHARE * duplex, 0.05)
+                .expects("least", 0.97, 0.05)
+                .exact(EXACT)
+                .says(format!(
+                    "it is what P2P over PCIe reaches, {} of {} GB/s: the links between the GPUs are not used, or not there",
+                    figure(pcie * PCIE_SHARE),
+                    figure(pcie)
+                ))
+                .decided_by("nvidia-smi topo -m, rocm-smi --showtopo: NV or XGMI between these GPUs"),
+        );
+    }
     if links <= 0.0 && !no_peer {
         draft.edits.push(
             WorldEdit::new("pcie-peer", AnswerClass::AsExpected, 0.4)

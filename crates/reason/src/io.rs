@@ -120,7 +120,9 @@ pub(crate) fn explain(
             "what are the drives, their number and their links, or the network's rate?".to_owned();
     }
     draft.features.push(ObservedFeature::new("rate", gbs.max(1e-5)));
-    if let Some((n, block)) = in_flight.or(desc.map(|_| 1.0)).zip(block) {
+    // With many in flight the product of both is the rate whatever binds.
+    let few = in_flight.or(desc.map(|_| 1.0)).filter(|n| *n < FEW || desc.is_some());
+    if let Some((n, block)) = few.zip(block) {
         draft.edits.push(few_in_flight(result, n, block));
     }
     let limit = draft.limit_gbs;
