@@ -20,7 +20,8 @@ pub use collectives::paired_choice::PairedChoice;
 pub use culprit::Culprit;
 pub use expected::{MAX_TRUST_FIGURES, MAX_TRUST_RANKS, PredictedFigure, find_figure_trust};
 pub use health::digest::{
-    CaseDigest, DigestEnds, DigestError, HistoryComparison, MIN_HISTORY, RunDigest, SlowerCase,
+    CaseDigest, DigestEnds, DigestError, HistoryComparison, MIN_HISTORY, REFERENCE_ERROR,
+    RunDigest, SlowerCase,
 };
 pub use health::facts::{NodeFacts, TrainedLink};
 pub use health::monitor::{HealthMonitor, HealthSettings};
@@ -29,8 +30,7 @@ pub use health::pace::RoundPace;
 pub use health::plan::{HealthPlan, HealthProbe, SymmetryClass};
 pub use health::report::{ClassShare, HealthReport, HealthState, SuspectPath, TestPower};
 pub use health::twin::{
-    REFERENCE_ERROR, ReferenceComparison, compare_with_reference, measured_in_runs,
-    predicted_by_twin,
+    ReferenceComparison, compare_with_reference, measured_in_runs, predicted_by_twin,
 };
 pub use labels::TailKind;
 pub use outlier::{CaseComparison, ComparedCase, TimedCase, UnlikePath, compare_run};

@@ -61,8 +61,8 @@ pub(crate) fn explain(
     desc: Option<&MachineDesc>,
 ) -> DraftAnswer {
     let number = |names: &[&str]| option(context, names).and_then(|v| v.parse::<f64>().ok());
-    let workers =
-        result.workers.map(f64::from).or(number(&["-t", "--threads", "--numjobs", "-numjobs"]));
+    let threads = || number(&["-t", "--threads", "--numjobs", "-numjobs"]);
+    let workers = result.workers.map(f64::from).or_else(threads);
     let depth = match SYNCHRONOUS.contains(&&*result.engine) {
         true => Some(1.0),
         false => result.depth.map(f64::from).or(number(&["--iodepth", "-iodepth"])),
@@ -87,16 +87,7 @@ pub(crate) fn explain(
         () if result.staged => ", to GPU memory through host memory",
         () => "",
     };
-    let load = match (in_flight, block) {
-        (Some(n), Some(b)) => {
-            format!("; {n:.0} in flight, of {} KiB", figure(b / 1024.0))
-        }
-        (None, Some(b)) => {
-            format!("; of {} KiB, how many in flight is not printed", figure(b / 1024.0))
-        }
-        (Some(n), None) => format!("; {n:.0} in flight"),
-        (None, None) => String::new(),
-    };
+    let load = load_text(in_flight, block);
     let mut draft = DraftAnswer {
         meaning: format!(
             "{} {}{memory}: {} GB/s (1e9 B/s; {} prints 2^20 or 2^30){load}",
@@ -154,6 +145,17 @@ pub(crate) fn explain(
     }
     slow_parts(&mut draft, result, all, store.is_some());
     draft
+}
+
+/// What is known of the requests in flight.
+fn load_text(in_flight: Option<f64>, block: Option<f64>) -> String {
+    let block = block.map(|bytes| figure(bytes / 1024.0));
+    match (in_flight, block) {
+        (Some(n), Some(kib)) => format!("; {n:.0} in flight, of {kib} KiB"),
+        (None, Some(kib)) => format!("; of {kib} KiB, how many in flight is not printed"),
+        (Some(n), None) => format!("; {n:.0} in flight"),
+        (None, None) => String::new(),
+    }
 }
 
 /// Bytes in flight over the time of an I/O.

@@ -1,19 +1,16 @@
 //! Causes of MPI's rates and times as worlds of the described node: the library with another setting, the
 //! buffers elsewhere, a broken part. Each predicts the whole curve, and the likelihood of the curve chooses.
 
-use pathline_diagnose::posterior::ln_likelihood;
 use pathline_flow::MachineFault;
 use pathline_message::{BufferPair, BufferPlace, ExchangeOp, ExchangeSpec, MessageLibrary};
 
 use crate::draft::DraftAnswer;
 use crate::model_edits::{fault_edit, is_in_model};
 use crate::row_predictor::{PredictedRow, QueriedRow, RowPredictor, RowQuery};
-use crate::score::{AnswerClass, WorldEdit};
+use crate::score::{AnswerClass, CurveFit, WorldEdit, fit_curve, fit_with_scale};
 
 /// Scale of the errors of rows by a model that is right, as a share.
 const SCALE: f64 = 0.05;
-/// Standard deviation of what all rows of a curve are off by together, as a share.
-const COMMON: f64 = 0.05;
 /// A world whose rows are off by more than this in the median explains nothing.
 const EXPLAINS: f64 = 0.15;
 /// How much broader a cause spreads its rows that predicts none of them.
@@ -26,37 +23,6 @@ pub(crate) struct MessageWorld {
     edit: WorldEdit,
     /// What each row shows then.
     values: Vec<f64>,
-}
-
-/// How well a world explains the rows.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct CurveFit {
-    /// Log likelihood under Cauchy errors around a common one.
-    pub(crate) score: f64,
-    /// Median of the absolute deviation, as a share.
-    pub(crate) off_by: f64,
-}
-
-/// The likelihood of a curve. All rows may be off together by a few percent: a model of a node is rarely
-/// better, so a constant of 5 % decides nothing.
-pub(crate) fn fit_curve(measured: &[f64], values: &[f64]) -> CurveFit {
-    fit_with_scale(measured, values, SCALE)
-}
-
-fn fit_with_scale(measured: &[f64], values: &[f64], scale: f64) -> CurveFit {
-    let deviations: Vec<f64> =
-        measured.iter().zip(values).map(|(m, v)| (m.max(1e-9) / v.max(1e-9)).ln()).collect();
-    let score_at = |common: f64| {
-        let rows = deviations.iter().map(|d| ln_likelihood(d - common, scale));
-        rows.sum::<f64>() - 0.5 * (common / COMMON).powi(2)
-    };
-    let steps = (-8..=8).map(|step| f64::from(step) * 0.02);
-    let (score, common) = steps
-        .map(|common| (score_at(common), common))
-        .fold((f64::NEG_INFINITY, 0.0), |best, next| if next.0 > best.0 { next } else { best });
-    let mut off: Vec<f64> = deviations.iter().map(|d| (d - common).abs()).collect();
-    off.sort_by(f64::total_cmp);
-    CurveFit { score, off_by: off.get(off.len() / 2).copied().unwrap_or(f64::INFINITY) }
 }
 
 /// Adds the worlds that explain the rows, and weighs what was drafted without a model against them.

@@ -14,8 +14,8 @@ use pathline_schema::{
 };
 use serde::Serialize;
 
-use crate::message_worlds::fit_curve;
 use crate::node_facts::is_set;
+use crate::score::fit_curve;
 
 /// Bytes of a copy where the paste states none.
 const COPY: Bytes = Bytes::mib(256);

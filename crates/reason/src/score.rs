@@ -1,5 +1,6 @@
 //! Posterior odds of causes: what each predicts for the observed features, under log-normal noise.
 
+use pathline_diagnose::posterior::ln_likelihood;
 use pathline_flow::MachineFault;
 use serde::Serialize;
 
@@ -319,6 +320,42 @@ fn density(value: f64, median: f64, sigma: f64) -> f64 {
     let z = (value.max(1e-9) / median.max(1e-9)).ln() / sigma;
     let normal = (-0.5 * z * z).exp() / (sigma * (2.0 * std::f64::consts::PI).sqrt());
     normal * (14.0 / 15.0) + BROAD / 15.0
+}
+
+/// Scale of the errors of rows by a model that is right, as a share.
+const CURVE_SCALE: f64 = 0.05;
+/// Standard deviation of what all rows of a curve are off by together, as a share.
+const CURVE_COMMON: f64 = 0.05;
+/// How well a world explains the rows.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CurveFit {
+    /// Log likelihood under Cauchy errors around a common one.
+    pub(crate) score: f64,
+    /// Median of the absolute deviation, as a share.
+    pub(crate) off_by: f64,
+}
+
+/// The likelihood of a curve. All rows may be off together by a few percent: a model of a node is rarely
+/// better, so a constant of 5 % decides nothing.
+pub(crate) fn fit_curve(measured: &[f64], values: &[f64]) -> CurveFit {
+    fit_with_scale(measured, values, CURVE_SCALE)
+}
+
+/// The likelihood of a curve with this scale of errors.
+pub(crate) fn fit_with_scale(measured: &[f64], values: &[f64], scale: f64) -> CurveFit {
+    let deviations: Vec<f64> =
+        measured.iter().zip(values).map(|(m, v)| (m.max(1e-9) / v.max(1e-9)).ln()).collect();
+    let score_at = |common: f64| {
+        let rows = deviations.iter().map(|d| ln_likelihood(d - common, scale));
+        rows.sum::<f64>() - 0.5 * (common / CURVE_COMMON).powi(2)
+    };
+    let steps = (-8..=8).map(|step| f64::from(step) * 0.02);
+    let (score, common) = steps
+        .map(|common| (score_at(common), common))
+        .fold((f64::NEG_INFINITY, 0.0), |best, next| if next.0 > best.0 { next } else { best });
+    let mut off: Vec<f64> = deviations.iter().map(|d| (d - common).abs()).collect();
+    off.sort_by(f64::total_cmp);
+    CurveFit { score, off_by: off.get(off.len() / 2).copied().unwrap_or(f64::INFINITY) }
 }
 
 #[cfg(test)]

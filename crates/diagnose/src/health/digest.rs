@@ -9,8 +9,11 @@ use pathline_schema::{
 use pathline_stats::{RunComparison, RunEstimate, RunNoise, ascending, interpolated};
 use serde::{Deserialize, Serialize};
 
-use crate::health::twin::REFERENCE_ERROR;
 use crate::peers::rename_units;
+
+/// Share of its speed that a path may lose against a reference before that counts. Twins err by some
+/// percent; runs of one node differ by less.
+pub const REFERENCE_ERROR: f64 = 0.1;
 
 /// Format of [`RunDigest`].
 const DIGEST_SCHEMA: u32 = 1;

@@ -3,12 +3,8 @@
 use pathline_flow::Network;
 use pathline_stats::{ascending, interpolated};
 
-use crate::health::digest::RunDigest;
+use crate::health::digest::{REFERENCE_ERROR, RunDigest};
 use crate::health::plan::HealthPlan;
-
-/// Share of its speed that a path may lose against a reference before that counts. Twins err by some
-/// percent; runs of one node differ by less.
-pub const REFERENCE_ERROR: f64 = 0.1;
 
 /// Paths compared with a reference.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -299,9 +299,8 @@ fn describe(suspect: &SuspectPath) -> String {
 fn power(monitor: &HealthMonitor<'_>) -> TestPower {
     let paths = monitor.plan.probes.len();
     let compared = (0..paths).filter(|&probe| monitor.has_peers(probe)).count();
-    let cleared: Vec<usize> = (0..paths)
-        .filter(|&probe| monitor.has_peers(probe) && monitor.is_cleared(probe))
-        .collect();
+    let cleared: Vec<usize> =
+        (0..paths).filter(|&probe| monitor.has_peers(probe) && monitor.is_cleared(probe)).collect();
     let processes = cleared.iter().map(|&probe| monitor.series(probe).count()).min();
     let loss = monitor.settings.loss;
     let which = match (cleared.len(), compared < paths) {
