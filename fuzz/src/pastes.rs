@@ -119,6 +119,10 @@ pub(crate) fn messages() -> Vec<Vec<u8>> {
          #bytes #iterations BW peak[Gb/sec] BW average[Gb/sec] MsgRate[Mpps]\n\
          65536 1000 387.1 385.2 0.73\n",
         "#bytes #iterations t_min[usec] t_max[usec] t_typical[usec] t_avg[usec]\n2 1000 1.0 9.9 1.5 1.6\n",
+        "| Test: tag match bandwidth |\n| Send memory: cuda |\n| Recv memory: host |\n\
+         | Message size: 8388608 |\nFinal: 100 0.4 322.9 322.9 24775.6 24775.6 3097 3097\nA30\n",
+        "\"Name\",\"Calls\",\"TotalDurationNs\",\"AverageNs\",\"Percentage\"\n\"f<int, 2>()\",9,900,100,75.0\n\
+         Type Time(%) Time Calls Avg Min Max Name\nGPU activities: 60.0% 1.5s 3 5ms 4ms 6ms [CUDA memcpy HtoD]\n",
         "# Benchmarking PingPong\n# #processes = 2\n#bytes #repetitions t[usec] Mbytes/sec\n\
          0 1000 1.2 0.00\n1048576 40 48.0 21845.3\n",
     ])
@@ -150,6 +154,9 @@ pub(crate) fn copies() -> Vec<Vec<u8>> {
 
 pub(crate) fn files() -> Vec<Vec<u8>> {
     own(&[
+        "ISO Date,Label,Phase,RuntimeMS,Rank,MixType,Done%,DoneBytes,MiB/s,IOPS,Entries,Entries/s,Active,CPU,Service,\n\
+         2026-02-03T04:05:06,,READ,500,Total,,5,1,3100,3100,0,0,16,20,,\n\
+         2026-02-03T04:05:07,,READ,900,Total,,9,1,6150,6150,0,0,16,22,,\n",
         "IoType: READ XferType: GPUD Threads: 4 DataSetSize: 1/2(KiB) IOSize: 1024(KiB) Throughput: 6.9 \
          GiB/sec, Avg_Latency: 589.4 usecs ops: 1 total_time 15.0 secs\nIoType: READ XferType: CPU_GPU \
          Threads: 4 IOSize: 1024(KiB)\nThroughput: 20.6 GiB/sec, Avg_Latency: 19.4 usecs\n",

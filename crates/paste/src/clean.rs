@@ -77,7 +77,7 @@ fn first_word(line: &str) -> &str {
     let bracket = word.starts_with('[').then(|| word.find(']')).flatten();
     let Some(close) = bracket else { return word };
     let tail = word.get(close + 1..).unwrap_or_default();
-    let sign = tail.starts_with(':').then_some(1).unwrap_or(0);
+    let sign = usize::from(tail.starts_with(':'));
     word.get(..close + 1 + sign).unwrap_or(word)
 }
 

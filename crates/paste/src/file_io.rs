@@ -51,7 +51,7 @@ pub(crate) fn elbencho(lines: &[PasteLine], at: usize) -> Option<(Vec<FileIoResu
                     both.first().filter(|_| both.len() == 2).map(|first| first * unit);
             }
             ("IOPS" | "IOPS total", value) => result.iops = value,
-            ("Files total", Some(value)) if value >= 1.0 && value < 4e9 => {
+            ("Files total", Some(value)) if (1.0..4e9).contains(&value) => {
                 result.files = Some(value as u32)
             }
             // Newer versions print units: `avg=1.2ms`.

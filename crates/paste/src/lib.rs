@@ -8,6 +8,7 @@ mod amd_tools;
 mod clean;
 mod context;
 mod copy_tools;
+mod counts;
 mod document;
 mod elbencho_csv;
 mod file_io;
