@@ -1,11 +1,10 @@
 //! The measurement that decides between the causes of an answer, and what it changes.
 
 use pathline_schema::{Bytes, Case};
-use serde::Serialize;
 
-use crate::answer::PasteAnswer;
-use crate::draft::{DraftAnswer, ProbeSubject};
+use crate::draft::{DraftAnswer, ProbeOutcome, ProbeSubject};
 use crate::model_edits::{level_and_least, summary};
+use crate::paste_answer::PasteAnswer;
 use crate::row_predictor::{PredictedRow, QueriedRow, RowPredictor, RowQuery};
 use crate::score::{AnswerClass, ObservedFeature};
 
@@ -66,17 +65,6 @@ pub struct ProbeEvidence {
     least: f64,
     /// Copies that were not measured, with the reason of the first.
     failed: Option<(usize, String)>,
-}
-
-/// What a probe changed of an answer.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct ProbeOutcome {
-    /// What was measured.
-    pub text: String,
-    /// Causes before it, with their posterior probability, the most likely first.
-    pub before: Vec<(String, f64)>,
-    /// The copies.
-    pub rows: Vec<PredictedRow>,
 }
 
 impl ProbeEvidence {

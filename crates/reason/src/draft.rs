@@ -1,5 +1,7 @@
 //! An answer before its causes are ranked.
 
+use serde::Serialize;
+
 use crate::checks::CheckPath;
 use crate::outlier::Outlier;
 use crate::row_predictor::PredictedRow;
@@ -40,4 +42,15 @@ pub(crate) struct DraftAnswer {
     /// Rows that the node's model predicts, and what it makes of them.
     pub(crate) rows: Vec<PredictedRow>,
     pub(crate) model: String,
+}
+
+/// What a probe changed of an answer.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ProbeOutcome {
+    /// What was measured.
+    pub text: String,
+    /// Causes before it, with their posterior probability, the most likely first.
+    pub before: Vec<(String, f64)>,
+    /// The copies.
+    pub rows: Vec<PredictedRow>,
 }
