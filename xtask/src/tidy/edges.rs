@@ -120,7 +120,16 @@ const CRATES: &[Crate] = &[
     },
     Crate {
         name: "report",
-        uses: &["schema", "stats", "flow", "message", "published", "explain", "findings", "diagnose"],
+        uses: &[
+            "schema",
+            "stats",
+            "flow",
+            "message",
+            "published",
+            "explain",
+            "findings",
+            "diagnose",
+        ],
         tests_use: &[],
         unsafe_in: &[],
     },

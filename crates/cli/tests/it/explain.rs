@@ -55,7 +55,8 @@ fn exit_codes_say_whether_there_is_an_answer() {
     assert_eq!(code(&[], " \n"), Some(2));
     assert_eq!(code(&["no-such-file"], ""), Some(2));
     // What is no paste is named.
-    for (input, named) in [("{\"type\":\"begin\"", "pathline report"), ("\u{0}\u{1}ELF", "binary")] {
+    for (input, named) in [("{\"type\":\"begin\"", "pathline report"), ("\u{0}\u{1}ELF", "binary")]
+    {
         let output = explain(&[], input);
         assert_eq!(output.status.code(), Some(3), "{named}");
         assert!(String::from_utf8_lossy(&output.stderr).contains(named), "{output:?}");
