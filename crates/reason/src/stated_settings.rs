@@ -8,8 +8,9 @@ const TABLE: &str = include_str!("../data/settings.tsv");
 /// A setting of the paste whose effect is known.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct StatedSetting {
-    /// `NCCL_P2P_DISABLE=1`, `--gpus-per-task`.
-    pub setting: &'static str,
+    /// As the paste has it: `NCCL_P2P_DISABLE=1`, `--gpu-bind=closest`; an option without its value where any
+    /// value has the effect.
+    pub setting: String,
     /// What it does.
     pub meaning: &'static str,
     /// What to do.
@@ -25,17 +26,18 @@ pub struct StatedSetting {
 pub(crate) fn find_settings(context: &PasteContext) -> Vec<StatedSetting> {
     let known = TABLE.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
         let mut cells = line.split('\t');
-        let (setting, meaning) = (cells.next()?, cells.next()?);
+        let (pattern, meaning) = (cells.next()?, cells.next()?);
         let (action, source) = (cells.next()?, cells.next()?);
         let explains = cells.next().unwrap_or_default();
+        let setting = find_setting(context, pattern)?;
         Some(StatedSetting { setting, meaning, action, source, explains })
     });
-    known.filter(|known| is_in(context, known.setting)).collect()
+    known.collect()
 }
 
 /// `NAME=VALUE|OTHER` of the environment, `--option` of a command with any value, or `--option=VALUE|OTHER:`, of
 /// which one with a colon stands for all values that begin so.
-fn is_in(context: &PasteContext, setting: &str) -> bool {
+fn find_setting(context: &PasteContext, setting: &str) -> Option<String> {
     let (name, values) = setting.split_once('=').unwrap_or((setting, ""));
     let is_value = |value: &str| {
         values.split('|').any(|one| match one.ends_with(':') {
@@ -44,14 +46,18 @@ fn is_in(context: &PasteContext, setting: &str) -> bool {
         })
     };
     if !setting.starts_with('-') {
-        return context.settings.get(name).is_some_and(|value| is_value(value));
+        let value = context.settings.get(name).filter(|value| is_value(value))?;
+        return Some(format!("{name}={value}"));
     }
-    context.commands.iter().any(|command| {
+    context.commands.iter().find_map(|command| {
         let mut words = command.split(['=', ' ']).filter(|word| !word.is_empty());
         let has_name = words.any(|word| word == name);
         // `verbose,` may stand before the kind of a binding.
         let value = words.next().unwrap_or_default().trim_start_matches("verbose,");
-        has_name && (values.is_empty() || is_value(value))
+        match values.is_empty() {
+            true => has_name.then(|| name.to_owned()),
+            false => (has_name && is_value(value)).then(|| format!("{name}={value}")),
+        }
     })
 }
 
@@ -60,19 +66,18 @@ mod tests {
     use super::*;
     use pathline_paste::read_paste;
 
-    const BINDS: &str = "--gpu-bind=closest|single:|per_task:|map:|mask:|map_gpu:|mask_gpu:";
-
-    fn found(text: &str) -> Vec<&'static str> {
-        find_settings(&read_paste(text.as_bytes()).context).iter().map(|s| s.setting).collect()
+    fn found(text: &str) -> Vec<String> {
+        let found = find_settings(&read_paste(text.as_bytes()).context);
+        found.into_iter().map(|known| known.setting).collect()
     }
 
     #[test]
     fn values_and_options_are_exact() {
         assert_eq!(found("$ srun -n 4 --gpus-per-task=1 ./halo"), ["--gpus-per-task"]);
-        assert_eq!(found("#SBATCH --gpu-bind=closest"), [BINDS]);
-        assert_eq!(found("srun -n 8 --gpu-bind single:1 ./a"), [BINDS]);
-        assert_eq!(found("srun --gpu-bind=verbose,map_gpu:0,1 ./a"), [BINDS]);
-        assert_eq!(found("export NCCL_P2P_LEVEL=loc"), ["NCCL_P2P_LEVEL=LOC|0"]);
+        assert_eq!(found("#SBATCH --gpu-bind=closest"), ["--gpu-bind=closest"]);
+        assert_eq!(found("srun -n 8 --gpu-bind single:1 ./a"), ["--gpu-bind=single:1"]);
+        assert_eq!(found("srun --gpu-bind=verbose,map_gpu:0,1 ./a"), ["--gpu-bind=map_gpu:0,1"]);
+        assert_eq!(found("export NCCL_P2P_LEVEL=loc"), ["NCCL_P2P_LEVEL=loc"]);
         assert!(found("NCCL_P2P_DISABLE=0 --gpu-bind=none, gpus per task").is_empty());
         assert!(TABLE.lines().skip(1).all(|line| [4, 5].contains(&line.split('\t').count())));
     }
