@@ -14,10 +14,10 @@ use crate::exact_messages::{FoundMessage, find_messages};
 use crate::model_edits::{add_collective_causes, add_model};
 use crate::node_facts::{NodeLimits, figure, find_log};
 use crate::paste_answer::PasteAnswer;
-use crate::row_predictor::{QueriedRow, RowPredictor};
+use crate::row_predictor::{PredictedRow, QueriedRow, RowPredictor};
 use crate::score::{AnswerClass, WorldEdit, rank};
 use crate::stated_settings::{StatedSetting, find_settings};
-use crate::verdict::{JudgedFigure, PasteVerdict, decide, possible};
+use crate::verdict::{JudgedFigure, PasteVerdict, decide, is_within, possible};
 use crate::{adapters, collectives, copies, io, logs, memory, messages, wiring};
 
 /// Causes of an answer.
@@ -254,11 +254,7 @@ impl<'a> PasteExplainer<'a> {
         });
         let mut causes = rank(&draft.features, draft.edits);
         let is_modelled = !draft.rows.is_empty() || checked.is_some();
-        // What is open for a row is costly to know, and matters where it is slow.
-        let slowest = draft.rows.iter().min_by(|a, b| a.ratio().total_cmp(&b.ratio()));
-        let slowest = slowest.filter(|row| row.ratio() < SOUND);
-        let range =
-            slowest.zip(self.node).and_then(|(row, node)| Some((row.clone(), node.range_of(row)?)));
+        let range = self.node.and_then(|node| open_range(node, &draft.rows));
         let (outliers, note) = (draft.outliers.as_slice(), draft.note.as_str());
         // A probe of the node says more than the range of its model.
         let range = range.filter(|_| checked.is_none());
@@ -292,6 +288,18 @@ impl<'a> PasteExplainer<'a> {
             subject: draft.subject,
         }
     }
+}
+
+/// The row of the headline and the slowest one, where they are below their predictions: of these the one that is
+/// outside of what the model leaves open, else the first. What is open for a row is costly to know.
+fn open_range(node: &RowPredictor, rows: &[PredictedRow]) -> Option<(PredictedRow, (f64, f64))> {
+    let slowest = rows.iter().min_by(|a, b| a.ratio().total_cmp(&b.ratio()));
+    let headline = rows.iter().max_by(|a, b| a.measured.total_cmp(&b.measured));
+    let low = headline.into_iter().chain(slowest).filter(|row| row.ratio() < SOUND);
+    let open: Vec<(PredictedRow, (f64, f64))> =
+        low.filter_map(|row| Some((row.clone(), node.range_of(row)?))).collect();
+    let outside = open.iter().find(|(row, range)| !is_within(row, *range));
+    outside.or(open.first()).cloned()
 }
 
 /// The exact text of a library; a setting that explains it says why.

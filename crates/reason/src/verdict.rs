@@ -154,10 +154,14 @@ pub(crate) fn decide(causes: &[LikelyCause], judged: &JudgedFigure<'_>) -> Decis
     }
 }
 
+/// Whether a row is as fast as the model leaves open.
+pub(crate) fn is_within(row: &PredictedRow, (low, high): (f64, f64)) -> bool {
+    if row.unit == "us" { row.measured <= high } else { row.measured >= low }
+}
+
 /// A slowest row that the model leaves open is what the node does.
 fn within_range(row: &PredictedRow, (low, high): (f64, f64)) -> Option<Decision> {
-    let is_within = if row.unit == "us" { row.measured <= high } else { row.measured >= low };
-    is_within.then(|| Decision {
+    is_within(row, (low, high)).then(|| Decision {
         verdict: PasteVerdict::AsExpected,
         cause: None,
         is_fault: false,
