@@ -8,9 +8,10 @@ use pathline_paste::{
 
 use crate::checks::CheckPath;
 use crate::draft::{DraftAnswer, ProbeSubject};
+use crate::host_outliers::{slow_columns, slow_host_links};
 use crate::memory::explain_memory;
 use crate::node_facts::{NodeLimits, figure};
-use crate::outlier::{Outlier, median, slow_pairs, slow_values};
+use crate::outlier::{Outlier, median, slow_pairs};
 use crate::product_facts::FabricKind;
 use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
 
@@ -82,7 +83,8 @@ fn within_gpu(all: &[&RateMatrix], node: Option<&NodeLimits>) -> Option<DraftAns
     // bandwidthTest counts bytes read and written, nvbandwidth those of the copy.
     let counts_both = local.tool == MatrixTool::BandwidthSample;
     let mut draft = explain_memory(median(&values)?, if counts_both { 1.0 } else { 2.0 }, node);
-    draft.outliers = slow_columns(local, "copies within its memory", false);
+    let slow = slow_columns(&by_gpu(local), "copies within its memory");
+    draft.outliers = slow.into_iter().map(|(_, one)| one).collect();
     Some(draft)
 }
 
@@ -197,30 +199,6 @@ fn outliers_of_pairs(matrices: &[&RateMatrix], node: Option<&NodeLimits>) -> Vec
         }
     }
     found
-}
-
-/// The few GPUs of a test that are slower than the others.
-fn slow_columns(matrix: &RateMatrix, what: &str, is_host: bool) -> Vec<Outlier> {
-    let rates: Vec<(u32, f64)> = by_gpu(matrix).into_iter().collect();
-    let values: Vec<f64> = rates.iter().map(|rate| rate.1).collect();
-    let Some((slow, usual)) = slow_values(&values, 0.25) else { return Vec::new() };
-    let each = slow.iter().filter_map(|at| {
-        let (gpu, value) = *rates.get(*at)?;
-        let one = Outlier::new(format!("gpu{gpu}"), value, usual, "GB/s", "the other GPUs");
-        let lanes = match one.share {
-            share if is_host && (share / 0.5 - 1.0).abs() < EXACT => ": half of its lanes, or a generation less",
-            share if is_host && (share / 0.25 - 1.0).abs() < EXACT => {
-                ": a quarter of its lanes, or two generations less"
-            }
-            _ => "",
-        };
-        let text = format!("{what}: {}{lanes}", one.text);
-        let one = Outlier { text, ..one };
-        Some(one.checked_by(
-            "lspci -vv | grep LnkSta of that GPU and of each bridge above it, under load: width and speed against LnkCap",
-        ))
-    });
-    each.collect()
 }
 
 fn pair_edits(
@@ -431,20 +409,7 @@ fn with_host(
         path: CheckPath::HostCopies,
         ..DraftAnswer::default()
     };
-    for matrix in matrices.iter().filter(|m| !m.concurrent && m.count != RateCount::Sum) {
-        let is_inward = matches!(matrix.cells.first(), Some((MatrixEnd::Host(_), ..)));
-        let is_host = |&(a, b, _): &(MatrixEnd, MatrixEnd, f64)| {
-            matches!(a, MatrixEnd::Host(_)) || matches!(b, MatrixEnd::Host(_))
-        };
-        if !matrix.cells.iter().any(is_host) {
-            continue;
-        }
-        for one in slow_columns(matrix, if is_inward { "H2D" } else { "D2H" }, true) {
-            if !draft.outliers.iter().any(|known| known.part == one.part) {
-                draft.outliers.push(one);
-            }
-        }
-    }
+    draft.outliers = slow_host_links(matrices);
     for (id, _, rates) in kinds {
         let rate = rates.map(|rates| rates.middle).filter(|rate| *rate > 0.0);
         draft.features.extend(rate.map(|rate| ObservedFeature::new(id, rate)));
@@ -500,11 +465,13 @@ fn chip_to_chip(draft: &mut DraftAnswer, node: Option<&NodeLimits>, headline: f6
 
 /// Rate by GPU of copies with the host, or within the GPU.
 fn by_gpu(matrix: &RateMatrix) -> BTreeMap<u32, f64> {
+    let is_host = |end: MatrixEnd| matches!(end, MatrixEnd::Host(_));
+    let has_host = matrix.cells.iter().any(|&(a, b, _)| is_host(a) || is_host(b));
     let cell = |&(from, to, value): &(MatrixEnd, MatrixEnd, f64)| match (from, to) {
         (MatrixEnd::Host(_), MatrixEnd::Gpu(gpu)) | (MatrixEnd::Gpu(gpu), MatrixEnd::Host(_)) => {
             Some((gpu, value))
         }
-        (MatrixEnd::Gpu(a), MatrixEnd::Gpu(b)) if a == b => Some((a, value)),
+        (MatrixEnd::Gpu(a), MatrixEnd::Gpu(b)) if a == b && !has_host => Some((a, value)),
         _ => None,
     };
     matrix.cells.iter().filter_map(cell).filter(|(_, value)| *value > 0.0).collect()
