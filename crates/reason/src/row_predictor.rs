@@ -1,5 +1,8 @@
 //! What a described node should show in each row of a paste.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
 use pathline_diagnose::{PredictedFigure, find_figure_trust};
 use pathline_flow::{DescError, MachineDesc, MachineFault, Network, RuntimeEnv};
 use pathline_message::{
@@ -21,6 +24,8 @@ use crate::score::fit_curve;
 const COPY: Bytes = Bytes::mib(256);
 /// Rows of a paste that are predicted at most: a matrix of 16 GPUs has 240.
 const MAX_ROWS: usize = 512;
+/// Most subjects of a paste whose ranges are found.
+const MAX_RANGES: usize = 32;
 /// Most ranks of a collective that is predicted.
 const MAX_RANKS: u32 = 64;
 
@@ -31,6 +36,8 @@ pub struct RowPredictor {
     desc: Option<MachineDesc>,
     /// Text of the description, which says where its constants are from.
     text: String,
+    /// Factors within which the times of subjects are known, slower and faster, as they are asked for.
+    known_within: RefCell<BTreeMap<String, Option<(f64, f64)>>>,
     topology: Topology,
     network: Network,
     layer: Option<MessageLayer>,
@@ -117,6 +124,7 @@ impl RowPredictor {
             layer: MessageLayer::new(desc).ok(),
             desc: Some(desc.clone()),
             text: String::new(),
+            known_within: RefCell::default(),
         })
     }
 
@@ -127,19 +135,28 @@ impl RowPredictor {
     }
 
     /// The values that the constants of the model leave open for a row, low and high in its unit: the range that
-    /// `predict` states.
+    /// `predict` states. None for subjects beyond the first [`MAX_RANGES`], each of which takes a quarter of a
+    /// second.
     pub(crate) fn range_of(&self, row: &PredictedRow) -> Option<(f64, f64)> {
         let desc = self.desc.as_ref().filter(|_| !self.text.is_empty())?;
-        let (case, exchange) = (row.subject.parse::<Case>().ok(), row.subject.parse().ok());
-        let figure = match (&case, &exchange) {
-            (Some(case), _) => PredictedFigure::Case(case),
-            (None, Some(exchange)) => PredictedFigure::Exchange(exchange),
-            (None, None) => return None,
+        let mut known = self.known_within.borrow_mut();
+        if !known.contains_key(&row.subject) && known.len() >= MAX_RANGES {
+            return None;
+        }
+        let find = || {
+            let (case, exchange) = (row.subject.parse::<Case>().ok(), row.subject.parse().ok());
+            let figure = match (&case, &exchange) {
+                (Some(case), _) => PredictedFigure::Case(case),
+                (None, Some(exchange)) => PredictedFigure::Exchange(exchange),
+                (None, None) => return None,
+            };
+            let trust = find_figure_trust(desc, &self.text, &[figure]).ok()?.into_iter().next()?;
+            Some((trust.slower, trust.faster))
         };
-        let trust = find_figure_trust(desc, &self.text, &[figure]).ok()?.into_iter().next()?;
+        let (slower, faster) = (*known.entry(row.subject.clone()).or_insert_with(find))?;
         Some(match row.unit {
-            "us" => (row.predicted * trust.faster, row.predicted * trust.slower),
-            _ => (row.predicted / trust.slower, row.predicted / trust.faster),
+            "us" => (row.predicted * faster, row.predicted * slower),
+            _ => (row.predicted / slower, row.predicted / faster),
         })
     }
 
@@ -147,7 +164,8 @@ impl RowPredictor {
     /// messages have no prediction.
     pub fn from_topology(topology: Topology) -> Self {
         let network = Network::from_topology(&topology);
-        Self { desc: None, text: String::new(), topology, network, layer: None }
+        let (text, known_within) = (String::new(), RefCell::default());
+        Self { desc: None, text, known_within, topology, network, layer: None }
     }
 
     /// The node.
@@ -195,7 +213,8 @@ impl RowPredictor {
             (Network::with_faults(desc, RuntimeEnv::default(), faults).ok()?, None)
         };
         let (topology, text) = (self.topology.clone(), String::new());
-        Some(Self { topology, network, layer, desc: None, text })
+        let known_within = RefCell::default();
+        Some(Self { topology, network, layer, desc: None, text, known_within })
     }
 
     /// The prediction of a row, GB/s or us.
