@@ -109,7 +109,7 @@ pub fn junit(document: &HealthDocument) -> String {
                 skipped += 1;
                 write!(cases, ">\n      <skipped message=\"{why}\"/>\n    </testcase>\n")
             }
-            None => write!(cases, "/>\n"),
+            None => writeln!(cases, "/>"),
         };
     }
     let tests = document.classes.len() + others.len();
