@@ -109,7 +109,7 @@ fn forms_have_their_figure_limit_and_verdict() {
         // What nothing decides has no cause, and three checks.
         let is_open = answer.verdict == Undecided;
         let is_whole =
-            is_open == !answer.checks.is_empty() && (!is_open || answer.action.is_empty());
+            is_open != answer.checks.is_empty() && (!is_open || answer.action.is_empty());
         let exceeds = answer.share.is_some_and(|share| share > 1.0);
         if !is_right || !is_whole || exceeds {
             let (value, limit) = (answer.value_gbs, answer.limit_gbs);
