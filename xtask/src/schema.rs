@@ -278,9 +278,7 @@ fn of_files() -> Result<MeasuredCase> {
         })
         .collect();
     Ok(MeasuredCase {
-        case,
         suites: vec!["storage".to_owned()],
-        series,
         stop: StopInfo {
             reason: StopReason::Budget,
             warmup: 1,
@@ -288,13 +286,7 @@ fn of_files() -> Result<MeasuredCase> {
             elapsed: Ns::secs(4.0),
             load: Ns::ZERO,
         },
-        verdict: VerifyResult::Verified,
-        compared: None,
-        before: Conditions::default(),
-        after: Conditions::default(),
-        env: BTreeMap::new(),
-        gpus: BTreeMap::new(),
-        origin: None,
+        ..MeasuredCase::of_series(case, series)
     })
 }
 

@@ -52,10 +52,7 @@ fn outliers_of(class: &[&TimedCase]) -> impl Iterator<Item = OutlierCase> {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use pathline_schema::{
-        Conditions, FlowSeries, Gpu, MeasuredCase, Ns, NumaDomain, StopInfo, StopReason, TimerKind,
-        VerifyResult,
-    };
+    use pathline_schema::{FlowSeries, Gpu, MeasuredCase, NumaDomain, TimerKind};
 
     use super::*;
 
@@ -67,25 +64,7 @@ pub(crate) mod tests {
             samples_ns: samples.collect(),
             ..FlowSeries::new(case.timed[0], TimerKind::DeviceEvents)
         };
-        MeasuredCase {
-            case,
-            suites: Vec::new(),
-            series: vec![series],
-            stop: StopInfo {
-                reason: StopReason::Precise,
-                warmup: 0,
-                half_width: 0.0,
-                elapsed: Ns::ZERO,
-                load: Ns::ZERO,
-            },
-            verdict: VerifyResult::Verified,
-            compared: None,
-            before: Conditions::default(),
-            after: Conditions::default(),
-            env: BTreeMap::new(),
-            gpus: BTreeMap::new(),
-            origin: None,
-        }
+        MeasuredCase::of_series(case, vec![series])
     }
 
     /// A node of GPUs that nothing tells apart.

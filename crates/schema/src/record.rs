@@ -450,6 +450,31 @@ pub struct MeasuredCase {
     pub origin: Option<ConstantOrigin>,
 }
 
+impl MeasuredCase {
+    /// Series that were precise at once and whose bytes were right, with no conditions recorded.
+    pub fn of_series(case: Case, series: Vec<FlowSeries>) -> Self {
+        Self {
+            case,
+            suites: Vec::new(),
+            series,
+            stop: StopInfo {
+                reason: StopReason::Precise,
+                warmup: 0,
+                half_width: 0.0,
+                elapsed: Ns::ZERO,
+                load: Ns::ZERO,
+            },
+            verdict: VerifyResult::Verified,
+            compared: None,
+            before: Conditions::default(),
+            after: Conditions::default(),
+            env: BTreeMap::new(),
+            gpus: BTreeMap::new(),
+            origin: None,
+        }
+    }
+}
+
 /// A case that cannot be measured here.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SkippedCase {
@@ -515,9 +540,9 @@ impl RunNote {
     pub const WITHOUT_GPUS: &str = "without-gpus";
     /// Code of the note why an adaptive run measures a case.
     pub const CHOSEN: &str = "chosen";
-    /// Code of the note that a case differed from its equals, and in a new process did not.
+    /// Code of the note that a case differed from its peers, and in a new process did not.
     pub const REMEASURED: &str = "remeasured";
-    /// Code of the note that a case differs from its equals in two processes.
+    /// Code of the note that a case differs from its peers in two processes.
     pub const UNLIKE_EQUALS: &str = "unlike-equals";
     /// Code of the note that a case disagrees with the next sizes of its path in two processes.
     pub const UNLIKE_NEIGHBOURS: &str = "unlike-neighbours";

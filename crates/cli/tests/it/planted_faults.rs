@@ -12,8 +12,8 @@ use pathline_diagnose::{
 use pathline_flow::{FaultEffect, FaultElement, MachineDesc, MachineFault, Network, RuntimeEnv};
 use pathline_message::{ExchangeSpec, MessageLayer, MessageLibrary};
 use pathline_schema::{
-    Bytes, Case, CaseOutcome, Collective, Conditions, FlowSeries, Journal, LinkEnd, MeasuredCase,
-    Ns, RunBegin, StopInfo, StopReason, TimerKind, VerifyResult, WorldKind,
+    Bytes, Case, CaseOutcome, Collective, FlowSeries, Journal, LinkEnd, MeasuredCase, RunBegin,
+    TimerKind, WorldKind,
 };
 
 const MACHINES: [&str; 5] = ["mi250x", "hgx-h200", "mi300x", "mi300a", "v100"];
@@ -170,20 +170,8 @@ fn journal(desc: &MachineDesc, faulty: &Network, random: &mut fastrand::Rng) -> 
     let plan = RunPlan::new(&scope, &[], &[]).unwrap();
     let cases = plan.entries.into_iter().filter(|e| e.skip.is_none()).map(|e| e.case);
     let outcomes = cases.filter_map(|case| measured(case, faulty, random)).collect();
-    Journal {
-        begin: RunBegin::new(WorldKind::Simulated(desc.name.clone())),
-        resumed: Vec::new(),
-        topology,
-        outcomes,
-        partial: Vec::new(),
-        notes: Vec::new(),
-        end: None,
-        torn: false,
-        broken: Vec::new(),
-        whole_bytes: 0,
-        rejected: Vec::new(),
-        repeats: Vec::new(),
-    }
+    let begin = RunBegin::new(WorldKind::Simulated(desc.name.clone()));
+    Journal::of_outcomes(begin, topology, outcomes)
 }
 
 fn measured(case: Case, faulty: &Network, random: &mut fastrand::Rng) -> Option<CaseOutcome> {
@@ -196,25 +184,8 @@ fn measured(case: Case, faulty: &Network, random: &mut fastrand::Rng) -> Option<
         samples_ns: (0..10).map(|_| found.time.0 * (1.0 + 0.002 * (random.f64() - 0.5))).collect(),
         ..FlowSeries::new(*flow, TimerKind::DeviceEvents)
     });
-    Some(CaseOutcome::Measured(Box::new(MeasuredCase {
-        series: series.collect(),
-        case,
-        suites: Vec::new(),
-        stop: StopInfo {
-            reason: StopReason::Precise,
-            warmup: 0,
-            half_width: 0.0,
-            elapsed: Ns::ZERO,
-            load: Ns::ZERO,
-        },
-        verdict: VerifyResult::Verified,
-        compared: None,
-        before: Conditions::default(),
-        after: Conditions::default(),
-        env: BTreeMap::new(),
-        gpus: BTreeMap::new(),
-        origin: None,
-    })))
+    let series = series.collect();
+    Some(CaseOutcome::Measured(Box::new(MeasuredCase::of_series(case, series))))
 }
 
 /// Whether the audit of an all_reduce over all GPUs leaves it open that a part is slow; none where it is as modelled,

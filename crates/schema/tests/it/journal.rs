@@ -239,19 +239,7 @@ fn measured(samples_ns: &[f64]) -> MeasuredCase {
         elapsed: Ns::secs(1.0),
         load: Ns::ZERO,
     };
-    MeasuredCase {
-        case,
-        suites,
-        series,
-        stop,
-        verdict: VerifyResult::Verified,
-        compared: None,
-        before: Conditions::default(),
-        after: Conditions::default(),
-        env: BTreeMap::new(),
-        gpus: BTreeMap::new(),
-        origin: None,
-    }
+    MeasuredCase { suites, stop, ..MeasuredCase::of_series(case, series) }
 }
 
 /// Each kind of impossible sample makes the case a fault that names the line and is counted.
