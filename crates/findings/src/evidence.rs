@@ -37,9 +37,9 @@ pub(crate) struct Evidence<'a> {
     /// The machine as the model knows it.
     pub(crate) network: Option<&'a Network>,
     suspect: BTreeSet<&'a str>,
-    /// Paths that are slower than their equals, the slowest first.
+    /// Paths that are slower than their peers, the slowest first.
     pub(crate) unlike: Vec<UnlikePath>,
-    /// Number of cases that were compared with equals.
+    /// Number of cases that were compared with peers.
     pub(crate) compared: usize,
     /// Number of results that are left out.
     disturbed: usize,

@@ -7,7 +7,7 @@ use serde::Serialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FindingSeverity {
-    /// Something is broken or slower than its equals.
+    /// Something is broken or slower than its peers.
     Fault,
     /// A different setting, path or placement is faster.
     Gain,

@@ -13,9 +13,9 @@ use crate::evidence::Evidence;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum VerdictState {
-    /// Every path equals its equals, and no check failed. `pathline health` states with which power.
+    /// Every path is as fast as its peers, and no check failed. `pathline health` states with which power.
     NoFault,
-    /// A path is slower than its equals; measuring again in a new process decides.
+    /// A path is slower than its peers; measuring again in a new process decides.
     Suspect,
     /// Cases failed, figures are impossible, or a link or GPU does not do what it reports.
     Faulty,
@@ -149,12 +149,12 @@ fn of_figures(journal: &Journal, report: &RunReport, evidence: &Evidence) -> Run
     if let Some(worst) = evidence.unlike.first() {
         let more = match evidence.unlike.len() - 1 {
             0 => String::new(),
-            n => format!(", and {} slower than their equals", fmt::count(n, "other path")),
+            n => format!(", and {} slower than their peers", fmt::count(n, "other path")),
         };
         let part = worst.part.as_ref().map(|part| format!("; damage of {part} explains it"));
         let part = part.unwrap_or_default();
         let reason = format!(
-            "{} is {} below the median of its {} equals{more}{part}",
+            "{} is {} below the median of its {} peers{more}{part}",
             worst.path,
             fmt::percent(1.0 - worst.ratio),
             worst.peers
@@ -179,10 +179,10 @@ fn of_figures(journal: &Journal, report: &RunReport, evidence: &Evidence) -> Run
             evidence.run.entries.iter().any(|e| e.case.flows().any(|f| f.by.wire().is_some()));
         let why = match messages {
             true => {
-                "messages between processes are not compared with their equals, and nothing else of \
-                 this run has equals"
+                "messages between processes are not compared with their peers, and nothing else of \
+                 this run has peers"
             }
-            false => "no path of this run has equals to compare it with",
+            false => "no path of this run has peers to compare it with",
         };
         let reason = format!("{scope}no case failed, but {why}{busy}{next}");
         return RunAnswer::new(VerdictState::Unknown, reason);
@@ -196,7 +196,7 @@ fn of_figures(journal: &Journal, report: &RunReport, evidence: &Evidence) -> Run
     let cut = journal.end.as_ref().and_then(|end| end.why.as_ref());
     let cut = cut.map_or(String::new(), |why| format!("; other cases were not measured: {why}"));
     let reason = format!(
-        "{scope}none of {} is slower than its equals, and no case failed{busy}{cut}",
+        "{scope}none of {} is slower than its peers, and no case failed{busy}{cut}",
         fmt::count(evidence.compared, "compared result")
     );
     RunAnswer::new(VerdictState::NoFault, reason)

@@ -55,7 +55,7 @@ pub(crate) fn live_csv(lines: &[PasteLine], at: usize) -> Option<(Vec<FileIoResu
     let mut next = at + 1;
     for line in lines.iter().skip(at + 1).take(MAX_ROWS) {
         let values = fields(line.text.trim());
-        // A header begins a table of its own, so that of many each is read once.
+        // Each header starts a new table, so every table is read once.
         if values == header || values.len() + 1 < header.len() || values.len() > header.len() + 1 {
             break;
         }

@@ -27,7 +27,7 @@ pub(crate) fn slow_columns(rates: &BTreeMap<u32, f64>, what: &str) -> Vec<(u32, 
 }
 
 /// GPUs whose copies with the host are slower than the others', each once. A link that lost lanes or generations
-/// is slow both ways; one that is slow one way has all of them.
+/// is slow in both directions.
 pub(crate) fn slow_host_links(matrices: &[&RateMatrix]) -> Vec<Outlier> {
     let mut found: Vec<Outlier> = Vec::new();
     let alone = |m: &&&RateMatrix| !m.concurrent && m.count != RateCount::Sum;
@@ -48,7 +48,7 @@ pub(crate) fn slow_host_links(matrices: &[&RateMatrix]) -> Vec<Outlier> {
         let is_known = ways.get(1 - way).into_iter().flatten().any(|rates| rates.contains_key(gpu));
         let is_slow = slow.get(1 - way).into_iter().flatten().any(|(other, _)| other == gpu);
         let lanes = match one.share {
-            _ if is_known && !is_slow => ", the other way as fast as they: no lost lanes",
+            _ if is_known && !is_slow => "; its other direction is normal, so no lanes are lost",
             share if (share / 0.5 - 1.0).abs() < EXACT => {
                 ": half of its lanes, or a generation less"
             }
@@ -113,7 +113,9 @@ mod tests {
         assert_eq!(found.len(), 1);
         assert!(found[0].text.contains("gpu2") && found[0].text.contains("half of its lanes"));
         let found = slow_host_links(&[&matrix(|_| 55.0, half)]);
-        assert!(found[0].text.starts_with("D2H: gpu2") && found[0].text.ends_with("no lost lanes"));
+        assert!(
+            found[0].text.starts_with("D2H: gpu2") && found[0].text.ends_with("no lanes are lost")
+        );
         assert!(slow_host_links(&[&matrix(|_| 55.0, |_| 54.0)]).is_empty());
     }
 }

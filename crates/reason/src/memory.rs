@@ -34,7 +34,7 @@ pub(crate) fn explain_memory(gbs: f64, factor: f64, node: Option<&NodeLimits>) -
     draft
 }
 
-/// Rates of a text without tables: those that of all paths of the product only its memory carries.
+/// Rates in a text without tables that exceed every path of the product except its own memory.
 pub(crate) fn explain_rates(
     context: &PasteContext,
     lines: u32,

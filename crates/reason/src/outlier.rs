@@ -158,7 +158,7 @@ pub(crate) fn slow_pairs(list: &[(u32, u32, f64)]) -> Vec<Outlier> {
 mod tests {
     use super::*;
 
-    /// Pairs of so many GPUs, both ways.
+    /// All ordered pairs of `gpus` GPUs.
     fn pairs(gpus: u32, value: impl Fn(u32, u32) -> f64) -> Vec<(u32, u32, f64)> {
         let all = (0..gpus).flat_map(|a| (0..gpus).map(move |b| (a, b)));
         all.filter(|(a, b)| a != b).map(|(a, b)| (a, b, value(a, b))).collect()

@@ -1,4 +1,4 @@
-//! A case that differs from all its equals, or from the next sizes, is measured again in a new process.
+//! A case that differs from all its peers, or from the next sizes, is measured again in a new process.
 
 use std::fs;
 use std::io::{self, BufReader};

@@ -82,8 +82,7 @@ pub(super) fn run(args: &AuditArgs) -> Result<ExitKind> {
     Ok(exit.worse(if cut_decides { certified } else { found }))
 }
 
-/// Names the operations over these GPUs of which a run has no time, and those that were asked for and that no run
-/// has.
+/// Prints the operations over these GPUs that a run failed to time, and requested ones that no run has.
 fn name_untimed(args: &AuditArgs, runs: &[CollectiveRun], exchanges: &[ExchangeSpec]) -> ExitKind {
     let members = exchanges.first().map(ExchangeSpec::members);
     let op = |exchange: &ExchangeSpec| match exchange.what {

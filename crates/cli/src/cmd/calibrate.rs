@@ -87,7 +87,7 @@ fn preset_of(args: &CalibrateArgs, twin: &NodeTwin) -> Result<Option<MachineDesc
     Ok(None)
 }
 
-/// Names the path that differs most from its equals: the twin of a sick node holds a fault as it is.
+/// Names the path that differs most from its peers: the twin of a sick node holds a fault as it is.
 fn warn_of_unlike_paths(NamedRun { name, journal }: &NamedRun) {
     let unlike = compare_run(journal, None).unlike_paths(&journal.topology);
     // A path alone says more than a set that contains it.
@@ -99,7 +99,7 @@ fn warn_of_unlike_paths(NamedRun { name, journal }: &NamedRun) {
         n => format!(", and {n} more cases of the run differ"),
     };
     errln!(
-        "pathline: SUSPECT in {name}: {} is {:.1} % below the median of its {} equals{more}; the twin \
+        "pathline: SUSPECT in {name}: {} is {:.1} % below the median of its {} peers{more}; the twin \
          holds it as it is. `pathline health` examines the node.",
         worst.path,
         (1.0 - worst.ratio) * 100.0,

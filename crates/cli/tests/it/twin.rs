@@ -68,6 +68,6 @@ fn a_twin_of_a_sick_node_comes_with_a_warning() {
         };
         assert_eq!(name, "sick", "{stderr}");
         assert!(warned.contains("SDMA copy is 25."), "{warned}");
-        assert!(warned.contains("below the median of its 3 equals"), "{warned}");
+        assert!(warned.contains("below the median of its 3 peers"), "{warned}");
     }
 }

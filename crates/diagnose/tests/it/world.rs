@@ -17,7 +17,7 @@ const BLOCK: usize = 4;
 /// Residuals of real samples: logarithms of time over the median of their case, in order.
 pub(crate) struct RealNoise {
     series: BTreeMap<TailKind, Vec<Vec<f64>>>,
-    /// Logarithms of medians of cases over the median of their equals.
+    /// Logarithms of medians of cases over the median of their peers.
     spreads: BTreeMap<TailKind, Vec<f64>>,
 }
 

@@ -90,7 +90,7 @@ fn runs_of_one_node_differ_in_no_more_than_one_case_of_a_hundred() {
             let pair = format!("{before} / {after}");
             let unclear = found.count(CaseChange::Unclear);
             println!("{pair:<42} {:>5} {changed:>8} {unclear:>8}", found.compared());
-            // Two of 37 pinned copies met a state 5 % slower: no run of its own can know that from a change.
+            // Two of 37 pinned copies ran in a state that is 5 % slower. One run a side cannot tell that from a change.
             assert!(changed * 100 <= found.compared() || changed <= 3, "{found}");
             (cases, changes) = (cases + found.compared(), changes + changed);
         }

@@ -38,7 +38,7 @@ fn finding(evidence: &Evidence, path: &UnlikePath) -> Option<Finding> {
         n => format!("; {} slower, too", fmt::count(n, "other path")),
     };
     let observation = format!(
-        "{} reaches {}, {} below the median of its {} equals ({}-{}){more}.",
+        "{} reaches {}, {} below the median of its {} peers ({}-{}){more}.",
         path.path,
         value.text(),
         fmt::percent(1.0 - path.ratio),

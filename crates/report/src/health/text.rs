@@ -81,7 +81,7 @@ fn evidence(page: &mut TextPage, document: &HealthDocument, report: &HealthRepor
 fn suspect(suspect: &SuspectPath) -> String {
     let (low, high) = suspect.loss_range;
     format!(
-        "{}: {:.2} % slower ({:.2} to {:.2}) than {} equals, {:.1} us against {:.1} us, {}",
+        "{}: {:.2} % slower ({:.2} to {:.2}) than {} peers, {:.1} us against {:.1} us, {}",
         suspect.path,
         suspect.loss * 100.0,
         low * 100.0,

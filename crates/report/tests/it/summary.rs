@@ -143,7 +143,7 @@ fn full_conclusions() -> RunConclusions {
     RunConclusions {
         verdict: RunAnswer {
             state: VerdictState::Suspect,
-            reason: "gpu2→gpu3 is 37 % below its 11 equals".into(),
+            reason: "gpu2→gpu3 is 37 % below its 11 peers".into(),
         },
         findings: vec![
             finding("a", FindingSeverity::Fault, None),

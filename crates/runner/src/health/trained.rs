@@ -235,7 +235,7 @@ pub(super) fn peculiarities(view: &NodeView, settings: &BTreeMap<String, String>
         limits.push(format!("{name}={value} limits the GPUs that are seen"));
     }
     if view.topology.gpus.len() == 1 {
-        limits.push("one GPU: no path between GPUs, and no equals to compare with".to_owned());
+        limits.push("one GPU: no path between GPUs, and no peers to compare with".to_owned());
     }
     limits
 }
