@@ -90,8 +90,8 @@ pub struct CaseComparison {
 }
 
 impl CaseComparison {
-    /// Compares cases of one node by [`compare_with_peers`] and what is normal for their kind of path. If a third of a class is slow and no part
-    /// explains it, then the class is wrong, and nobody in it is slow.
+    /// Compares cases of one node by [`compare_with_peers`] and by what is normal for their kind of path. If a
+    /// third of a class is slow and no part explains it, the class is wrong, and no case in it counts as slow.
     ///
     /// `network` describes the node without faults; without it, peaks of the topology's links stand in.
     pub fn new(topology: &Topology, network: Option<&Network>, timed: &[TimedCase]) -> Self {
