@@ -17,11 +17,12 @@ use crate::common::{command, journal};
 /// The folder of Python's packages with moto.
 const PACKAGES: &str = "PATHLINE_TEST_S3";
 const SECRET: &str = "a-secret-of-tests";
+/// A shared file has more parts than requests in flight: moto fails if two of one part overlap.
 const CASES: [&str; 5] = [
     "r0.store0.file > r0.numa0.paged by s3@numa0[rand-read,direct,shared,1MiB,q4,n1,t1] x 64KiB",
     "r0.store0.file > r0.numa0.paged by s3@numa0[seq-read,direct,each,1MiB,q2,n1,t1] x 64KiB",
     "r0.numa0.paged > r0.store0.file by s3@numa0[seq-write,direct,each,1MiB,q2,n1,t1] x 64KiB",
-    "r0.numa0.paged > r0.store0.file by s3@numa0[seq-write,direct,shared,10MiB,q2,n1,t1] x 5MiB",
+    "r0.numa0.paged > r0.store0.file by s3@numa0[seq-write,direct,shared,40MiB,q2,n1,t1] x 5MiB",
     "r0.store0.file > r0.numa0.reg by meta@numa0[list,own,d2,f8,t1] x 1B",
 ];
 
@@ -98,7 +99,7 @@ impl Drop for MotoServer {
             && self.log.rewind().is_ok()
             && self.log.read_to_string(&mut log).is_ok()
         {
-            let lines: Vec<&str> = log.lines().filter(|line| !line.ends_with("200 -")).collect();
+            let lines: Vec<&str> = log.lines().filter(|line| !line.contains("HTTP/1.1\" 2")).collect();
             eprintln!("the server:\n{}", lines[lines.len().saturating_sub(40)..].join("\n"));
         }
     }
