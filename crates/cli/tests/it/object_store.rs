@@ -99,7 +99,8 @@ impl Drop for MotoServer {
             && self.log.rewind().is_ok()
             && self.log.read_to_string(&mut log).is_ok()
         {
-            let lines: Vec<&str> = log.lines().filter(|line| !line.contains("HTTP/1.1\" 2")).collect();
+            let lines: Vec<&str> =
+                log.lines().filter(|line| !line.contains("HTTP/1.1\" 2")).collect();
             eprintln!("the server:\n{}", lines[lines.len().saturating_sub(40)..].join("\n"));
         }
     }
