@@ -35,7 +35,10 @@ def copy(dst, src, stream=None):
 
 
 def copy_batch(dsts, srcs, stream):
-    """Copies each of srcs to its dst, in the order of a stream, in any order among themselves."""
+    """Copies each of srcs to its dst, in the order of a stream, in any order among themselves.
+
+    On an error some of the copies may have been enqueued.
+    """
     node().copy_batch(dsts, srcs, stream)
 
 

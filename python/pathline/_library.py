@@ -66,6 +66,12 @@ _SIGNATURES = {
 }
 
 
+# Copies that copy_batch passes on first; each further call has twice as many.
+_FIRST_COPIES = 8
+# Size below which copies are plain, unless a node says otherwise.
+_THRESHOLD = 4 << 20
+
+
 def _load():
     library = ctypes.CDLL(library_path())
     for name, arguments in _SIGNATURES.items():
@@ -139,6 +145,7 @@ class Node:
     def __init__(self, helpers=None, threshold=0, staging=0, min_gain=0.0, library=None,
                  twin=None, shared_helpers=None):
         self._library, self._handle = _load(), c_void_p()
+        self._threshold = threshold or _THRESHOLD
         options = Options(size=ctypes.sizeof(Options), threshold=threshold, staging=staging,
                           min_gain=min_gain, shared_helpers={None: 0, False: -1}.get(shared_helpers, 1))
         if helpers is not None:
@@ -150,9 +157,9 @@ class Node:
             options.twin = os.fsencode(twin)
         self._check(self._library.pl_open(byref(options), byref(self._handle)))
 
-    def _check(self, status):
+    def _check(self, status, note=""):
         if status != 0:
-            raise Error(status, self._library.pl_last_error().decode(errors="replace"))
+            raise Error(status, self._library.pl_last_error().decode(errors="replace") + note)
 
     def copy(self, dst, src, stream=None):
         """As pathline.copy."""
@@ -168,12 +175,24 @@ class Node:
         dsts, srcs = list(dsts), list(srcs)
         if len(dsts) != len(srcs):
             raise ValueError(f"{len(dsts)} destinations and {len(srcs)} sources")
-        pairs = [_pair(dst, src) for dst, src in zip(dsts, srcs)]
+        stream, first, most, pairs = _stream(stream), 0, _FIRST_COPIES, []
+        for dst, src in zip(dsts, srcs):
+            pairs.append(_pair(dst, src))
+            # Small copies start while this loop, which costs as much as their calls, goes on with the next.
+            if len(pairs) == most and all(size < self._threshold for _, _, size in pairs):
+                self._enqueue(pairs, stream, first)
+                first, most, pairs = first + most, 2 * most, []
+        self._enqueue(pairs, stream, first)
+
+    def _enqueue(self, pairs, stream, first):
+        """Copies (destination, source, bytes) of a batch, of which earlier calls had some."""
+        if not pairs:
+            return
         count = len(pairs)
-        to, start, size = zip(*pairs) if pairs else ((), (), ())
+        to, start, size = zip(*pairs)
         to, start, size = (c_void_p * count)(*to), (c_void_p * count)(*start), (c_size_t * count)(*size)
-        self._check(self._library.pl_copy_batch_async(
-            self._handle, to, start, size, count, _stream(stream)))
+        status = self._library.pl_copy_batch_async(self._handle, to, start, size, count, stream)
+        self._check(status, f" (counted from copy {first})" if first else "")
 
     def copy_to_all(self, dsts, src, streams=None, devices=None):
         """As pathline.copy_to_all."""

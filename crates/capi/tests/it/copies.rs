@@ -1,6 +1,7 @@
 //! Copies over the stand-in for CUDA: every byte, in order, and plainly where they must be.
 
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use pathline::abi::{
     pl_close, pl_copy_batch_async, pl_copy_to_all, pl_counters, pl_host_alloc, pl_open, pl_options,
@@ -269,6 +270,54 @@ fn batches_and_copies_to_all_arrive() {
     // SAFETY: live memory and live streams.
     unsafe { small.copy_to_all(&dst, host, bytes, Some(&streams)).unwrap() };
     assert_eq!(small.counters().multipath, 0);
+}
+
+/// A copy that waits comes after work of the default stream of each destination: that work brings the bytes which are
+/// copied, and is released only after the call has begun.
+#[test]
+fn copies_that_wait_come_after_default_streams() {
+    let test = "copies::copies_that_wait_come_after_default_streams";
+    if !in_separate_process(test, StubLibraries::Cuda, "gpus=2,memory=1GiB") {
+        return;
+    }
+    let cuda = TestRuntime::open("cuda");
+    let node = cuda.node(forced());
+    let bytes = 4 << 20;
+    let word = cuda.pinned(4096, 0);
+    word.fill(0);
+    let dst: Vec<_> = (0..2)
+        .map(|gpu| {
+            cuda.enter(gpu);
+            (number(gpu as i32), cuda.device(bytes))
+        })
+        .collect();
+    for (round, gpu) in (1..).zip([0, 1, 0, 1]) {
+        let (src, new) = (cuda.pinned(bytes, 5), cuda.pinned(bytes, 20 + round as u8));
+        let host = src.as_ptr() as u64;
+        node.explain(dst[0].1, host, bytes).unwrap();
+        cuda.enter(gpu);
+        cuda.hold(0, word.as_ptr() as u64, round);
+        cuda.enqueue(host, new.as_ptr() as u64, bytes, 0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(50));
+                // SAFETY: an aligned word that only waits read.
+                unsafe { AtomicU32::from_ptr(word.as_ptr().cast_mut().cast()) }
+                    .store(round as u32, Ordering::Release);
+            });
+            // SAFETY: live memory.
+            match round {
+                1 | 2 => unsafe { node.copy_to_all(&dst, host, bytes, None) }.unwrap(),
+                _ => unsafe { node.copy(dst[gpu as usize].1, host, bytes) }.unwrap(),
+            }
+        });
+        let arrived = |&(_, at): &(i32, u64)| cuda.read(at, bytes) == *new;
+        assert!(
+            if round < 3 { dst.iter().all(arrived) } else { arrived(&dst[gpu as usize]) },
+            "round {round}"
+        );
+        assert_eq!(node.counters().multipath, round);
+    }
 }
 
 #[test]
