@@ -83,9 +83,10 @@ fn the_h200_preset_misses_its_target_as_documented() {
     let (code, stdout, _) = out(&mut pathline(&["validate", "--machine", "hgx-h200"]));
     assert_eq!(code, Some(1));
     assert!(stdout.contains("p95 34.6 % (at most 6.0 %), 17 rows"), "{stdout}");
-    for document in
-        [include_str!("../../../../docs/validate.md"), include_str!("../../../../docs/model.md")]
-    {
+    for document in [
+        include_str!("../../../../docs/validate.md"),
+        include_str!("../../../flow/presets/hgx-h200.md"),
+    ] {
         assert!(document.contains("34.6 %"), "the document does not state the miss");
     }
 }
@@ -169,7 +170,7 @@ fn unusable_rows_are_named() {
     }
 }
 
-/// The table of free constants in docs/model.md states how many rows hold each. Two are checked here:
+/// The table of free constants in presets/mi250x.md states how many rows hold each. Two are checked here:
 /// a constant that few rows hold, and one that none holds.
 #[test]
 fn the_documented_rows_hold_the_constants() {
@@ -185,13 +186,13 @@ fn the_documented_rows_hold_the_constants() {
         .map(|record| record.map(|r| (r[0].to_owned(), r[3].to_owned())).unwrap())
         .collect();
     assert_eq!(rows.len(), keys.len(), "{stdout}");
-    let document = include_str!("../../../../docs/model.md");
+    let document = include_str!("../../../flow/presets/mi250x.md");
     for (key, rows) in rows {
         let line = document.lines().find(|line| line.starts_with(&format!("| `{key}` |")));
-        let line = line.unwrap_or_else(|| panic!("{key} is not in docs/model.md"));
+        let line = line.unwrap_or_else(|| panic!("{key} is not in mi250x.md"));
         assert!(
             line.ends_with(&format!("| {rows} |")),
-            "{key}: {rows} rows hold it now; correct docs/model.md by `pathline validate --sensitivity`"
+            "{key}: {rows} rows hold it now; correct mi250x.md by `pathline validate --sensitivity`"
         );
     }
 }

@@ -280,7 +280,7 @@ fn constants_of_one_origin_can_be_changed() {
     assert_eq!(value("fabric.payload_bytes"), 64.0);
 }
 
-/// The count in docs/model.md is the preset's; that of message libraries is counted apart.
+/// The count in presets/mi250x.md is the preset's; that of message libraries is counted apart.
 #[test]
 fn the_count_of_constants_is_documented() {
     let desc = MachineDesc::preset("mi250x").unwrap();
@@ -293,8 +293,8 @@ fn the_count_of_constants_is_documented() {
     let stated = format!(
         "**{fitted} free constants (fitted), {data} values carried as data, {assumed} assumed, {datasheet} from data sheets**"
     );
-    let document = include_str!("../../../../docs/model.md");
-    assert!(document.contains(&stated), "docs/model.md: expected {stated}");
+    let document = include_str!("../../presets/mi250x.md");
+    assert!(document.contains(&stated), "mi250x.md: expected {stated}");
 }
 
 /// The reference enumeration: their dual pairs are 0-4 and 2-6, their three-hop pairs 1-5 and 3-7,
