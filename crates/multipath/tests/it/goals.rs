@@ -108,7 +108,7 @@ fn random_flow(state: &mut u64, preset: &str) -> Flow {
     }
 }
 
-/// The goal is a median of 3 % and a 95th percentile of 10 %: docs/model.md has figures of other seeds
+/// The goal is a median of 3 % and a 95th percentile of 10 %: docs/evidence.md has figures of other seeds
 /// (`PATHLINE_TEST_SEED`), of which one in six misses it.
 #[test]
 fn copies_that_no_planner_chose_take_the_predicted_time() {
