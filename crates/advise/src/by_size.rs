@@ -1,6 +1,6 @@
 //! Settings that gain at some sizes and lose at others.
 
-use pathline_schema::SizeEffects;
+use pathline_schema::{SizeEffect, SizeEffects};
 
 use crate::advice::{Advice, AdviceVerdict};
 
@@ -17,13 +17,14 @@ pub(crate) fn say_by_size(answers: &mut [Advice]) {
 fn reason(answer: &Advice, all: &[Advice]) -> Option<String> {
     let choice = answer.choice.as_ref().filter(|_| answer.harmed.is_some())?;
     let is_same = |other: &&Advice| {
-        let settings = other.choice.as_ref().map(|choice| &choice.settings);
-        settings == Some(&choice.settings) && ends(&other.subject) == ends(&answer.subject)
+        other.choice.as_ref().is_some_and(|known| known.settings == choice.settings)
     };
-    let same: Vec<&Advice> = all.iter().filter(is_same).collect();
-    let seen = same.iter().filter_map(|other| Some((other.bytes()?, other.gain?.gain)));
-    let harmed = same.iter().filter_map(|other| other.harmed);
-    SizeEffects::new(seen.chain(harmed)).text()
+    let effects = all.iter().filter(is_same).flat_map(|other| {
+        let seen = other.bytes().zip(other.gain).map(|(bytes, gain)| gain.at(bytes));
+        let harmed = other.harmed.map(|(bytes, gain)| SizeEffect::exact(bytes, gain));
+        seen.into_iter().chain(harmed).map(|effect| (ends(&other.subject), effect))
+    });
+    SizeEffects::new(effects).text()
 }
 
 /// What is moved, without its size.

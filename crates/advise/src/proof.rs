@@ -1,5 +1,6 @@
 //! The proof of a gain: blocks of two baselines and a choice, evidence that may be looked at after each.
 
+use pathline_schema::{Bytes, SizeEffect};
 use pathline_stats::{BestOfThree, median_interval};
 use serde::{Deserialize, Serialize};
 
@@ -198,6 +199,19 @@ pub struct GainInterval {
     pub high: f64,
     /// Number of blocks.
     pub blocks: u32,
+}
+
+impl GainInterval {
+    /// The gain of undoing the change.
+    pub(crate) fn inverse(self) -> Self {
+        let [gain, low, high] =
+            [self.gain, self.high, self.low].map(|gain| (1.0 + gain).recip() - 1.0);
+        Self { gain, low, high, ..self }
+    }
+
+    pub(crate) const fn at(self, bytes: Bytes) -> SizeEffect {
+        SizeEffect { bytes, gain: self.gain, low: self.low, high: self.high }
+    }
 }
 
 /// Whether a change makes a case or a figure worse by more than what is allowed.

@@ -397,7 +397,7 @@ impl QuestionMaker<'_> {
             let call = caps.peer_copy_call;
             let other = OtherCase::new(
                 format!("blit kernel ({setting}=0)"),
-                with(Mover::Blit { at: Unit::Gpu(src) }),
+                self.with(flow.by_copy_kernel()),
                 format!("Set {setting}=0: {call} then copies by blit kernel instead of SDMA"),
                 cost.clone(),
             );

@@ -218,21 +218,14 @@ fn harms_any(check: &HarmCheck, guards: &[GuardCheck]) -> Option<bool> {
     }
 }
 
-/// What a variable that is set does by size, where it gains at some and loses at others: the sentence about what
-/// it makes fastest, and the gain of its removal there.
-fn setting_by_size(effects: &[RemovalEffect<'_>]) -> Option<(String, Option<GainInterval>)> {
-    let by_size = |of: &RemovalEffect<'_>| {
-        let same = effects.iter().filter(|e| e.scope.ends == of.scope.ends && e.harms.is_some());
+/// What a variable that is set does by size, where it gains at some and loses at others.
+fn setting_by_size(effects: &[RemovalEffect<'_>]) -> Option<String> {
+    let all = effects.iter().filter_map(|of| {
+        let gain = of.gain.filter(|_| of.harms.is_some())?;
         // To set it is the inverse of its removal.
-        let gain = |e: &RemovalEffect<'_>| {
-            Some((e.scope.baseline.bytes()?, (1.0 + e.gain?.gain).recip() - 1.0))
-        };
-        let sizes = SizeEffects::new(same.filter_map(gain));
-        Some((sizes.text()?, of.gain, sizes.best()))
-    };
-    let all = effects.iter().filter_map(by_size);
-    let best = all.max_by(|a, b| a.2.total_cmp(&b.2))?;
-    Some((best.0, best.1))
+        Some((&of.scope.ends, gain.inverse().at(of.scope.baseline.bytes()?)))
+    });
+    SizeEffects::new(all).text()
 }
 
 fn conclude(
@@ -242,12 +235,13 @@ fn conclude(
     min_gain: f64,
 ) -> (AdviceVerdict, String, Option<GainInterval>) {
     let all = effects.len();
-    if let Some((by_size, gain)) = setting_by_size(effects) {
-        return (AdviceVerdict::BySize, by_size, gain);
-    }
     let harmed = effects.iter().filter(|effect| effect.harms == Some(true));
     let loss = |effect: &&RemovalEffect| effect.gain.map_or(0.0, |gain| gain.gain);
-    if let Some(harmed) = harmed.min_by(|a, b| loss(a).total_cmp(&loss(b))) {
+    let harmed = harmed.min_by(|a, b| loss(a).total_cmp(&loss(b)));
+    if let Some(by_size) = setting_by_size(effects) {
+        return (AdviceVerdict::BySize, by_size, harmed.and_then(|harmed| harmed.gain));
+    }
+    if let Some(harmed) = harmed {
         let by = harmed.gain.map(|gain| format!(": {gain}")).unwrap_or_default();
         let why = match &harmed.harmed {
             Some(text) => format!("to unset it {text}"),

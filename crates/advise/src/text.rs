@@ -147,8 +147,6 @@ impl AnswerGroup<'_> {
             (None, AdviceVerdict::Keep) if !is_review(self.first) => {
                 "Keep the default; behind each size what the next best choice does".to_owned()
             }
-            (None, AdviceVerdict::BySize) => capital(&self.most().reason),
-            // Others of the group differ in what is moved only.
             _ => capital(reason),
         };
         let mut text = wrapped(&label, &format!("{head}."), INDENT, width);
@@ -179,13 +177,6 @@ impl AnswerGroup<'_> {
             text.push_str(&wrapped("", &why, INDENT, width));
         }
         text
-    }
-
-    /// The member that gains most.
-    fn most(&self) -> &Advice {
-        let gain = |advice: &Advice| advice.gain.map_or(f64::NEG_INFINITY, |gain| gain.gain);
-        let most = |a: &'_ Advice, b: &'_ Advice| gain(a) >= gain(b);
-        self.members.iter().copied().fold(self.first, |a, b| if most(a, b) { a } else { b })
     }
 
     /// Members by what is moved, in order, with their sizes.

@@ -544,7 +544,7 @@ fn ordered_pairs(topology: &Topology) -> impl Iterator<Item = (u32, u32)> + '_ {
 /// The movers between two GPUs, for the direction `a` to `b`.
 fn pair_movers(topology: &Topology, a: u32, b: u32) -> Vec<Mover> {
     // Without a selectable copy kernel, engines differ by the end that issues the copy.
-    let other = if topology.any_gpu(|caps| caps.copy_kernel) { blit(a) } else { dma(b) };
+    let other = if topology.any_gpu(|caps| caps.copy_kernel) { blit(b) } else { dma(b) };
     let mut movers = vec![dma(a), other];
     movers.extend([kernel(b, KernelOp::Copy), kernel(a, KernelOp::Copy)]);
     movers
@@ -633,7 +633,7 @@ fn sweep(topology: &Topology) -> Vec<Case> {
     // The runtime's own kernel, which a setting of a whole job chooses at all sizes.
     if topology.any_gpu(|caps| caps.copy_kernel) {
         for peer in peers_of_each_class(topology, first) {
-            let (src, dst, by) = (vram(first), vram(peer), blit(first));
+            let (src, dst, by) = (vram(first), vram(peer), blit(peer));
             cases.extend(SizeEffects::USUAL.map(|bytes| Case::single(src, dst, by, bytes)));
         }
     }

@@ -6,7 +6,9 @@ use pathline_diagnose::{UnlikePath, compare_run};
 use pathline_explain::fmt;
 use pathline_explain::run::{CaseQuantity, RunEntry, RunView};
 use pathline_flow::Network;
-use pathline_schema::{Case, CopyAgent, Flow, Gpu, GpuCaps, Journal, RunNote, Topology};
+use pathline_schema::{
+    Case, CopyAgent, Flow, Gpu, GpuCaps, Journal, RunNote, SizeEffect, Topology,
+};
 
 use crate::{ExpectedGain, FindingArm, GainBasis};
 
@@ -174,6 +176,14 @@ impl SoundValue<'_> {
     /// How many times as fast this rate is as another, if both intervals agree that the gain is worth it.
     pub(crate) fn gain_over(&self, slow: &SoundValue) -> Option<f64> {
         (self.low >= (1.0 + LEAST_GAIN) * slow.high).then_some(self.value / slow.value)
+    }
+
+    /// What this rate is instead of another of that size.
+    pub(crate) fn effect_on(&self, before: &SoundValue) -> Option<SizeEffect> {
+        let bytes = before.case.timed.first()?.bytes;
+        let [gain, low, high] =
+            [self.value / before.value, self.low / before.high, self.high / before.low];
+        Some(SizeEffect { bytes, gain: gain - 1.0, low: low - 1.0, high: high - 1.0 })
     }
 
     /// How many times as fast this time is as another, on the same terms.

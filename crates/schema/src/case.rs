@@ -26,6 +26,15 @@ pub struct Flow {
 }
 
 impl Flow {
+    /// The same copy as a setting makes it that takes copy engines away: by the runtime's copy kernel, which between
+    /// two GPUs runs at the destination (docs/model.md, verbs).
+    #[must_use]
+    pub fn by_copy_kernel(&self) -> Self {
+        let is_between = self.src.unit.gpu().is_some() && self.dst.unit.gpu().is_some();
+        let at = if is_between { self.dst.unit } else { self.by.at() };
+        Self { by: Mover::Blit { at }, ..*self }
+    }
+
     /// The memory that a runtime call is about: what is allocated, freed, or pageable and to be
     /// page-locked. None for other movers and for calls about no memory.
     pub fn subject(&self) -> Option<Place> {

@@ -79,7 +79,7 @@ pub use record::{
 };
 pub use repeats::RunRepeat;
 pub use select::CasePattern;
-pub use size_effects::SizeEffects;
+pub use size_effects::{SizeEffect, SizeEffects};
 pub use stripes::StripeLayout;
 pub use suite::SuiteId;
 pub use switch::UcxSetting;

@@ -1,30 +1,66 @@
 //! What a setting does at each size, as one sentence for all commands.
 
+use std::collections::BTreeMap;
+
 use crate::units::Bytes;
 
 /// A change of the rate by less than this share is none.
 const LEAST_CHANGE: f64 = 0.01;
 
-/// Gains of a setting by size: 0.5 is 50 % more in the same time, negative is slower.
+/// What a setting does at one size: its gain with the 95 % interval. 0.5 is 50 % more in the same time, negative is
+/// slower.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SizeEffect {
+    /// Size of the transfer.
+    pub bytes: Bytes,
+    /// The gain.
+    pub gain: f64,
+    /// Its lower bound.
+    pub low: f64,
+    /// Its upper bound.
+    pub high: f64,
+}
+
+impl SizeEffect {
+    /// Without an interval.
+    pub const fn exact(bytes: Bytes, gain: f64) -> Self {
+        Self { bytes, gain, low: gain, high: gain }
+    }
+
+    fn is_faster(&self) -> bool {
+        self.low > LEAST_CHANGE
+    }
+    fn is_slower(&self) -> bool {
+        self.high < -LEAST_CHANGE
+    }
+}
+
+/// Gains of a setting by size.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct SizeEffects(Vec<(Bytes, f64)>);
+pub struct SizeEffects(Vec<SizeEffect>);
 
 impl SizeEffects {
     /// Sizes at which settings are compared: one whose start is most of its time, a usual one, and one whose rate
     /// hardly depends on the size.
     pub const USUAL: [Bytes; 3] = [Bytes::kib(64), Bytes::mib(1), Bytes::mib(64)];
 
-    /// Of sizes in any order.
-    pub fn new(effects: impl IntoIterator<Item = (Bytes, f64)>) -> Self {
-        let mut all: Vec<(Bytes, f64)> = effects.into_iter().collect();
-        all.sort_by_key(|(bytes, _)| *bytes);
-        all.dedup_by_key(|(bytes, _)| *bytes);
-        Self(all)
-    }
-
-    /// The greatest gain; 0 without one.
-    pub fn best(&self) -> f64 {
-        self.0.iter().map(|(_, gain)| *gain).fold(0.0, f64::max)
+    /// Of transfers of any sizes between several ends: of those ends between which the setting gains at some size and
+    /// loses at another, the ones that gain most. Empty without such ends.
+    pub fn new<K: Ord>(effects: impl IntoIterator<Item = (K, SizeEffect)>) -> Self {
+        let mut by_ends: BTreeMap<K, Vec<SizeEffect>> = BTreeMap::new();
+        effects
+            .into_iter()
+            .for_each(|(ends, effect)| by_ends.entry(ends).or_default().push(effect));
+        let has = |all: &[SizeEffect], is: fn(&SizeEffect) -> bool| all.iter().any(is);
+        let is_mixed = |all: &Vec<SizeEffect>| {
+            has(all, SizeEffect::is_faster) && has(all, SizeEffect::is_slower)
+        };
+        let best = |all: &[SizeEffect]| all.iter().map(|effect| effect.gain).fold(0.0, f64::max);
+        let mixed = by_ends.into_values().filter(is_mixed);
+        let mut most = mixed.max_by(|a, b| best(a).total_cmp(&best(b))).unwrap_or_default();
+        most.sort_by_key(|effect| effect.bytes);
+        most.dedup_by_key(|effect| effect.bytes);
+        Self(most)
     }
 
     /// The same as a sentence with a full stop.
@@ -32,23 +68,21 @@ impl SizeEffects {
         Some(format!("N{}.", self.text()?.strip_prefix('n')?))
     }
 
-    /// `not as a global setting: faster from 1MiB on (1.5 to 3.1x), 22 % slower at 64KiB`. None unless it gains at some size and loses at
-    /// another.
+    /// `not as a global setting: faster from 1MiB on (1.5 to 3.1x), 22 % slower at 64KiB`. None unless it gains at some
+    /// size and loses at another.
     pub fn text(&self) -> Option<String> {
-        let of = |is: fn(f64) -> bool| -> Vec<(Bytes, f64)> {
-            self.0.iter().copied().filter(|(_, gain)| is(*gain)).collect()
+        let of = |is: fn(&SizeEffect) -> bool| -> Vec<SizeEffect> {
+            self.0.iter().copied().filter(is).collect()
         };
-        let faster = of(|gain| gain > LEAST_CHANGE);
-        let slower = of(|gain| gain < -LEAST_CHANGE);
-        let (first, last) = (faster.first()?.0, slower.last()?.0);
-        let sizes = |of: &[(Bytes, f64)]| {
-            let all: Vec<String> = of.iter().map(|(bytes, _)| bytes.rounded()).collect();
+        let (faster, slower) = (of(SizeEffect::is_faster), of(SizeEffect::is_slower));
+        let (first, last) = (faster.first()?.bytes, slower.last()?.bytes);
+        let sizes = |of: &[SizeEffect]| {
+            let all: Vec<String> = of.iter().map(|effect| effect.bytes.rounded()).collect();
             format!("at {}", all.join(", "))
         };
-        let is_above =
-            last < first && (self.0.iter().all(|(b, g)| *b < first || *g > LEAST_CHANGE));
+        let is_above = last < first && self.0.iter().all(|e| e.bytes < first || e.is_faster());
         let at = if is_above { format!("from {} on", first.rounded()) } else { sizes(&faster) };
-        let losses: Vec<f64> = slower.iter().map(|(_, gain)| -gain * 100.0).collect();
+        let losses: Vec<f64> = slower.iter().map(|effect| -effect.gain * 100.0).collect();
         Some(format!(
             "not as a global setting: faster {at} ({}), {} % slower {}",
             factors(&faster),
@@ -59,8 +93,8 @@ impl SizeEffects {
 }
 
 /// `1.5 to 3.1x`; of gains below twice the rate `5 to 56 %`.
-fn factors(of: &[(Bytes, f64)]) -> String {
-    let gains: Vec<f64> = of.iter().map(|(_, gain)| *gain).collect();
+fn factors(of: &[SizeEffect]) -> String {
+    let gains: Vec<f64> = of.iter().map(|effect| effect.gain).collect();
     match gains.iter().any(|gain| *gain > 1.0) {
         true => {
             let factors: Vec<f64> = gains.iter().map(|gain| 1.0 + gain).collect();
@@ -85,7 +119,8 @@ mod tests {
     use super::*;
 
     fn text(effects: &[(Bytes, f64)]) -> Option<String> {
-        let text = SizeEffects::new(effects.iter().copied()).text()?;
+        let of = |(bytes, gain): &(Bytes, f64)| ((), SizeEffect::exact(*bytes, *gain));
+        let text = SizeEffects::new(effects.iter().map(of)).text()?;
         text.strip_prefix("not as a global setting: ").map(str::to_owned)
     }
 
@@ -106,5 +141,22 @@ mod tests {
         );
         assert_eq!(text(&[(small, 0.005), (large, 2.0)]), None, "it loses nowhere");
         assert_eq!(text(&[(small, -0.2), (large, -0.1)]), None, "it gains nowhere");
+        let wide = SizeEffect { low: -0.01, ..SizeEffect::exact(large, 0.5) };
+        let all = [wide, SizeEffect::exact(small, -0.2)].map(|effect| ((), effect));
+        assert_eq!(SizeEffects::new(all).text(), None, "its interval has no gain");
+        // Between the second ends it loses nowhere, between the third it gains less.
+        let of = |ends, bytes, gain| (ends, SizeEffect::exact(bytes, gain));
+        let all = [
+            of("a", small, -0.1),
+            of("a", large, 1.5),
+            of("b", large, 4.0),
+            of("c", small, -0.3),
+            of("c", large, 0.4),
+        ];
+        let said = SizeEffects::new(all).sentence().unwrap();
+        assert_eq!(
+            said,
+            "Not as a global setting: faster from 64MiB on (2.5x), 10 % slower at 64KiB."
+        );
     }
 }

@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use pathline_explain::figures::overlap::{kept, work_label};
 use pathline_explain::figures::pairs::{MeasuredPair, PairMover, pairs};
 use pathline_explain::fmt;
-use pathline_explain::run::CaseQuantity;
-use pathline_schema::{Bytes, Case, CopyAgent, Flow, GpuCaps, KernelOp, Mover, SizeEffects, Unit};
+use pathline_explain::run::{CaseQuantity, RunEntry};
+use pathline_schema::{
+    Case, CopyAgent, Flow, GpuCaps, KernelOp, Mover, SizeEffect, SizeEffects, Unit,
+};
 
 use crate::evidence::{
     Evidence, LEAST_GAIN, SoundValue, factor_text, lost, range_of, range_text, widest_text,
@@ -82,6 +84,9 @@ pub(super) fn find(evidence: &Evidence) -> Vec<Finding> {
         by_pair.values().filter_map(|pair| compare(evidence, caps, pair)).collect();
     let all = compared.len();
     let mut slow: Vec<SlowPair> = compared.into_iter().flatten().collect();
+    // What is slower than the fastest engine is limited by its links.
+    let fastest = slow.iter().map(|pair| pair.engine.value).fold(0.0, f64::max);
+    slow.retain(|pair| pair.engine.value * ONE_RATE >= fastest);
     slow.sort_by(|a, b| b.factor.total_cmp(&a.factor));
     let engines = finding(evidence, caps, &slow, all);
     engines.into_iter().chain(reads(evidence, &by_pair)).collect()
@@ -152,11 +157,11 @@ fn compare<'a>(
     let (_, engine) = of(PairMover::Dma)?;
     // The setting of the runtime makes the same call use its own kernel; other kernels are the
     // application's.
-    let own = of(PairMover::Blit).filter(|_| caps.copy_kernel);
+    let own = of(PairMover::BlitPull).or_else(|| of(PairMover::Blit)).filter(|_| caps.copy_kernel);
     let others = [of(PairMover::Read), of(PairMover::Write)].into_iter().flatten();
     let best = others.max_by(|a, b| a.1.value.total_cmp(&b.1.value));
     let measured = own.or(best).map(|(verb, value)| (verb, KernelArm::Measured(value)));
-    let predicted = || Some((PairMover::Blit, predict_blit(evidence, &engine)?));
+    let predicted = || Some((PairMover::BlitPull, predict_blit(evidence, &engine)?));
     let (kernel_verb, kernel) =
         measured.or_else(|| if caps.copy_kernel { predicted() } else { None })?;
     let peak = evidence.run.cell(&first.entry, CaseQuantity::Payload).ceiling;
@@ -170,8 +175,7 @@ fn predict_blit<'a>(evidence: &Evidence<'a>, engine: &SoundValue<'a>) -> Option<
     let rate = |case: &Case| Some(evidence.network?.predict(case).ok()?.first()?.rate.gbs());
     let ratio = rate(engine.case)? / engine.value;
     let [flow] = engine.case.timed.as_slice() else { return None };
-    let blit = Mover::Blit { at: flow.src.unit };
-    let case = Case::single(flow.src, flow.dst, blit, flow.bytes);
+    let case = Case::together(vec![flow.by_copy_kernel()]);
     let known = (1.0 / ONE_RATE..ONE_RATE).contains(&ratio);
     Some(KernelArm::Predicted(rate(&case).filter(|_| known)?, case))
 }
@@ -182,7 +186,7 @@ fn finding(evidence: &Evidence, caps: &GpuCaps, slow: &[SlowPair], all: usize) -
     let kernels: Vec<f64> = slow.iter().map(|p| p.kernel.rate()).collect();
     let (low, high) = range_of(&kernels)?;
     let factors: Vec<f64> = slow.iter().map(|p| p.factor).collect();
-    let by_runtime = most.kernel_verb == PairMover::Blit;
+    let by_runtime = matches!(most.kernel_verb, PairMover::Blit | PairMover::BlitPull);
     let kernel_name = if by_runtime { "the blit kernel" } else { "a copy kernel" };
     let size = most.engine.case.timed.first()?.bytes.rounded();
     let is_predicted = |pair: &SlowPair| matches!(pair.kernel, KernelArm::Predicted(..));
@@ -204,8 +208,8 @@ fn finding(evidence: &Evidence, caps: &GpuCaps, slow: &[SlowPair], all: usize) -
     let engine_label = format!("{} copy ({})", caps.engine_name, caps.copy_calls[0]);
     let setting = caps.copy_engine_env.filter(|_| by_runtime);
     let kernel_label = |verb: PairMover| match (verb, setting) {
-        (PairMover::Blit, Some(name)) => format!("blit kernel ({name}=0)"),
-        (PairMover::Blit, None) => "blit kernel".to_owned(),
+        (PairMover::Blit | PairMover::BlitPull, Some(name)) => format!("blit kernel ({name}=0)"),
+        (PairMover::Blit | PairMover::BlitPull, None) => "blit kernel".to_owned(),
         (PairMover::Read, _) => "copy kernel that reads at the destination".to_owned(),
         _ => "copy kernel that writes at the source".to_owned(),
     };
@@ -253,28 +257,28 @@ fn cause(caps: &GpuCaps, slow: &[SlowPair]) -> String {
     )
 }
 
-/// What the blit kernel does instead of the engine at each size, for the pair that gains most.
+/// What the blit kernel does instead of the engine at each size.
 fn by_size(evidence: &Evidence, by_runtime: bool) -> SizeEffects {
-    let mut pairs: BTreeMap<(Unit, Unit), Vec<(Bytes, f64)>> = BTreeMap::new();
-    for (entry, flow) in evidence.lone().filter(|_| by_runtime) {
-        let is_copy = matches!(flow.by, Mover::Dma { .. }) && flow.src.unit != flow.dst.unit;
-        let on_gpus = flow.src.unit.gpu().is_some() && flow.dst.unit.gpu().is_some();
+    let effect = |(entry, flow): (&RunEntry, &Flow)| {
+        let ends = (flow.src.unit.gpu()?, flow.dst.unit.gpu()?);
+        let is_copy = matches!(flow.by, Mover::Dma { .. }) && ends.0 != ends.1;
         let by_engine = entry.copy_agent() == Some(CopyAgent::Engine);
-        if !(is_copy && on_gpus && by_engine && SizeEffects::USUAL.contains(&flow.bytes)) {
-            continue;
+        if !(is_copy && by_engine && SizeEffects::USUAL.contains(&flow.bytes)) {
+            return None;
         }
-        let Some(engine) = evidence.rate(entry) else { continue };
-        let blit = Flow { by: Mover::Blit { at: flow.src.unit }, ..*flow };
+        let engine = evidence.rate(entry)?;
+        let blit = flow.by_copy_kernel();
         let measured = evidence.lone().find(|(_, other)| **other == blit);
-        let measured =
-            measured.and_then(|(entry, _)| Some(KernelArm::Measured(evidence.rate(entry)?)));
-        if let Some(kernel) = measured.or_else(|| predict_blit(evidence, &engine)) {
-            let effect = (flow.bytes, kernel.rate() / engine.value - 1.0);
-            pairs.entry((flow.src.unit, flow.dst.unit)).or_default().push(effect);
-        }
-    }
-    let all = pairs.into_values().map(SizeEffects::new);
-    all.max_by(|a, b| a.best().total_cmp(&b.best())).unwrap_or_default()
+        let effect = match measured.and_then(|(entry, _)| evidence.rate(entry)) {
+            Some(kernel) => kernel.effect_on(&engine)?,
+            None => {
+                let rate = predict_blit(evidence, &engine)?.rate();
+                SizeEffect::exact(flow.bytes, rate / engine.value - 1.0)
+            }
+        };
+        Some((ends, effect))
+    };
+    SizeEffects::new(evidence.lone().filter(|_| by_runtime).filter_map(effect))
 }
 
 fn action(

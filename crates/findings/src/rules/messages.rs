@@ -24,8 +24,6 @@ struct SlowMessage<'a> {
     engine: SoundValue<'a>,
     kernel: SoundValue<'a>,
     factor: f64,
-    /// What the setting does at each size of this pair.
-    by_size: SizeEffects,
 }
 
 pub(super) fn find(evidence: &Evidence) -> Vec<Finding> {
@@ -57,11 +55,11 @@ fn finding(evidence: &Evidence, via: Transport) -> Option<Finding> {
     let setting = caps.copy_engine_env?;
     let mut compared = Vec::new();
     let mut slow = Vec::new();
+    let mut effects = Vec::new();
     for ((src, dst), sizes) in rates(evidence, via) {
-        let effect = |(bytes, rates): (&Bytes, &AgentRates<'_>)| {
-            Some((*bytes, rates.kernel?.value / rates.engine?.value - 1.0))
-        };
-        let by_size = SizeEffects::new(sizes.iter().filter_map(effect));
+        let effect =
+            |rates: &AgentRates<'_>| Some(((src, dst), rates.kernel?.effect_on(&rates.engine?)?));
+        effects.extend(sizes.values().filter_map(effect));
         let both = |rates: &AgentRates<'_>| rates.engine.is_some() && rates.kernel.is_some();
         let Some((size, rates)) = sizes.into_iter().rfind(|(_, rates)| both(rates)) else {
             continue;
@@ -69,7 +67,7 @@ fn finding(evidence: &Evidence, via: Transport) -> Option<Finding> {
         let (Some(engine), Some(kernel)) = (rates.engine, rates.kernel) else { continue };
         compared.push(size);
         if let Some(factor) = kernel.gain_over(&engine) {
-            slow.push(SlowMessage { src, dst, engine, kernel, factor, by_size });
+            slow.push(SlowMessage { src, dst, engine, kernel, factor });
         }
     }
     // What is said of a size is of the pairs that were compared at it.
@@ -99,7 +97,7 @@ fn finding(evidence: &Evidence, via: Transport) -> Option<Finding> {
             "The library copies with the runtime, and one {} engine has one rate whatever the links.",
             caps.engine_name.trim_end_matches(" engine")
         ),
-        action: match most.by_size.sentence() {
+        action: match SizeEffects::new(effects).sentence() {
             Some(by_size) => format!(
                 "{by_size} Start the job with {setting}=0 if its messages are larger, unless they must overlap \
                  with kernels."

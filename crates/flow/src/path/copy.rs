@@ -38,10 +38,9 @@ pub(crate) fn build(
         blit || off(net.switches.sdma) || (between_gpus && off(net.switches.peer_sdma))
     };
     // hipMemcpyPeerAsync issued at the source with HSA_ENABLE_SDMA=0 reaches 177, 88 and 44 GB/s
-    // (Lumi-supercomputer/lumi-reframe-tests): 88 % of the links, which loads get and stores do not. So its
-    // kernel runs at the destination.
-    let (g, gpu) = match by_kernel && !blit && between_gpus && !local {
-        true => gpu_at(net, dst)?,
+    // (Lumi-supercomputer/lumi-reframe-tests): 88 % of the links, which loads get and stores do not.
+    let (g, gpu) = match by_kernel && !blit && !local {
+        true => gpu_at(net, flow.by_copy_kernel().by.at())?,
         false => (g, gpu),
     };
     let pageable =
