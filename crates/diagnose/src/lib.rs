@@ -12,7 +12,6 @@ mod peers;
 pub mod posterior;
 
 pub use collectives::cause::{CauseScore, CollectiveCause, judge_causes, likely_causes};
-pub use collectives::cut::{NodeCut, find_cut};
 pub use collectives::ledger::{
     CollectiveRun, LedgerRow, audit_rows, common_settings, describes, measured_exchanges,
 };
@@ -34,4 +33,5 @@ pub use health::twin::{
 };
 pub use labels::TailKind;
 pub use outlier::{CaseComparison, ComparedCase, TimedCase, UnlikePath, compare_run};
+pub use pathline_message::NodeCut;
 pub use peers::{NodePeers, PeerRatio, compare_with_peers, peer_classes, unit_shape};

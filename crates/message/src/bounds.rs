@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use pathline_flow::Network;
 use pathline_flow::routes::RouteTable;
 use pathline_schema::{
-    Bytes, Collective, Flow, LinkEnd, MemKind, Mover, Ns, Place, Topology, Unit,
+    Bytes, Collective, Flow, LinkEnd, MemKind, Mover, Ns, Place, Rate, Topology, Unit,
 };
 
+use crate::cut::NodeCut;
 use crate::exchange::{BufferPair, BufferPlace, ExchangeMember, ExchangeOp, ExchangeSpec};
 
 /// A stretch between two units, one direction.
@@ -19,7 +20,7 @@ type PairShares = Arc<Vec<PairShare>>;
 
 const NOTHING: &str = "nothing that is known";
 
-/// Nodes of up to 12 GPUs have all their cuts tried; larger ones only the cuts around single GPUs.
+/// Nodes of up to 12 GPUs have all their cuts tried; larger ones only the cuts around one or two GPUs.
 const CUT_GPUS: usize = 12;
 
 /// Size from which every library moves bytes by copies, so that [`TimeBounds::latency`] holds for all
@@ -107,6 +108,7 @@ impl MachinePeaks {
             };
             return TimeBounds { latency: Ns(0.0), flow: Ns(flow), flow_by };
         }
+        let nodes: BTreeSet<u32> = exchange.members().iter().map(|m| m.node).collect();
         let (passes, (flow, flow_by)) = match &exchange.what {
             ExchangeOp::Send { pairs, .. } => {
                 (0, self.routed(pairs.iter().map(|&(a, b)| (a, b, bytes))))
@@ -123,7 +125,9 @@ impl MachinePeaks {
                 (1, worst)
             }
             ExchangeOp::Collective { op, over } => {
-                let mut cut = self.cut(*op, over, bytes);
+                let mut cut = self.cut(*op, over, bytes).map_or((0.0, NOTHING.to_owned()), |cut| {
+                    (cut.time.0, self.cut_text(&cut, nodes.len() == 1))
+                });
                 let routed = match op {
                     Collective::AllToAll => self.all_to_all(over, bytes),
                     Collective::AllToAllV => {
@@ -138,7 +142,6 @@ impl MachinePeaks {
                 (passes(*op), cut)
             }
         };
-        let nodes: BTreeSet<u32> = exchange.members().iter().map(|m| m.node).collect();
         let passes = if nodes.len() > 1 { 0 } else { passes };
         let latency = Ns(f64::from(passes) * self.smallest_copy_ns);
         TimeBounds { latency, flow: Ns(flow), flow_by }
@@ -274,11 +277,28 @@ impl MachinePeaks {
         parts
     }
 
-    /// The cut that takes longest.
-    fn cut(&self, op: Collective, over: &[ExchangeMember], bytes: f64) -> (f64, String) {
+    /// The cut that takes longest: of all sets of up to 12 GPUs of a node, and of the nodes. None without bytes, for
+    /// messages, and where no link's peak is known.
+    pub fn find_cut(&self, exchange: &ExchangeSpec) -> Option<NodeCut> {
+        match &exchange.what {
+            ExchangeOp::Collective { op, over } => self.cut(*op, over, exchange.bytes.as_f64()),
+            ExchangeOp::Send { .. } | ExchangeOp::Ping { .. } => None,
+        }
+    }
+
+    fn cut_text(&self, cut: &NodeCut, is_alone: bool) -> String {
+        let (names, node) = (cut.text(), cut.node);
+        match (is_alone, cut.gpus.len() == self.links.len()) {
+            (true, _) => format!("links around {names}"),
+            (false, false) => format!("links and adapters around {names} of node {node}"),
+            (false, true) => format!("adapters of node {node}"),
+        }
+    }
+
+    fn cut(&self, op: Collective, over: &[ExchangeMember], bytes: f64) -> Option<NodeCut> {
         let n = over.len() as f64;
-        let Some(root) = over.first() else { return (0.0, String::new()) };
-        let mut worst = (0.0, NOTHING.to_string());
+        let root = over.first()?;
+        let mut worst: Option<NodeCut> = None;
         let mut nodes: BTreeMap<u32, Vec<(usize, ExchangeMember)>> = BTreeMap::new();
         for (at, &member) in over.iter().enumerate() {
             nodes.entry(member.node).or_default().push((at, member));
@@ -319,17 +339,9 @@ impl MachinePeaks {
                     peak += self.adapters_gbs(|near| near.is_none_or(|g| side.contains(&g)));
                 }
                 let time = out.max(into) / peak;
-                if time > worst.0 * (1.0 + 1e-9) {
-                    let names: Vec<String> = side.iter().map(|g| format!("gpu{g}")).collect();
-                    let names = names.join(" ");
-                    let by = match (nodes.len() > 1, whole) {
-                        (false, _) => format!("links around {names}"),
-                        (true, false) => {
-                            format!("links and adapters around {names} of node {node}")
-                        }
-                        (true, true) => format!("adapters of node {node}"),
-                    };
-                    worst = (time, by);
+                let most = worst.as_ref().map_or(0.0, |worst| worst.time.0);
+                if time > most * (1.0 + 1e-9) {
+                    worst = Some(NodeCut { time: Ns(time), peak: Rate(peak), node, gpus: side });
                 }
             }
         }
@@ -374,7 +386,11 @@ impl MachinePeaks {
     fn sides(&self) -> Vec<Vec<u32>> {
         let gpus: Vec<u32> = self.links.iter().map(|(g, _)| *g).collect();
         if gpus.len() > CUT_GPUS {
-            return gpus.iter().map(|&g| vec![g]).chain([gpus.clone()]).collect();
+            let two = |(at, &a): (usize, &u32)| {
+                let others = gpus.iter().skip(at + 1).map(move |&b| vec![a, b]);
+                std::iter::once(vec![a]).chain(others)
+            };
+            return gpus.iter().enumerate().flat_map(two).chain([gpus.clone()]).collect();
         }
         let bit = |set: u32, i: usize| set >> i & 1 == 1;
         let pick = |set: u32| {

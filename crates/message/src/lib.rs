@@ -8,6 +8,7 @@ mod all_to_all;
 mod all_to_all_loads;
 mod bounds;
 mod ccl;
+mod cut;
 mod exchange;
 mod exchange_case;
 mod exchange_time;
@@ -26,6 +27,7 @@ mod trace;
 mod transfer;
 
 pub use bounds::{LEAST_COPIED, MachinePeaks, TimeBounds, passes};
+pub use cut::{NodeCut, fastest_copy};
 pub use exchange::{
     BufferPair, BufferPlace, ExchangeMember, ExchangeOp, ExchangeSpec, ExchangeStart,
     MessageLibrary, WINDOW,

@@ -5,11 +5,10 @@ use std::fmt;
 use pathline_flow::{
     FigureForm, MachineDesc, MaxMinSolver, Network, NoPath, RateDemand, RuntimeEnv,
 };
-use pathline_message::{ExchangeSpec, GpuRing, MessageLayer, MessageLibrary};
+use pathline_message::{ExchangeSpec, GpuRing, MessageLayer, MessageLibrary, fastest_copy};
 use pathline_schema::{Flow, MemKind, Ns, Place, Unit};
 use pathline_stats::{ascending, interpolated};
 
-use crate::collectives::cut::fastest_copy;
 use crate::posterior::{self, ln_likelihood};
 
 /// Scale of the errors of a prediction that is right, as a share of the time.

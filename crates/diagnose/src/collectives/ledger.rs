@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 
 use pathline_flow::{MachineDesc, Network, NoPath, RuntimeEnv};
 use pathline_message::{
-    ExchangeOp, ExchangeSpec, MachinePeaks, MessageLayer, MessageLibrary, exchange_of,
+    ExchangeOp, ExchangeSpec, MachinePeaks, MessageLayer, MessageLibrary, NodeCut, exchange_of,
 };
-use pathline_schema::{Case, CaseOutcome, Collective, FlowSeries, Journal, Ns};
+use pathline_schema::{Case, CaseOutcome, FlowSeries, Journal, Ns};
 use pathline_stats::{ascending, interpolated};
 
-use crate::collectives::cut::{NodeCut, find_cut};
 use crate::collectives::paired_choice::PairedChoice;
 
 /// Prefixes of variables by which a library of collectives is set.
@@ -138,7 +137,6 @@ pub fn audit_rows(
     let network = Network::new(desc, RuntimeEnv::default());
     let network = network.map_err(|error| NoPath(error.to_string()))?;
     let peaks = MachinePeaks::new(&topology, &network);
-    let mut cuts: BTreeMap<(Collective, Vec<u32>, u64), Option<NodeCut>> = BTreeMap::new();
     let mut rows = Vec::new();
     let arms = arms(runs);
     for exchange in exchanges {
@@ -157,15 +155,7 @@ pub fn audit_rows(
         let settings = arms.keys().filter(|setting| !setting.is_empty());
         let choices = settings.map(of).filter(|choice| choice.pairs() > 0).collect();
         let measured = interpolated(&ascending(plain), 0.5).map(Ns);
-        let cut = match &exchange.what {
-            ExchangeOp::Collective { op, over } => {
-                let gpus: Vec<u32> = over.iter().map(|member| member.gpu).collect();
-                let key = (*op, gpus.clone(), exchange.bytes.0);
-                let find = || find_cut(&topology, *op, &gpus, exchange.bytes);
-                cuts.entry(key).or_insert_with(find).clone()
-            }
-            _ => None,
-        };
+        let cut = peaks.find_cut(exchange);
         let bounds = cut.is_some().then(|| peaks.bounds(exchange));
         let bound = bounds.filter(|bounds| bounds.flow.0 > 0.0).map(|b| (b.flow, b.flow_by));
         let exchange = exchange.clone();
@@ -191,7 +181,7 @@ pub(crate) mod tests {
     use std::collections::BTreeSet;
 
     use pathline_flow::ProtocolTable;
-    use pathline_schema::Bytes;
+    use pathline_schema::{Bytes, Collective};
 
     use super::*;
 
@@ -207,6 +197,11 @@ pub(crate) mod tests {
         Collective::Scatter,
     ];
 
+    fn peaks(desc: &MachineDesc) -> MachinePeaks {
+        let network = Network::new(desc, RuntimeEnv::default()).unwrap();
+        MachinePeaks::new(&desc.topology(), &network)
+    }
+
     /// No prediction is shorter than the bound of its cut: every preset with a library of collectives, every
     /// operation that it predicts, subsets of its GPUs, sizes from 256 B to 1 GiB.
     #[test]
@@ -220,6 +215,7 @@ pub(crate) mod tests {
                 libraries.extend([false, true].map(|nvls| MessageLibrary::Nccl { nvls }));
             }
             let topology = desc.topology();
+            let peaks = peaks(&desc);
             let layer = MessageLayer::new(&desc).unwrap();
             let all = (1u32 << topology.gpus.len()) - 1;
             for by in libraries {
@@ -231,7 +227,7 @@ pub(crate) mod tests {
                         let bytes = Bytes(1 << (8 + (set as usize + 5 * nth) % 23));
                         let exchange = ExchangeSpec::collective(op, gpus.clone(), by, bytes);
                         let Ok(time) = layer.time(&exchange) else { continue };
-                        let cut = find_cut(&topology, op, &gpus, bytes).unwrap();
+                        let cut = peaks.find_cut(&exchange).unwrap();
                         assert!(cut.time.0 <= time.time.0, "{name} {exchange}: {cut:?}");
                         *predicted.entry((name, op.to_string())).or_insert(0) += 1;
                         seen += 1;
@@ -310,8 +306,8 @@ pub(crate) mod tests {
             for seed in 0..worlds {
                 let mut random = fastrand::Rng::with_seed(seed * 7919 + name.len() as u64);
                 let Some(desc) = rewired(text, &mut random) else { continue };
-                let topology = desc.topology();
-                let count = topology.gpus.len() as u32;
+                let peaks = peaks(&desc);
+                let count = desc.topology().gpus.len() as u32;
                 for (protocol, desc, by) in forced(&desc) {
                     let layer = MessageLayer::new(&desc).unwrap();
                     // Rings of one set of members are sought once.
@@ -322,7 +318,7 @@ pub(crate) mod tests {
                         let bytes = Bytes(1 << random.u32(8..34));
                         let exchange = ExchangeSpec::collective(op, gpus.clone(), by, bytes);
                         let Ok(time) = layer.time(&exchange) else { continue };
-                        let Some(cut) = find_cut(&topology, op, &gpus, bytes) else { continue };
+                        let Some(cut) = peaks.find_cut(&exchange) else { continue };
                         assert!(
                             cut.time.0 <= time.time.0,
                             "{name}, wiring {seed}, {protocol}, {exchange}: {:?} {} {cut:?}",

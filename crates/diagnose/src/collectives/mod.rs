@@ -2,6 +2,5 @@
 //! node's links set, and the cause of what is lost.
 
 pub(crate) mod cause;
-pub(crate) mod cut;
 pub(crate) mod ledger;
 pub(crate) mod paired_choice;
