@@ -300,16 +300,17 @@ fn copies_that_wait_come_after_default_streams() {
         cuda.enqueue(host, new.as_ptr() as u64, bytes, 0);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                std::thread::sleep(Duration::from_millis(50));
+                std::thread::park_timeout(Duration::from_millis(50));
                 // SAFETY: an aligned word that only waits read.
-                unsafe { AtomicU32::from_ptr(word.as_ptr().cast_mut().cast()) }
-                    .store(round as u32, Ordering::Release);
+                let word = unsafe { AtomicU32::from_ptr(word.as_ptr().cast_mut().cast()) };
+                word.store(round as u32, Ordering::Release);
             });
+            let (one, waited) = (dst[gpu as usize].1, round < 3);
             // SAFETY: live memory.
-            match round {
-                1 | 2 => unsafe { node.copy_to_all(&dst, host, bytes, None) }.unwrap(),
-                _ => unsafe { node.copy(dst[gpu as usize].1, host, bytes) }.unwrap(),
-            }
+            let to_all = || unsafe { node.copy_to_all(&dst, host, bytes, None) };
+            // SAFETY: live memory.
+            let to_one = || unsafe { node.copy(one, host, bytes) };
+            if waited { to_all().unwrap() } else { to_one().unwrap() }
         });
         let arrived = |&(_, at): &(i32, u64)| cuda.read(at, bytes) == *new;
         assert!(
