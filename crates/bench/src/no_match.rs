@@ -15,7 +15,7 @@ pub(crate) fn explain(scope: &PlanScope<'_>, pattern: &CasePattern, suites: &[St
         [] => "its places and movers exist, and no suite combines them; a whole case text is measured \
                without a suite"
             .to_owned(),
-        _ => "other suites may have one; leave out --suite".to_owned(),
+        _ => "other suites may have one; leave out the names of suites".to_owned(),
     }
 }
 

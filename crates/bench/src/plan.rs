@@ -122,7 +122,7 @@ impl RunPlan {
                     };
                     let why = no_match::explain(scope, pattern, suites);
                     return Err(format!(
-                        "no case{among} matches '{pattern}': {why}; `pathline plan` lists the cases \
+                        "no case{among} matches '{pattern}': {why}; `pathline run --dry-run` lists the cases \
                          of this machine"
                     ));
                 }
@@ -203,10 +203,10 @@ fn chosen(
     }
     let known: Vec<&str> = SUITES.iter().map(|s| s.id.word()).collect();
     if let Some(name) = names.iter().find(|n| !known.contains(&n.as_str())) {
+        let hint = did_you_mean(name, known.iter().copied());
+        let names = if hint.is_empty() { format!(": one of {}", known.join(" ")) } else { hint };
         return Err(format!(
-            "no suite is called '{name}': one of {}{}; `pathline suites` says what they measure",
-            known.join(" "),
-            did_you_mean(name, known.iter().copied())
+            "no suite is called '{name}'{names}; `pathline run --list` says what they measure"
         ));
     }
     Ok(SUITES.iter().filter(|s| names.iter().any(|n| n == s.id.word())).collect())

@@ -40,7 +40,7 @@ pub enum CalibrateError {
     /// No flow was measured alone.
     #[error(
         "{name} has no path that was measured alone ({left_out}); expected copies of one flow, as \
-         `pathline run --suite contention` measures them"
+         `pathline run contention` measures them"
     )]
     NoPaths {
         /// The runs.

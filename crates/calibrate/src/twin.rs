@@ -153,7 +153,7 @@ fn pairs(data: &CalibrationData, found: &mut Vec<String>) {
     if data.sets.is_empty() {
         found.push(
             "no two flows were measured at once: what paths share is not known, and sets are \
-             predicted as if they shared nothing; `pathline run --suite contention` measures it"
+             predicted as if they shared nothing; `pathline run contention` measures it"
                 .to_owned(),
         );
         return;

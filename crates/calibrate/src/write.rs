@@ -65,7 +65,7 @@ impl NodeTwin {
             format!("{} x {name}", gpus.len())
         });
         let made =
-            format!("A twin, made by pathline calibrate from runs of a {what} node: {which}.");
+            format!("A twin, made by pathline model fit from runs of a {what} node: {which}.");
         *out += &comment_line(&made);
         let _ = writeln!(
             out,

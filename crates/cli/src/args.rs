@@ -7,12 +7,15 @@ mod messages;
 mod paste;
 mod placement;
 mod stores;
+mod suite_group;
+mod units;
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::error::ErrorKind;
 use clap::{
     Arg, ArgMatches, Args as _, CommandFactory, FromArgMatches, Id, Parser, Subcommand, ValueEnum,
     value_parser,
@@ -23,7 +26,7 @@ use pathline_runner::{
     DeviceMemory, HostMachine, LibraryChoice, LibraryProbe, MachineChoice, MachineModel, RankJob,
     RunRequest, WorkerFault,
 };
-use pathline_schema::{Bytes, CasePattern, Ns, ParseError, RunSettings, SuiteId};
+use pathline_schema::{Bytes, CasePattern, CpuSet, Ns, RunSettings, SuiteId};
 
 use crate::known_name::KnownName;
 
@@ -32,11 +35,13 @@ pub(crate) use analysis::{
     CalibrateArgs, DiffArgs, DoctorArgs, FittedConstants, MachinesArgs, PredictArgs, ReportArgs,
     ReportFormat, ValidateArgs,
 };
-pub(crate) use health::{DigestArgs, HealthArgs, HealthFormat};
+pub(crate) use health::{HealthArgs, HealthFormat};
 pub(crate) use messages::MessageArgs;
 pub(crate) use paste::ExplainArgs;
-pub(crate) use placement::{AuditArgs, Launcher, MessageCopier, PlaceArgs, WhereArgs};
+pub(crate) use placement::{AuditArgs, Launcher, MessageCopier, PlaceArgs};
 pub(crate) use stores::StoreArgs;
+pub(crate) use suite_group::SuiteGroup;
+use units::{millis, noise, percent_points, seconds, size};
 
 /// Measures, models and explains every path that data takes in a multi-GPU node.
 #[derive(Debug, Parser)]
@@ -55,6 +60,13 @@ impl Args {
     /// The arguments and variables of this process, which ends here if they are unusable.
     pub(crate) fn of_process() -> Self {
         let mut command = without_empty_variables(Self::command());
+        let first = std::env::args().nth(1).unwrap_or_default();
+        if let Some((old, new)) = RENAMED.iter().find(|(old, _)| *old == first) {
+            let text = format!(
+                "`pathline {old}` is now `pathline {new}`; `pathline help` lists the commands"
+            );
+            command.error(ErrorKind::InvalidSubcommand, text).exit();
+        }
         let matches = command.get_matches_mut();
         Self::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit())
     }
@@ -83,53 +95,77 @@ pub(crate) enum Command {
     Health(HealthArgs),
     /// Show what this node is made of and how its parts are joined.
     Topo(TopoArgs),
-    /// Say what to choose instead of the default, with proof on fresh trials.
-    Advise(AdviseArgs),
-    /// Give each rank of a job its GPU, cores and network adapter, and the launcher's line that sets it.
-    Place(PlaceArgs),
-    /// Show where the ranks of a job run: CPUs, memory, GPU and network adapter of each, and what is wrong
-    /// with it; under srun, mpirun or flux run.
-    Where(WhereArgs),
-    /// Compare collectives with the model of their algorithm and the bound of the node's links, and name
-    /// what is lost.
-    Audit(AuditArgs),
-    /// Show how long a run would take, its cases, and what would be skipped and why; touches no device.
-    Plan(PlanArgs),
-    /// List the suites: what each measures, with how many cases here, and for how long.
-    Suites(SuitesArgs),
-    /// Explain what other tools printed: what a figure means, the node's limit, the likely cause.
+    /// Show which libraries a measurement of GPUs needs, where they were found, and what is missing.
+    Doctor(DoctorArgs),
+    /// Explain a pasted output, a log or a case text: what it means, the limit, the likely cause.
     Explain(ExplainArgs),
-    /// Explain a case text part by part; parts that are left out get their default.
-    Case(CaseArgs),
-    /// Show a run again: summary, HTML, CSV.
+    /// Say what to set instead of the default, with proof on fresh trials; review a job script.
+    Advise(AdviseArgs),
+    /// Give each rank of a job its GPU, cores and network adapter; --check shows where ranks run.
+    Place(PlaceArgs),
+    /// Show a run again: summary, HTML, CSV, JSON.
     Report(ReportArgs),
     /// Compare runs before and after, case by case.
     Diff(DiffArgs),
-    /// Keep 20 KB of each run, and compare a run with what was kept of earlier ones.
-    Digest(DigestArgs),
-    /// Show which libraries a measurement of GPUs needs, where they were found, and what is missing.
-    Doctor(DoctorArgs),
-    /// List the machines that can be simulated, or print the description of one.
-    Machines(MachinesArgs),
-    /// Fit a twin of a node, a machine file, to the records of its runs.
-    Calibrate(CalibrateArgs),
-    /// Compare a simulated machine with published values, each formed as its tool forms it.
-    Validate(ValidateArgs),
-    /// Say how long flows take that start together, and what binds them; or hold a machine against
-    /// what a run measured.
-    Predict(PredictArgs),
+    /// Simulated nodes: list or show them, fit a twin of a node, check it, predict with it.
+    Model(ModelArgs),
     /// Print a completion script for a shell.
+    #[command(hide = true)]
     Completions {
         /// The shell.
         shell: clap_complete::Shell,
     },
     /// Print the manual page (roff), or write one for each command.
+    #[command(hide = true)]
     Man {
         /// Write the page of each command into this folder, as `pathline-run.1`.
         #[arg(long, value_name = "DIR")]
         dir: Option<PathBuf>,
     },
+    /// Print the help of a command.
+    #[command(hide = true)]
+    Help {
+        /// The command, such as `run` or `model fit`.
+        command: Vec<String>,
+    },
 }
+
+/// What to do with simulated nodes.
+#[derive(Debug, Parser)]
+#[command(disable_help_subcommand = true)]
+pub(crate) struct ModelArgs {
+    #[command(subcommand)]
+    pub(crate) command: ModelCommand,
+}
+
+/// The commands of `pathline model`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ModelCommand {
+    /// List the machines that can be simulated.
+    List,
+    /// Print the description of a machine, to copy and change, or its constants.
+    Show(MachinesArgs),
+    /// Fit a twin of a node, a machine file, to the records of its runs.
+    Fit(CalibrateArgs),
+    /// Compare a machine with published values, each formed as its tool forms it.
+    Check(ValidateArgs),
+    /// Say how long flows take that start together, and what limits them; or compare with a run.
+    Predict(PredictArgs),
+}
+
+/// Commands of earlier versions, and what they are now.
+const RENAMED: [(&str, &str); 10] = [
+    ("plan", "run --dry-run"),
+    ("suites", "run --list"),
+    ("case", "explain 'CASE'"),
+    ("where", "place --check"),
+    ("digest", "health --history DIR RUN"),
+    ("audit", "advise --collectives RUN"),
+    ("machines", "model list or model show NAME"),
+    ("calibrate", "model fit"),
+    ("validate", "model check"),
+    ("predict", "model predict"),
+];
 
 /// The commands by which processes of this program start each other. They have a table apart, so that
 /// help, manual, completions and suggestions for a typo cannot name them.
@@ -194,7 +230,7 @@ impl InternalArgs {
     }
 }
 
-/// Headings of the help of `run` and `plan`.
+/// Headings of the help of `run`.
 const CASES: &str = "Cases";
 const TIME: &str = "Time";
 const PROCESSES: &str = "Processes";
@@ -208,15 +244,19 @@ const OUTPUT: &str = "Output";
 pub(crate) struct SelectArgs {
     /// Simulate this machine instead of measuring this host.
     ///
-    /// A name from `pathline machines`, or a TOML file.
+    /// A name from `pathline model list`, or a TOML file.
     #[arg(long, short, value_name = "NAME|FILE", value_parser = KnownName::MACHINES)]
     pub(crate) machine: Option<String>,
     /// Software stack whose starts and packet sizes the simulated machine has.
     #[arg(long, value_name = "NAME", requires = "machine")]
     pub(crate) stack: Option<String>,
-    /// Only these suites, comma-separated; `pathline suites` says what they measure.
-    #[arg(long, short, value_delimiter = ',', value_name = "SUITE",
-        value_parser = KnownName::SUITES)]
+    /// Only these suites, or the suites of a group: gpu, mpi, ccl; `pathline run --list` says what
+    /// they measure.
+    #[arg(value_delimiter = ',', value_name = "SUITE", value_parser = KnownName::SUITES,
+        hide_possible_values = true)]
+    pub(crate) named: Vec<String>,
+    /// The same as SUITE.
+    #[arg(long, short, value_delimiter = ',', value_name = "SUITE", hide = true)]
     pub(crate) suite: Vec<String>,
     /// Only cases that match this text; repeatable.
     ///
@@ -224,9 +264,12 @@ pub(crate) struct SelectArgs {
     /// engine), blit (copy kernel of the runtime), kernel, cpu, migrate, staged, batch, call; between
     /// processes mpi, ccl (NCCL, RCCL), ucx, shm, cma, xpmem; files uring, aio, sync, gds. Memory: vram,
     /// vram-fine, pinned, pinned-nc, pinned-wc, pinned-default, registered, paged, huge, managed, reg (none).
-    /// `pathline case TEXT` explains a text.
+    /// `pathline explain 'TEXT'` explains a text.
     #[arg(long, short, value_name = "CASE")]
     pub(crate) case: Vec<CasePattern>,
+    /// Only these GPUs, such as 0,1 or 0-3.
+    #[arg(long, value_name = "LIST")]
+    pub(crate) gpus: Option<CpuSet>,
     /// Host memory for buffers; by default half of what is free.
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<Bytes>,
@@ -265,13 +308,23 @@ const OF_RANKS: &str = pathline_schema::SuiteId::StorageRanks.word();
 const METADATA: &str = pathline_schema::SuiteId::Metadata.word();
 
 impl SelectArgs {
+    /// The suites that are named, those of a group each.
+    pub(crate) fn suites(&self) -> Vec<String> {
+        let members = |name: &String| match SuiteGroup::parse(name) {
+            Some(group) => group.suites().map(|suite| suite.word().to_owned()).collect(),
+            None => vec![name.clone()],
+        };
+        self.named.iter().chain(&self.suite).flat_map(members).collect()
+    }
+
     /// Fails if suite storage is selected on this host without a place for its files, or if a place is named so
     /// that it may hold a key.
     pub(crate) fn check_stores(&self) -> anyhow::Result<()> {
         self.stores.check_names()?;
         let named = !self.stores.store.is_empty() || self.machine.is_some();
         let on_files = |suite: &&String| [STORAGE, METADATA, OF_RANKS].contains(&suite.as_str());
-        let Some(suite) = self.suite.iter().find(on_files).filter(|_| !named) else {
+        let suites = self.suites();
+        let Some(suite) = suites.iter().find(on_files).filter(|_| !named) else {
             return Ok(());
         };
         Err(anyhow::anyhow!(
@@ -286,7 +339,8 @@ impl SelectArgs {
         let by_threads = |suite: &String| {
             [SuiteId::CclCollectives, SuiteId::CclPairs].iter().any(|id| id.word() == suite)
         };
-        let threads = !self.suite.is_empty() && self.suite.iter().all(by_threads);
+        let suites = self.suites();
+        let threads = !suites.is_empty() && suites.iter().all(by_threads);
         asked.unwrap_or(u32::from(threads))
     }
 
@@ -294,7 +348,8 @@ impl SelectArgs {
     pub(crate) fn machine(&self, libraries: &LibraryArgs) -> anyhow::Result<MachineChoice> {
         Ok(match &self.machine {
             Some(name) => {
-                let model = MachineModel::read(name)?.with_stack(self.stack.as_deref())?;
+                let model = MachineModel::read(&with_gpus(name, self.gpus.as_ref()))?;
+                let model = model.with_stack(self.stack.as_deref())?;
                 MachineChoice::Model(Box::new(model))
             }
             None => MachineChoice::Host(HostMachine {
@@ -310,6 +365,11 @@ impl SelectArgs {
     }
 }
 
+/// The name of a simulated machine with only these of its GPUs.
+pub(crate) fn with_gpus(name: &str, gpus: Option<&CpuSet>) -> String {
+    gpus.map_or_else(|| name.to_owned(), |gpus| format!("{name}:{gpus}"))
+}
+
 /// Which GPU runtime to use, and where its libraries are.
 #[derive(Debug, Clone, Default, Parser)]
 #[command(next_help_heading = LIBRARIES)]
@@ -320,7 +380,7 @@ pub(crate) struct LibraryArgs {
     ///
     /// By default two processes that may die of it try; where none can be launched, the library's own
     /// answer counts.
-    #[arg(long, value_name = "ANSWER", env = "PATHLINE_DEVICE_MEMORY")]
+    #[arg(long, value_name = "ANSWER", env = "PATHLINE_DEVICE_MEMORY", hide = true)]
     pub(crate) device_memory: Option<DeviceMemoryAnswer>,
 }
 
@@ -337,6 +397,7 @@ impl NamedLibraries {
             .value_parser(value_parser!(PathBuf))
             .help(option.help)
             .long_help(format!("{}.\n\n{}.", option.help, option.value))
+            .hide(true)
     }
 }
 
@@ -441,10 +502,10 @@ impl Requirement {
 /// How long libraries may take.
 #[derive(Debug, Clone, Default, Parser)]
 pub(crate) struct TimeoutArgs {
-    /// Give up on a library if one of its calls takes longer than this many seconds.
+    /// Give up on a library if one of its calls takes longer than this.
     ///
-    /// By default 10, and 5 more for each GPU on the bus.
-    #[arg(long, value_name = "SECONDS", value_parser = positive, env = "PATHLINE_LIBRARY_TIMEOUT",
+    /// By default 10s, and 5s more for each GPU on the bus.
+    #[arg(long, value_name = "TIME", value_parser = seconds, env = "PATHLINE_LIBRARY_TIMEOUT", hide = true,
         help_heading = LIBRARIES)]
     pub(crate) library_timeout: Option<f64>,
 }
@@ -476,8 +537,15 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "RUN", conflicts_with_all = kept_by_resume(), help_heading = FILES)]
     pub(crate) resume: Option<PathBuf>,
     /// Measure the main paths alone, in half a minute: H2D, D2H, GPU to GPU, latency; host memory.
-    #[arg(long, conflicts_with_all = ["resume", "suite", "case", "tune"], help_heading = CASES)]
+    #[arg(long, conflicts_with_all = ["resume", "named", "suite", "case", "tune"],
+        help_heading = CASES)]
     pub(crate) quick: bool,
+    /// Measure nothing: list the suites, how many cases each has here and for how long it runs.
+    #[arg(long, conflicts_with_all = ["resume", "dry_run", "named", "suite", "case"], help_heading = CASES)]
+    pub(crate) list: bool,
+    /// Measure nothing: show the cases, what would be skipped and why, and for how long it would run.
+    #[arg(long, conflicts_with = "resume", help_heading = CASES)]
+    pub(crate) dry_run: bool,
     /// Search the fastest kernel of each path first.
     ///
     /// On one GPU of each kind. Later runs use what was found.
@@ -497,14 +565,14 @@ pub(crate) struct RunArgs {
     /// By default the GPUs on the bus must be, unless the suites and cases that are named need none.
     #[arg(long, value_enum, value_name = "WHAT", help_heading = OUTPUT)]
     pub(crate) require: Option<Requirement>,
-    /// Stop after this many seconds, and report what was measured.
-    #[arg(long, value_name = "SECONDS", value_parser = positive, help_heading = TIME)]
+    /// Stop after this time, such as 30s or 5min, and report what was measured.
+    #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = TIME)]
     pub(crate) time_limit: Option<f64>,
-    /// Kill a worker that makes no progress for this many seconds.
+    /// Kill a worker that makes no progress for this long.
     ///
-    /// By default the limit of a step follows from the size of its case and is 20 or more; that of
-    /// opening the machine is 120.
-    #[arg(long, value_name = "SECONDS", value_parser = positive, help_heading = TIME)]
+    /// By default the limit of a step follows from the size of its case and is 20s or more; that of
+    /// opening the machine is 120s.
+    #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = TIME)]
     pub(crate) case_deadline: Option<f64>,
     /// Measure a simulated machine in a worker process, too.
     #[arg(long, hide = true)]
@@ -514,6 +582,11 @@ pub(crate) struct RunArgs {
     pub(crate) inject: Vec<WorkerFault>,
     #[command(flatten)]
     pub(crate) libraries: LibraryArgs,
+    #[command(flatten)]
+    pub(crate) timeout: TimeoutArgs,
+    /// Print JSON: verdict, findings and figures; with --dry-run a line a case.
+    #[arg(long, conflicts_with = "full", help_heading = OUTPUT)]
+    pub(crate) json: bool,
     /// Print every figure and warning, not the first screen alone.
     #[arg(long, conflicts_with = "quiet", help_heading = OUTPUT)]
     pub(crate) full: bool,
@@ -546,18 +619,18 @@ pub(crate) struct SamplingArgs {
     #[arg(long, value_name = "PROGRAM", requires = "ranks", conflicts_with = "machine",
         help_heading = PROCESSES)]
     pub(crate) mpirun: Option<PathBuf>,
-    /// Target half width of the 95 % interval of the median, in percent.
-    #[arg(long, value_name = "PERCENT", default_value_t = 1.0, value_parser = positive,
+    /// Target half width of the 95 % interval of the median.
+    #[arg(long, value_name = "PERCENT", default_value = "1%", value_parser = percent_points,
         help_heading = TIME)]
     pub(crate) precision: f64,
-    /// Time for one case, in milliseconds; by default 250.
+    /// Time for one case; by default 250ms.
     ///
-    /// Cases of contention and concurrent have 60 by default, with `--adaptive` 20.
-    #[arg(long, value_name = "MS", value_parser = positive, help_heading = TIME)]
+    /// Cases of contention and concurrent have 60ms by default, with `--adaptive` 20ms.
+    #[arg(long, value_name = "TIME", value_parser = millis, help_heading = TIME)]
     pub(crate) case_budget: Option<f64>,
-    /// Standard deviation of a simulated machine's times, in percent; by default 0.2.
+    /// Standard deviation of a simulated machine's times; by default 0.2%.
     ///
-    /// Of each operation; at most 20, and 0 for none.
+    /// Of each operation; at most 20%, and 0 for none.
     #[arg(long, value_name = "PERCENT", value_parser = noise, requires = "machine",
         help_heading = CASES)]
     pub(crate) noise: Option<f64>,
@@ -647,75 +720,4 @@ pub(crate) struct TopoArgs {
     pub(crate) color: ColourChoice,
     #[command(flatten)]
     pub(crate) timeout: TimeoutArgs,
-}
-
-/// What to list.
-#[derive(Debug, Clone, Parser)]
-pub(crate) struct PlanArgs {
-    #[command(flatten)]
-    pub(crate) select: SelectArgs,
-    #[command(flatten)]
-    pub(crate) libraries: LibraryArgs,
-    /// Plan for this many processes, as `run --ranks` starts them.
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1024),
-        help_heading = PROCESSES)]
-    pub(crate) ranks: Option<u32>,
-    /// Plan for processes on this many nodes of a simulated machine.
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1024),
-        requires = "machine", requires = "ranks", help_heading = PROCESSES)]
-    pub(crate) nodes: Option<u32>,
-    /// Plan what `run --quick` measures.
-    #[arg(long, conflicts_with_all = ["suite", "case"], help_heading = CASES)]
-    pub(crate) quick: bool,
-    /// Print JSON: a line a case.
-    #[arg(long, help_heading = OUTPUT)]
-    pub(crate) json: bool,
-    #[command(flatten)]
-    pub(crate) timeout: TimeoutArgs,
-}
-
-/// For which machine suites are listed.
-#[derive(Debug, Clone, Parser)]
-pub(crate) struct SuitesArgs {
-    /// Of a simulated machine.
-    #[arg(long, short, value_name = "NAME|FILE", value_parser = KnownName::MACHINES)]
-    pub(crate) machine: Option<String>,
-    /// With this many processes, as `run --ranks` starts them.
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1024))]
-    pub(crate) ranks: Option<u32>,
-    #[command(flatten)]
-    pub(crate) libraries: LibraryArgs,
-    #[command(flatten)]
-    pub(crate) timeout: TimeoutArgs,
-}
-
-/// Which case to explain.
-#[derive(Debug, Clone, Parser)]
-pub(crate) struct CaseArgs {
-    /// The case, such as 'gpu0 > gpu1 by dma'.
-    pub(crate) text: String,
-}
-
-/// More than any user waits for; beyond, times in nanoseconds leave what JSON can hold.
-const MOST: f64 = 1e9;
-
-/// Times depart by up to three deviations: with more than this, some would be next to nothing.
-fn noise(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(number) if (0.0..=20.0).contains(&number) => Ok(number),
-        _ => Err("a number from 0 to 20".to_owned()),
-    }
-}
-
-/// A size of at least a byte: no bytes take no time, and have no rate.
-fn size(text: &str) -> Result<Bytes, String> {
-    let bytes: Bytes = text.parse().map_err(|error: ParseError| error.to_string())?;
-    if bytes.0 > 0 { Ok(bytes) } else { Err("a size of 1B or more".to_owned()) }
-}
-
-fn positive(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(number) if number > 0.0 && number <= MOST => Ok(number),
-        _ => Err("a number above 0 and up to 1000000000".to_owned()),
-    }
 }

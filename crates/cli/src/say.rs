@@ -1,4 +1,4 @@
-//! Output to standard output and standard error. A reader that closes a pipe early (`pathline plan
+//! Output to standard output and standard error. A reader that closes a pipe early (`pathline run --dry-run
 //! | head`) has seen enough: that is no error. A full disk is one, but no reason to lose a run.
 
 use std::fmt;

@@ -592,7 +592,7 @@ impl<'a> RunView<'a> {
     pub(crate) fn command(&self, suite: SuiteId, pattern: &str) -> String {
         let given = self.arguments.iter().map(String::as_str);
         let mut arguments: Vec<&str> = ["pathline", "run"].into_iter().chain(given).collect();
-        arguments.extend(["--suite", suite.word()]);
+        arguments.push(suite.word());
         if !pattern.is_empty() {
             arguments.extend(["--case", pattern]);
         }

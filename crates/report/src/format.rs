@@ -48,7 +48,7 @@ fn rows(journal: &Journal) -> impl Iterator<Item = MessageRow<'_>> {
 
 /// Why a run cannot be printed in a format.
 fn nothing(what: &str, suites: &str) -> String {
-    format!("this run has no {what} to print; `pathline run --suite {suites}` measures some")
+    format!("this run has no {what} to print; `pathline run {suites}` measures some")
 }
 
 /// One block of output of OSU's benchmarks.

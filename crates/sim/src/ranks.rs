@@ -244,7 +244,7 @@ fn transports(software: &MessageSoftware, no_gpu: bool, count: u32, model: &str)
                 continue;
             }
             Err(section) => format!(
-                "the description of {model} has no section {section}; add one, as `pathline machines \
+                "the description of {model} has no section {section}; add one, as `pathline model show \
                  mi250x` has it"
             ),
         };
@@ -259,7 +259,7 @@ fn transports(software: &MessageSoftware, no_gpu: bool, count: u32, model: &str)
             }
             None => format!(
                 "the description of {model} has no section [software.shared-memory]; add one, as \
-                 `pathline machines mi250x` has it"
+                 `pathline model show mi250x` has it"
             ),
         };
         without.insert(via, why);

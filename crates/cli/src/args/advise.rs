@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use clap::Parser;
 use pathline_advise::{CommandTask, GuardTask};
-use pathline_schema::{Bytes, Case};
+use pathline_schema::{Bytes, Case, Collective, CpuSet};
 
-use super::health::{duration, percent};
-use super::{CASES, FILES, LibraryArgs, OUTPUT, PROCESSES, TIME, size};
+use super::units::{duration, percent};
+use super::{AuditArgs, CASES, FILES, LibraryArgs, OUTPUT, PROCESSES, TIME, size};
 use crate::known_name::KnownName;
 
 /// What to ask, and what counts as an answer.
@@ -36,12 +36,35 @@ pub(crate) struct AdviseArgs {
     /// or unsafe needs no trial; --machine judges for another node, without trials.
     #[arg(long, value_name = "NAME", num_args = 0.., help_heading = CASES)]
     pub(crate) review: Option<Vec<String>>,
-    /// Review what this job script sets instead of the environment.
-    #[arg(long, value_name = "FILE", requires = "review", help_heading = FILES)]
-    pub(crate) script: Option<PathBuf>,
-    /// Nodes of the job that is reviewed; by default what Slurm says, or 1.
-    #[arg(long, value_name = "NUMBER", requires = "review", env = "SLURM_JOB_NUM_NODES",
-        help_heading = PROCESSES)]
+    /// Review what this job script sets: which settings do nothing, help or slow the job.
+    #[arg(long, value_name = "SCRIPT", alias = "script", help_heading = FILES)]
+    pub(crate) job: Option<PathBuf>,
+    /// Compare collectives with their model and with what the links allow, and name what is lost.
+    ///
+    /// Of these runs of suite ccl-collectives; without one, what the links of --machine allow. Runs with NCCL_* or
+    /// RCCL_* settings count as choices that the library could have made.
+    #[arg(long, value_name = "RUN", num_args = 0.., requires = "machine",
+        conflicts_with_all = ["subject", "review", "job", "command", "check", "emit", "json"],
+        help_heading = CASES)]
+    pub(crate) collectives: Option<Vec<PathBuf>>,
+    /// Only these operations, comma-separated, such as all_reduce.
+    #[arg(long, value_name = "OP", value_delimiter = ',', requires = "collectives", help_heading = CASES)]
+    pub(crate) op: Vec<Collective>,
+    /// Sizes of the larger buffer of a rank; by default 1MiB,16MiB,256MiB,1GiB.
+    #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = size, requires = "collectives",
+        help_heading = CASES)]
+    pub(crate) bytes: Vec<Bytes>,
+    /// GPUs that take part in the collectives, such as 0-3; by default all.
+    #[arg(long, value_name = "LIST", requires = "collectives", help_heading = CASES)]
+    pub(crate) gpus: Option<CpuSet>,
+    /// Measure the collectives and the copies over the limiting cut, and keep the runs in this new folder.
+    #[arg(long, value_name = "DIR", requires = "collectives", help_heading = FILES)]
+    pub(crate) measure: Option<PathBuf>,
+    /// What --measure measures: `here`, this host, or a simulated machine; by default --machine.
+    #[arg(long, value_name = "here|NAME|FILE", requires = "measure", help_heading = CASES)]
+    pub(crate) on: Option<String>,
+    /// Nodes of the job that is reviewed; by default what the script or Slurm says.
+    #[arg(long, value_name = "NUMBER", env = "SLURM_JOB_NUM_NODES", help_heading = PROCESSES)]
     pub(crate) nodes: Option<u32>,
     /// Prove on this command, which `sh -c` runs, instead of on copies.
     #[arg(long, value_name = "COMMAND", conflicts_with_all = ["machine", "subject", "ranks"],
@@ -70,8 +93,8 @@ pub(crate) struct AdviseArgs {
     /// Loss of a guarded figure that counts as none; by default 1 %, of the time 5 %, and 0.1 s always.
     #[arg(long, value_name = "PERCENT", requires = "command", value_parser = percent, help_heading = TIME)]
     pub(crate) guard_margin: Option<f64>,
-    /// A setting to try with --command: NAME=VALUE, several separated by blanks; repeatable.
-    #[arg(long, value_name = "NAME=VALUE", requires = "command", help_heading = CASES)]
+    /// A setting to try with --command or --measure: NAME=VALUE, several separated by blanks; repeatable.
+    #[arg(long, value_name = "NAME=VALUE", help_heading = CASES)]
     pub(crate) set: Vec<String>,
     /// Try the placement of `pathline place` for this many ranks of this node.
     ///
@@ -113,7 +136,7 @@ pub(crate) struct AdviseArgs {
     pub(crate) emit: Option<PathBuf>,
     /// Prove again what an earlier --emit wrote into this folder.
     #[arg(long, value_name = "DIR",
-        conflicts_with_all = ["subject", "review", "command", "emit"], help_heading = FILES)]
+        conflicts_with_all = ["subject", "review", "job", "command", "emit"], help_heading = FILES)]
     pub(crate) check: Option<PathBuf>,
     /// Print the answers as JSON.
     #[arg(long, help_heading = OUTPUT)]
@@ -126,6 +149,27 @@ pub(crate) struct AdviseArgs {
 }
 
 impl AdviseArgs {
+    /// What is asked about collectives, if anything is.
+    pub(crate) fn audit(&self) -> Option<AuditArgs> {
+        let usual = || vec![Bytes::mib(1), Bytes::mib(16), Bytes::mib(256), Bytes::gib(1)];
+        Some(AuditArgs {
+            runs: self.collectives.clone()?,
+            machine: self.machine.clone()?,
+            ops: self.op.clone(),
+            gpus: self.gpus.clone(),
+            bytes: if self.bytes.is_empty() { usual() } else { self.bytes.clone() },
+            measure: self.measure.clone(),
+            set: self.set.clone(),
+            budget: self.budget,
+            on: self.on.clone(),
+        })
+    }
+
+    /// Whether settings are reviewed.
+    pub(crate) fn is_review(&self) -> bool {
+        self.review.is_some() || self.job.is_some()
+    }
+
     /// The command and how its figures are read.
     pub(crate) fn command_task(&self, command: &str) -> CommandTask {
         let guard = |higher| move |pattern: &String| GuardTask { pattern: pattern.clone(), higher };

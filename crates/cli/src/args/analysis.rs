@@ -6,7 +6,8 @@ use clap::{Parser, ValueEnum};
 
 use crate::known_name::KnownName;
 
-use super::{ColourChoice, LibraryArgs, TimeoutArgs, positive};
+use super::units::percent_points;
+use super::{ColourChoice, LibraryArgs, TimeoutArgs};
 
 /// Which run to show, and how.
 #[derive(Debug, Clone, Parser)]
@@ -68,8 +69,8 @@ pub(crate) struct DiffArgs {
     /// Runs after, behind --.
     #[arg(last = true, value_name = "AFTER")]
     pub(crate) after: Vec<PathBuf>,
-    /// Differences below this many percent count as none.
-    #[arg(long, value_name = "PERCENT", default_value_t = 2.0, value_parser = positive)]
+    /// Differences below this count as none.
+    #[arg(long, value_name = "PERCENT", default_value = "2%", value_parser = percent_points)]
     pub(crate) tolerance: f64,
     /// Learn the noise between runs from this run of an unchanged machine: a journal made with --repeat,
     /// or at least three runs of one host. May be given several times.
@@ -111,7 +112,7 @@ pub(crate) struct CalibrateArgs {
     /// Replace a machine.toml that is there.
     #[arg(long, conflicts_with = "out")]
     pub(crate) force: bool,
-    /// Compare the twin with this machine: a name from `pathline machines`, or a TOML file. By default the
+    /// Compare the twin with this machine: a name from `pathline model list`, or a TOML file. By default the
     /// preset with the GPUs of the node. The node may have only the first of the described GPUs.
     #[arg(long, value_name = "NAME|FILE", value_parser = KnownName::MACHINES)]
     pub(crate) preset: Option<String>,
@@ -120,7 +121,7 @@ pub(crate) struct CalibrateArgs {
     pub(crate) quiet: bool,
 }
 
-/// What `validate --fit` refits.
+/// What `model check --fit` refits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum FittedConstants {
     /// The time of an operation besides its bytes.
@@ -130,7 +131,7 @@ pub(crate) enum FittedConstants {
 /// The machine and the table to compare, and the errors that are allowed.
 #[derive(Debug, Clone, Parser)]
 pub(crate) struct ValidateArgs {
-    /// The machine: a name from `pathline machines`, or a TOML file.
+    /// The machine: a name from `pathline model list`, or a TOML file.
     #[arg(long, short, value_name = "NAME|FILE", default_value = "mi250x",
         value_parser = KnownName::MACHINES)]
     pub(crate) machine: String,
@@ -183,10 +184,10 @@ pub(crate) struct ValidateArgs {
 #[derive(Debug, Clone, Parser)]
 #[command(group = clap::ArgGroup::new("what").required(true).multiple(true).args(["case", "case_file", "exchange", "exchange_file", "goal", "against"]))]
 pub(crate) struct PredictArgs {
-    /// The machine: a name from `pathline machines`, or a TOML file, such as one that was calibrated.
+    /// The machine: a name from `pathline model list`, or a TOML file, such as one that was calibrated.
     #[arg(long, short, value_name = "NAME|FILE", value_parser = KnownName::MACHINES)]
     pub(crate) machine: String,
-    /// Software stack of the machine; `pathline machines NAME` shows which it describes.
+    /// Software stack of the machine; `pathline model show NAME` shows which it describes.
     #[arg(long, value_name = "NAME")]
     pub(crate) stack: Option<String>,
     /// Flows that start together, with their sizes, joined by ' & '; flows that run throughout after
@@ -245,15 +246,41 @@ pub(crate) struct PredictArgs {
     pub(crate) color: ColourChoice,
 }
 
+impl PredictArgs {
+    /// The arguments that predict a case or an exchange on a machine.
+    pub(crate) fn of_texts(machine: &str, case: Option<String>, exchange: Option<String>) -> Self {
+        Self {
+            machine: machine.to_owned(),
+            stack: None,
+            case: case.into_iter().collect(),
+            exchange: exchange.into_iter().collect(),
+            case_file: None,
+            exchange_file: None,
+            goal: None,
+            ranks_per_node: None,
+            links: None,
+            against: None,
+            only_unseen: Vec::new(),
+            any_order: false,
+            json: false,
+            all: false,
+            html: None,
+            csv: None,
+            color: ColourChoice::Auto,
+        }
+    }
+}
+
 /// Which description to print.
 #[derive(Debug, Clone, Parser)]
 pub(crate) struct MachinesArgs {
-    /// Print the description of this machine, to copy and change.
-    pub(crate) name: Option<String>,
-    /// Print its constants instead, by origin, and how many of them are free. NAME may be a file.
-    #[arg(long, requires = "name")]
+    /// The machine, of which the description is printed, to copy and change.
+    #[arg(value_name = "NAME|FILE", value_parser = KnownName::MACHINES)]
+    pub(crate) name: String,
+    /// Print its constants instead, by origin, and how many of them are free.
+    #[arg(long)]
     pub(crate) constants: bool,
     /// Print the description with this software stack as its default.
-    #[arg(long, value_name = "STACK", requires = "name")]
+    #[arg(long, value_name = "STACK")]
     pub(crate) stack: Option<String>,
 }

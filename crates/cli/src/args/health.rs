@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use pathline_runner::ProbeFault;
+use pathline_schema::CpuSet;
 
-use super::{LibraryArgs, noise};
+use super::LibraryArgs;
+use super::units::{duration, noise, percent};
 
 /// What to examine, and how sure the verdict must be.
 #[derive(Debug, Clone, Parser)]
@@ -18,13 +20,24 @@ use super::{LibraryArgs, noise};
 pub(crate) struct HealthArgs {
     /// Examine a simulated machine instead of this host.
     ///
-    /// A name from `pathline machines`, or a TOML file, which may have [[fault]] tables.
+    /// A name from `pathline model list`, or a TOML file, which may have [[fault]] tables.
     #[arg(long, short, value_name = "NAME|FILE")]
     pub(crate) machine: Option<String>,
+    /// Only these GPUs, such as 0,1 or 0-3.
+    #[arg(long, value_name = "LIST")]
+    pub(crate) gpus: Option<CpuSet>,
     /// Answer within this time, such as 5s or 500ms.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     pub(crate) budget: Duration,
-    /// Compare with this, too: a twin (machine file), a run, or a folder of digests.
+    /// Judge these runs by --history instead of measuring: folders or journals.
+    #[arg(value_name = "RUN", requires = "history")]
+    pub(crate) runs: Vec<PathBuf>,
+    /// Keep 20 KB of the result in this folder, and compare it with what was kept of earlier ones.
+    ///
+    /// Of the same node and software; 5 earlier results are needed to judge. A result that fails is not kept.
+    #[arg(long, value_name = "DIR", conflicts_with = "against")]
+    pub(crate) history: Option<PathBuf>,
+    /// Compare with this, too: a twin (machine file), a run, or a folder of --history.
     ///
     /// A path, or all of a class, that is 10 % slower fails.
     #[arg(long, value_name = "RUN|TWIN|DIR")]
@@ -50,7 +63,7 @@ pub(crate) struct HealthArgs {
     /// Seed of the order of probes, and of a simulated machine.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Standard deviation of the times of a simulated machine in percent; by default 0.2.
+    /// Standard deviation of the times of a simulated machine; by default 0.2%.
     #[arg(long, value_name = "PERCENT", value_parser = noise, requires = "machine")]
     pub(crate) noise: Option<f64>,
     /// Measure a simulated machine in processes, in real time.
@@ -78,53 +91,6 @@ pub(crate) enum HealthFormat {
     Reframe,
     /// Nagios and Icinga: one line, and their exit codes.
     Nagios,
-}
-
-/// Which runs to keep, or to compare with what was kept.
-#[derive(Debug, Clone, Parser)]
-#[command(
-    after_help = "Exit codes: 0 nothing is slower; 1 a case is slower than in earlier runs; 2 unusable files, or \
-                  digests of another node; 3 fewer than 5 earlier runs."
-)]
-pub(crate) struct DigestArgs {
-    /// The runs: folders or journals.
-    #[arg(required = true, value_name = "RUN")]
-    pub(crate) runs: Vec<PathBuf>,
-    /// Write a file for each run into this folder; by default JSON to standard output.
-    #[arg(long, short, value_name = "DIR")]
-    pub(crate) out: Option<PathBuf>,
-    /// Compare with the digests in this folder, of the same node and software, and write none.
-    #[arg(long, value_name = "DIR", conflicts_with = "out")]
-    pub(crate) against: Option<PathBuf>,
-    /// Probability at most that an unchanged node is reported as slower.
-    #[arg(long, value_name = "PROBABILITY", default_value_t = 1e-5, value_parser = alpha)]
-    pub(crate) alpha: f64,
-    /// Losses of speed below this share count as none.
-    #[arg(long, value_name = "PERCENT", default_value = "3%", value_parser = percent)]
-    pub(crate) loss: f64,
-}
-
-/// `5s`, `500ms`, or seconds.
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    let (number, unit) = match (text.strip_suffix("ms"), text.strip_suffix('s')) {
-        (Some(number), _) => (number, 1e-3),
-        (None, Some(number)) => (number, 1.0),
-        (None, None) => (text, 1.0),
-    };
-    match number.trim().parse::<f64>() {
-        Ok(number) if number * unit >= 1e-3 && number * unit <= 86_400.0 => {
-            Ok(Duration::from_secs_f64(number * unit))
-        }
-        _ => Err("a time from 1ms to 86400s, such as 5s or 500ms".to_owned()),
-    }
-}
-
-/// `3%` or `3`, as a share.
-pub(super) fn percent(text: &str) -> Result<f64, String> {
-    match text.trim_end_matches('%').trim().parse::<f64>() {
-        Ok(number) if (0.1..=50.0).contains(&number) => Ok(number / 100.0),
-        _ => Err("a percentage from 0.1% to 50%".to_owned()),
-    }
 }
 
 fn alpha(text: &str) -> Result<f64, String> {

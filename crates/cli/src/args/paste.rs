@@ -10,8 +10,9 @@ use crate::known_name::KnownName;
 /// What to explain, and of which node.
 #[derive(Debug, Clone, Parser)]
 pub(crate) struct ExplainArgs {
-    /// Output of a benchmark, a log, a topology or a whole issue text; `-` or nothing is standard input.
-    #[arg(value_name = "FILE")]
+    /// Output of a benchmark, a log, a topology or a whole issue text; `-` or nothing is standard input. Or the text of
+    /// a case, such as 'gpu0 > gpu1 by dma', or a run.
+    #[arg(value_name = "FILE|CASE|RUN")]
     pub(crate) file: Option<PathBuf>,
     /// Take the limits from this simulated machine.
     #[arg(long, short, value_name = "NAME|FILE", value_parser = KnownName::MACHINES)]

@@ -6,13 +6,22 @@ use std::time::Duration;
 use clap::Parser;
 use pathline_schema::{Bytes, Collective, CpuSet};
 
-use super::health::duration;
-use super::{LibraryArgs, TimeoutArgs, size};
+use super::{LibraryArgs, OUTPUT, PROCESSES, TimeoutArgs, size};
 use crate::known_name::KnownName;
 
 /// Which ranks to place, and for which launcher.
 #[derive(Debug, Clone, Parser)]
+#[command(
+    after_help = "Exit codes: 0 fine; 1 --check found something wrong; 2 unusable arguments or files; 3 the ranks \
+                  could not meet."
+)]
 pub(crate) struct PlaceArgs {
+    /// Show where the ranks of this job run and what is wrong with it, under srun, mpirun or flux run.
+    #[arg(long, conflicts_with_all = ["format", "pattern", "from"])]
+    pub(crate) check: bool,
+    /// With --check, compare with the script that --format wrote for this job.
+    #[arg(long, value_name = "FILE", requires = "check")]
+    pub(crate) plan: Option<PathBuf>,
     /// Ranks on a node; without it one for each GPU.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) ranks: Option<u32>,
@@ -56,6 +65,15 @@ pub(crate) struct PlaceArgs {
     /// Place on a simulated machine.
     #[arg(long, short, value_name = "NAME|FILE", value_parser = KnownName::MACHINES)]
     pub(crate) machine: Option<String>,
+    /// Where ranks of several hosts meet, as for `pathline run`.
+    #[arg(long, value_name = "HOST:PORT", env = "PATHLINE_RENDEZVOUS",
+        help_heading = PROCESSES)]
+    pub(crate) rendezvous: Option<String>,
+    /// With --check, print JSON.
+    #[arg(long, requires = "check", help_heading = OUTPUT)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) libraries: LibraryArgs,
     #[command(flatten)]
     pub(crate) timeout: TimeoutArgs,
 }
@@ -86,76 +104,25 @@ pub(crate) enum Launcher {
     Env,
 }
 
-/// Which collectives to audit.
-#[derive(Debug, Clone, Parser)]
-#[command(
-    after_help = "Exit codes: 0 the measured times are as modelled, or none were given; 1 a cause of loss is \
-                        named, none explains the times, or links are slower than the model; 2 unusable \
-                        arguments or files; 3 the machine does not describe the library, so that measured \
-                        times have no model."
-)]
+/// Which collectives to compare with their model and the links.
+#[derive(Debug, Clone)]
 pub(crate) struct AuditArgs {
-    /// Operations such as all_reduce; without any, the operations that the runs measured, else the usual ones.
-    #[arg(value_name = "OP")]
+    /// Operations; without any, those that the runs measured, else the usual ones.
     pub(crate) ops: Vec<Collective>,
     /// The node: a machine, or the twin of one.
-    #[arg(long, short, value_name = "NAME|FILE", value_parser = KnownName::MACHINES)]
     pub(crate) machine: String,
-    /// GPUs that take part, such as 0-3; without it all.
-    #[arg(long, value_name = "LIST")]
+    /// GPUs that take part; without it all.
     pub(crate) gpus: Option<CpuSet>,
     /// Sizes of the larger buffer of a rank.
-    #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = size,
-        default_values_t = [Bytes::mib(1), Bytes::mib(16), Bytes::mib(256), Bytes::gib(1)])]
     pub(crate) bytes: Vec<Bytes>,
-    /// Runs of suite ccl-collectives on that node: journals or folders. Those with NCCL_* or RCCL_* settings
-    /// count as choices that the library could have made.
-    #[arg(long, value_name = "RUN", num_args = 1..)]
+    /// Runs of suite ccl-collectives on that node.
     pub(crate) runs: Vec<PathBuf>,
-    /// Measure the collectives, unless --runs has them, and the copies over the binding cut, and keep the
-    /// runs in this new folder.
-    #[arg(long, value_name = "DIR")]
+    /// Folder of what is measured, if anything is.
     pub(crate) measure: Option<PathBuf>,
-    /// A choice of the library to compare with its default, in blocks of new processes: NAME=VALUE, several
-    /// separated by blanks; repeatable.
-    #[arg(long, value_name = "NAME=VALUE", requires = "measure")]
+    /// Choices of the library to compare with its default.
     pub(crate) set: Vec<String>,
-    /// Time for the trials of --set; on a simulated machine, in virtual time.
-    #[arg(long, value_name = "TIME", default_value = "120s", value_parser = duration, requires = "set")]
+    /// Time for their trials.
     pub(crate) budget: Duration,
-    /// What --measure measures: `here`, this host, or a simulated machine; without it the one of --machine.
-    #[arg(long, value_name = "here|NAME|FILE", requires = "measure")]
+    /// What is measured: `here`, or a simulated machine.
     pub(crate) on: Option<String>,
-}
-
-/// Which ranks to show.
-#[derive(Debug, Clone, Parser)]
-#[command(
-    after_help = "Exit codes: 0 fine; 1 the plan is not met, or with --check anything was found; 2 \
-                        unusable arguments or files; 3 the ranks could not meet."
-)]
-pub(crate) struct WhereArgs {
-    /// Compare with the script that `pathline place --format` wrote for this job.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) plan: Option<PathBuf>,
-    /// Print JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Exit with 1 if anything is wrong.
-    #[arg(long)]
-    pub(crate) check: bool,
-    /// Show a simulated machine with its ranks where `pathline place` puts them, or where --plan does.
-    #[arg(long, short, value_name = "NAME|FILE", value_parser = KnownName::MACHINES)]
-    pub(crate) machine: Option<String>,
-    /// Ranks on the simulated machine; without it one for each GPU.
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=4096),
-        requires = "machine")]
-    pub(crate) ranks: Option<u32>,
-    /// Where ranks of several hosts meet, as for `pathline run`.
-    #[arg(long, value_name = "HOST:PORT", env = "PATHLINE_RENDEZVOUS")]
-    pub(crate) rendezvous: Option<String>,
-    #[command(flatten)]
-    pub(crate) libraries: LibraryArgs,
-    #[command(flatten)]
-    pub(crate) timeout: TimeoutArgs,
 }

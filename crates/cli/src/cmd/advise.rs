@@ -28,9 +28,9 @@ use pathline_schema::{Case, MpiControls, RunSettings, Topology, Transport, Unit,
 
 use self::mpi_controls::{controls_of_ranks, ignore_missing, judge_settings};
 use self::setting_names::judge_names;
-use super::ExitKind;
 use super::case_machine::{on_machine, plan_cases};
 use super::trial_placement::TrialPlacement;
+use super::{ExitKind, audit};
 use crate::args::AdviseArgs;
 use crate::progress::StopRequest;
 use crate::say::{self, errln, out, outln, paragraph};
@@ -46,6 +46,12 @@ const AGAIN_LEVEL: f64 = 0.05;
 const MAX_FILE: u64 = 16 << 20;
 
 pub(super) fn run(args: &AdviseArgs) -> Result<ExitKind> {
+    if !args.set.is_empty() && args.command.is_none() && args.measure.is_none() {
+        bail!("--set names settings to try with --command, or with --collectives and --measure");
+    }
+    if let Some(audited) = args.audit() {
+        return audit::run(&audited);
+    }
     if let Some(dir) = args.emit.as_deref().filter(|dir| dir.symlink_metadata().is_ok()) {
         bail!("{}: it is there already; name a new folder", dir.display());
     }
@@ -72,7 +78,7 @@ pub(super) fn run(args: &AdviseArgs) -> Result<ExitKind> {
     let stopper = StopRequest::new(Instant::now(), None);
     let session = AdviceRun { args, earlier, placement, stopper };
     let (origin, answers) = match &task {
-        task if args.review.is_some() => session.on_settings(task.as_ref())?,
+        task if args.is_review() => session.on_settings(task.as_ref())?,
         Some(task) => session.on_command(task)?,
         None => session.on_cases()?,
     };
@@ -261,7 +267,7 @@ impl AdviceRun<'_> {
     /// The variables that are set and asked about.
     fn reviewed(&self) -> Result<ArmEnv> {
         let names = self.args.review.as_deref().unwrap_or_default();
-        let set: ArmEnv = match &self.args.script {
+        let set: ArmEnv = match &self.args.job {
             Some(path) => {
                 let text = read_text(path, MAX_FILE).with_context(|| path.display().to_string())?;
                 script_settings(&text)
@@ -386,7 +392,7 @@ impl AdviceRun<'_> {
             let can_act = |scope: &AdviceScope| scope.choices.iter().any(|c| c.ignored.is_none());
             scopes.retain(|scope| named || can_act(scope));
         }
-        if self.args.review.is_some() && scopes.is_empty() {
+        if self.args.is_review() && scopes.is_empty() {
             scopes = subjects.iter().map(default_only).collect();
         }
         if scopes.is_empty() && named {
@@ -396,7 +402,7 @@ impl AdviceRun<'_> {
                  'numa0.paged > gpu0.vram by dma@gpu0 x 64MiB'"
             );
         }
-        if scopes.is_empty() && self.args.review.is_some() {
+        if scopes.is_empty() && self.args.is_review() {
             bail!("this machine has no GPU");
         }
         if scopes.is_empty() {

@@ -1,4 +1,4 @@
-//! `pathline audit`.
+//! `pathline advise --collectives`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -131,7 +131,10 @@ fn read_run(path: &Path, by: MessageLibrary) -> Result<(CollectiveRun, ExitKind)
         });
         match why {
             Some((case, why)) => bail!("{}: no collective was measured. {case}: {why}", name()),
-            None => bail!("{}: it has no collective; measure --suite ccl-collectives", name()),
+            None => bail!(
+                "{}: it has no collective; `pathline run ccl-collectives` measures some",
+                name()
+            ),
         }
     }
     Ok((found, judge_source(path, &journal)))

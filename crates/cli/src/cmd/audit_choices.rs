@@ -1,4 +1,4 @@
-//! Choices of a library of collectives next to its default, for `pathline audit`.
+//! Choices of a library of collectives next to its default, for `pathline advise --collectives`.
 
 use std::collections::BTreeSet;
 use std::time::Instant;

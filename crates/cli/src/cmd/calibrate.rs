@@ -1,4 +1,4 @@
-//! `pathline calibrate`.
+//! `pathline model fit`.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

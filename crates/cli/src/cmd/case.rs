@@ -1,19 +1,21 @@
-//! `pathline case`.
+//! `pathline explain CASE`.
 
 use anyhow::{Result, anyhow};
-use pathline_flow::{MachineDesc, Network, RuntimeEnv, SetPredictor};
+use pathline_flow::{Network, RuntimeEnv, SetPredictor};
 use pathline_message::{MessageLayer, MessageLibrary, exchange_of};
+use pathline_runner::MachineModel;
 use pathline_schema::{
     Cadence, Case, CopyAgent, Flow, MemKind, MessageOp, Mover, Place, Rank, RankMember, Transport,
     Unit, shell_word,
 };
 
-use super::ExitKind;
-use crate::args::CaseArgs;
+use super::{ExitKind, predict};
+use crate::args::PredictArgs;
 use crate::say::outln;
 
-pub(super) fn run(args: &CaseArgs) -> Result<ExitKind> {
-    let case = Case::parse_with_defaults(&args.text).map_err(|error| anyhow!("{error}"))?;
+/// Explains the text of a case, with its time on a simulated machine if one is named.
+pub(super) fn run(text: &str, machine: Option<&str>) -> Result<ExitKind> {
+    let case = Case::parse_with_defaults(text).map_err(|error| anyhow!("{error}"))?;
     let text = case.to_string();
     outln!("{text}");
     for flow in &case.timed {
@@ -32,9 +34,14 @@ pub(super) fn run(args: &CaseArgs) -> Result<ExitKind> {
         outln!("  impossible   {why}");
     }
     outln!("measure it     {} --case {}", measure_command(&case), shell_word(&text));
-    match predict_command(&case) {
-        Ok(command) => outln!("predict it     {command}"),
-        Err(why) => outln!("predict it     not for {PREDICTED_ON}: {why}"),
+    let name = machine.unwrap_or(PREDICTED_ON);
+    match (predicted(&case, name), machine) {
+        (Ok(predicted), None) => outln!("predict it     {}", predicted.command(name)),
+        (Ok(predicted), Some(_)) => {
+            outln!("on {name}, simulated:");
+            return predict::run(&predicted.arguments(name));
+        }
+        (Err(why), _) => outln!("predict it     not for {name}: {why}"),
     }
     Ok(ExitKind::Fine)
 }
@@ -61,15 +68,39 @@ fn measure_command(case: &Case) -> String {
     format!("{launch}pathline run{option}{}", " --store DIR".repeat(stores))
 }
 
-/// The command that predicts a case on a simulated node; the error is why that node has none.
-fn predict_command(case: &Case) -> Result<String, String> {
+/// What `pathline model predict` takes.
+enum Predicted {
+    Case(String),
+    Exchange(String),
+}
+
+impl Predicted {
+    fn command(&self, machine: &str) -> String {
+        let (option, text) = match self {
+            Self::Case(text) => ("--case", text),
+            Self::Exchange(text) => ("--exchange", text),
+        };
+        format!("pathline model predict --machine {machine} {option} {}", shell_word(text))
+    }
+
+    fn arguments(&self, machine: &str) -> PredictArgs {
+        let (case, exchange) = match self {
+            Self::Case(text) => (Some(text.clone()), None),
+            Self::Exchange(text) => (None, Some(text.clone())),
+        };
+        PredictArgs::of_texts(machine, case, exchange)
+    }
+}
+
+/// What predicts a case on a simulated machine; the error is why nothing does.
+fn predicted(case: &Case, machine: &str) -> Result<Predicted, String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
-    let desc = MachineDesc::preset(PREDICTED_ON).map_err(|e| text(&e))?;
-    let command = format!("pathline predict --machine {PREDICTED_ON}");
+    let model = MachineModel::read(machine).map_err(|e| text(&e))?;
+    let desc = model.desc();
     let Some(wire) = case.flows().find_map(|flow| flow.by.wire()) else {
-        let network = Network::new(&desc, RuntimeEnv::default()).map_err(|e| text(&e))?;
+        let network = Network::new(desc, RuntimeEnv::default()).map_err(|e| text(&e))?;
         SetPredictor::new(&network).durations(case).map_err(|e| text(&e))?;
-        return Ok(format!("{command} --case {}", shell_word(&case.to_string())));
+        return Ok(Predicted::Case(case.to_string()));
     };
     let by = match wire.via {
         Transport::Mpi => MessageLibrary::CrayMpich { sdma: wire.agent != Some(CopyAgent::Kernel) },
@@ -80,9 +111,9 @@ fn predict_command(case: &Case) -> Result<String, String> {
         return Err("the model of messages has no background load".to_owned());
     }
     let (exchange, _) = exchange_of(case, &members(case), by)?;
-    let layer = MessageLayer::new(&desc).map_err(|e| text(&e))?;
+    let layer = MessageLayer::new(desc).map_err(|e| text(&e))?;
     layer.time(&exchange).map_err(|e| text(&e))?;
-    Ok(format!("{command} --exchange {}", shell_word(&exchange.to_string())))
+    Ok(Predicted::Exchange(exchange.to_string()))
 }
 
 /// The processes that a case names, each with the GPU that it names, else GPU n for rank n.

@@ -77,7 +77,7 @@ fn advice(runs: &[(&Path, &Journal)]) -> String {
     let (machine, real) = (shell_word(&machine).into_owned(), real.to_string_lossy().into_owned());
     let real = shell_word(&real);
     format!(
-        ". To compare this hardware with that model, predict its cases: `pathline predict --machine \
-         {machine} --against {real}`; to fit a model to it: `pathline calibrate {real} -o machine.toml`"
+        ". To compare this hardware with that model, predict its cases: `pathline model predict --machine \
+         {machine} --against {real}`; to fit a model to it: `pathline model fit {real} -o machine.toml`"
     )
 }

@@ -1,19 +1,18 @@
-//! `pathline digest`.
+//! `pathline health --history`.
 
 use std::fs;
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use pathline_diagnose::{HistoryComparison, RunDigest};
-use pathline_schema::shell_word;
 
 use super::{ExitKind, judge_source};
-use crate::args::DigestArgs;
+use crate::args::HealthArgs;
 use crate::files;
-use crate::say::{errln, out, outln};
+use crate::say::{errln, outln};
 
 /// The most bytes of a digest.
 const MAX_BYTES: usize = 20_000;
@@ -24,47 +23,61 @@ const MAX_READ: u64 = 8 << 20;
 /// Slower cases that are listed.
 const SHOWN: usize = 10;
 
-pub(super) fn run(args: &DigestArgs) -> Result<ExitKind> {
+/// Judges runs by what a folder keeps of earlier ones, and keeps them there.
+pub(super) fn judge_runs(args: &HealthArgs, folder: &Path) -> Result<ExitKind> {
     let mut exit = ExitKind::Fine;
     for path in &args.runs {
         let journal = files::read(path)?;
         let digest = RunDigest::of(&journal);
         let source = judge_source(path, &journal);
         if digest.cases.is_empty() {
-            errln!("pathline: {}: no case has a figure; no digest was written", path.display());
+            errln!("pathline: {}: no case has a figure: it is not kept", path.display());
             exit = exit.worse(source).worse(ExitKind::CouldNotJudge);
             continue;
         }
-        if let Some(history) = &args.against {
-            let compared = compare(&digest, history, args.loss, args.alpha)?;
+        let earlier = earlier(folder, &digest.started)?;
+        let found = if earlier.is_empty() {
+            outln!("{}: the first of {}", path.display(), folder.display());
+            ExitKind::CouldNotJudge
+        } else {
+            let compared = digest.against(&earlier, args.loss, args.alpha)?;
             outln!("{}: {}", path.display(), sentence(&compared));
             for case in compared.slower.iter().take(SHOWN) {
                 let odds = case.probability.map_or(String::new(), |p| format!(", p = {p:.1e}"));
                 outln!("  {:.1} % slower{odds}: {}", case.loss * 100.0, case.case);
             }
-            let found =
-                match (compared.significant || compared.slow_class.is_some(), compared.undecided) {
-                    (true, _) => ExitKind::Wrong,
-                    (false, Some(_)) => ExitKind::CouldNotJudge,
-                    (false, None) => ExitKind::Fine,
-                };
-            exit = exit.worse(source).worse(found);
-            continue;
-        }
-        let packed = pack(digest.clone())?;
-        match &args.out {
-            Some(folder) => {
-                fs::create_dir_all(folder)
-                    .with_context(|| format!("{}: cannot make this folder", folder.display()))?;
-                let name = format!("{}-{}{ENDING}", safe(&digest.host), safe(&digest.started));
-                let file = folder.join(name);
-                files::write_bytes(&file, &packed)?;
-                outln!("{}", file.display());
+            match (compared.significant || compared.slow_class.is_some(), compared.undecided) {
+                (true, _) => ExitKind::Wrong,
+                (false, Some(_)) => ExitKind::CouldNotJudge,
+                (false, None) => ExitKind::Fine,
             }
-            None => out!("{}\n", serde_json::to_string_pretty(&digest)?),
+        };
+        if found.worse(source) != ExitKind::Wrong {
+            outln!("  kept: {}", keep(folder, digest)?.display());
         }
+        exit = exit.worse(source).worse(found);
     }
     Ok(exit)
+}
+
+/// What a folder keeps of results other than the one that started at this time. Nothing if it is not there yet.
+pub(super) fn earlier(folder: &Path, started: &str) -> Result<Vec<RunDigest>> {
+    if !folder.exists() {
+        return Ok(Vec::new());
+    }
+    let mut all = read_folder(folder)?;
+    all.retain(|digest| digest.started != started);
+    Ok(all)
+}
+
+/// Keeps a result in a folder; its file.
+pub(super) fn keep(folder: &Path, digest: RunDigest) -> Result<PathBuf> {
+    fs::create_dir_all(folder)
+        .with_context(|| format!("{}: cannot make this folder", folder.display()))?;
+    let name = format!("{}-{}{ENDING}", safe(&digest.host), safe(&digest.started));
+    let file = folder.join(name);
+    files::write_bytes(&file, &pack(digest)?)?;
+    Ok(file)
 }
 
 /// The digest packed into at most [`MAX_BYTES`]; a plan that is too large keeps a share of its cases.
@@ -119,24 +132,6 @@ pub(super) fn read(path: &Path) -> Result<RunDigest> {
         return Err(anyhow!("{length} bytes; a digest has at most {MAX_READ}"));
     }
     Ok(RunDigest::parse(&files::read_packed(path)?)?)
-}
-
-/// A run compared with the history in a folder.
-pub(super) fn compare(
-    digest: &RunDigest,
-    folder: &Path,
-    loss: f64,
-    alpha: f64,
-) -> Result<HistoryComparison> {
-    let history = read_folder(folder)?;
-    if history.is_empty() {
-        return Err(anyhow!(
-            "{}: no digest is there; `pathline digest RUN --out {}` adds one",
-            folder.display(),
-            shell_word(&folder.to_string_lossy())
-        ));
-    }
-    Ok(digest.against(&history, loss, alpha)?)
 }
 
 /// The result of a comparison in a sentence.

@@ -15,9 +15,10 @@ use pathline_runner::{
 };
 use pathline_schema::{RunSettings, shell_word};
 
-use super::ExitKind;
 use super::case_machine::{on_machine, plan_cases};
+use super::{ExitKind, case};
 use crate::args::ExplainArgs;
+use crate::files;
 use crate::progress::StopRequest;
 use crate::say::{errln, outln, width, wrap};
 
@@ -31,6 +32,20 @@ const SHOWN: usize = 3;
 const MAX_READ: u64 = (8 << 20) + 1;
 
 pub(super) fn run(args: &ExplainArgs) -> Result<ExitKind> {
+    let named = args.file.as_deref().map(|file| file.to_string_lossy()).unwrap_or_default();
+    if let Some(file) = args.file.as_deref().filter(|file| !file.exists())
+        && named.contains('>')
+    {
+        return case::run(&file.to_string_lossy(), args.machine.as_deref());
+    }
+    if let Some(run) =
+        args.file.as_deref().filter(|file| files::journal_path(file).is_file() && file.is_dir())
+    {
+        bail!(
+            "{0} is a run: `pathline report {0}` shows what it means",
+            shell_word(&run.to_string_lossy())
+        );
+    }
     let bytes = match args.file.as_deref().filter(|file| *file != Path::new("-")) {
         Some(file) => {
             let open = std::fs::File::open(file);

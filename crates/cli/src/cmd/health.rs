@@ -21,8 +21,8 @@ use pathline_runner::{
 use pathline_schema::{PciAddress, RunBegin, Topology, Unit, WorldKind, shell_word};
 use pathline_stats::SeriesSummary;
 
-use super::{ExitKind, digest};
-use crate::args::{HealthArgs, HealthFormat};
+use super::{ExitKind, digest, hide_other_gpus};
+use crate::args::{HealthArgs, HealthFormat, with_gpus};
 use crate::files;
 use crate::say::{errln, out, width};
 
@@ -32,7 +32,14 @@ const MAX_REASON: usize = 100;
 /// Every end of the command has a result in the requested format.
 pub(super) fn run(args: &HealthArgs) -> ExitKind {
     let started = jiff::Timestamp::now().to_string();
-    let document = check(args, &started).unwrap_or_else(|error| {
+    if let Some(folder) = args.history.as_deref().filter(|_| !args.runs.is_empty()) {
+        return digest::judge_runs(args, folder).unwrap_or_else(|error| {
+            errln!("pathline: {error:#}");
+            ExitKind::Unusable
+        });
+    }
+    let document = check(args, &started).and_then(|document| kept(args, document));
+    let document = document.unwrap_or_else(|error| {
         let error = format!("{error:#}");
         errln!("pathline: {error}");
         HealthDocument::unusable(env!("CARGO_PKG_VERSION"), &hostname(), &started, &error)
@@ -54,6 +61,16 @@ pub(super) fn run(args: &HealthArgs) -> ExitKind {
         (_, DocumentState::Unusable) => ExitKind::Unusable,
         (_, DocumentState::Unstable | DocumentState::Inconclusive) => ExitKind::CouldNotJudge,
     }
+}
+
+/// Keeps a result that does not fail, if it was asked for.
+fn kept(args: &HealthArgs, document: HealthDocument) -> Result<HealthDocument> {
+    if let (Some(folder), Some(digest)) = (&args.history, &document.digest)
+        && document.state != DocumentState::Fail
+    {
+        digest::keep(folder, digest.clone())?;
+    }
+    Ok(document)
 }
 
 fn render(args: &HealthArgs, document: &HealthDocument) -> String {
@@ -103,15 +120,24 @@ impl Judgement {
 /// Arguments or files cannot be used.
 fn check(args: &HealthArgs, started: &str) -> Result<HealthDocument> {
     let begun = Instant::now();
+    hide_other_gpus(args.gpus.as_ref(), args.machine.as_ref())?;
     let machine = match &args.machine {
-        Some(name) => MachineChoice::Model(Box::new(MachineModel::read(name)?)),
+        Some(name) => {
+            let name = with_gpus(name, args.gpus.as_ref());
+            MachineChoice::Model(Box::new(MachineModel::read(&name)?))
+        }
         None => MachineChoice::Host(HostMachine {
             libraries: args.libraries.choice(),
             stores: StorePlaces::default(),
         }),
     };
+    let reference = match (&args.against, &args.history) {
+        (Some(path), _) => Some(reference(path).context("--against")?),
+        (None, Some(folder)) => Some(CheckReference::History(digest::earlier(folder, started)?)),
+        (None, None) => None,
+    };
     let reference =
-        args.against.as_deref().map(|path| reference(path).context("--against")).transpose()?;
+        reference.filter(|r| !matches!(r, CheckReference::History(runs) if runs.is_empty()));
     let settings =
         HealthSettings { alpha: args.alpha, loss: args.loss, ..HealthSettings::default() };
     let is_virtual = args.machine.is_some() && !args.worker;
@@ -138,6 +164,8 @@ fn check(args: &HealthArgs, started: &str) -> Result<HealthDocument> {
     if let Some((against, judgement)) = against.transpose()? {
         let decides = match judgement {
             Judgement::Slower(_) => document.state != DocumentState::Fail,
+            // A history that is too short yet is no fault of the node.
+            Judgement::TooLittle(_) if args.history.is_some() => false,
             _ => document.state == DocumentState::Pass,
         };
         let state = judgement.state();
@@ -168,7 +196,7 @@ fn reference(path: &Path) -> Result<CheckReference> {
         let history = digest::read_folder(path)?;
         if history.is_empty() {
             return Err(anyhow!(
-                "{name}: neither a run nor a digest is there; `pathline digest RUN --out {}` adds one",
+                "{name}: neither a run nor a kept result is there; `pathline health --history {}` keeps one",
                 shell_word(&name)
             ));
         }
@@ -209,7 +237,8 @@ fn compare(
     outcome: &HealthOutcome,
     digest: Option<&RunDigest>,
 ) -> Result<(HealthReference, Judgement)> {
-    let path = args.against.as_deref().unwrap_or(Path::new("")).display();
+    let path =
+        args.against.as_deref().or(args.history.as_deref()).unwrap_or(Path::new("")).display();
     if let (CheckReference::Twin(twin), Some(view)) = (reference, &outcome.view)
         && let Some(other) = difference(&twin.topology, &view.topology)
     {

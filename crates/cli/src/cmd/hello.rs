@@ -38,18 +38,16 @@ pub(super) fn run() -> Result<ExitKind> {
     );
     outln!("  pathline run --quick            the main paths of this host in 30 s");
     outln!("  pathline run                    all of it: {} cases, about {time}", plan.runnable());
-    outln!("  pathline run --machine mi250x   the same on a simulated node, one of {count}");
+    outln!("  pathline run -m mi250x          the same on a simulated node, one of {count}");
     outln!("  pathline health                 whether GPUs and links are healthy, in 10 s");
-    outln!("  pathline explain FILE           what a pasted result or log means, and why");
+    outln!("  pathline explain FILE           what a pasted result, log or case means");
     outln!("  pathline advise                 what to set instead of defaults, with proof");
-    outln!("  pathline place, where           GPU, cores and adapter of each rank of a job");
-    outln!("  pathline audit                  collectives against what the links allow");
+    outln!("  pathline advise --job SCRIPT    which settings of a job do nothing or slow it");
+    outln!("  pathline place                  GPU, cores and adapter of each rank of a job");
     outln!("  pathline topo                   what this node is made of; --svg: a picture");
-    outln!("  pathline suites, plan           what is measured, which cases, for how long");
     outln!("  pathline report RUN             a run again; --full, --html, --csv");
-    outln!("  pathline diff BEFORE AFTER      two runs, case by case; digest keeps a history");
-    outln!("  pathline predict, validate      a model's times; how far from published ones");
-    outln!("  pathline calibrate RUN          a model of this node from its runs");
+    outln!("  pathline diff BEFORE AFTER      two runs, case by case");
+    outln!("  pathline model                  simulated nodes: show, fit, check, predict");
     outln!("  pathline doctor                 libraries for GPUs; -h after any command: help");
     Ok(ExitKind::Fine)
 }

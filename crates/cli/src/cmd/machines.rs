@@ -1,4 +1,4 @@
-//! `pathline machines`.
+//! `pathline model list` and `pathline model show`.
 
 use anyhow::Result;
 use pathline_flow::{MachineDesc, ModelConstant};
@@ -9,30 +9,24 @@ use super::ExitKind;
 use crate::args::MachinesArgs;
 use crate::say::{out, outln};
 
-pub(super) fn run(args: &MachinesArgs) -> Result<ExitKind> {
-    if let Some(name) = args.name.as_ref().filter(|_| args.constants) {
-        print_stacks(MachineModel::read(name)?.with_stack(args.stack.as_deref())?.desc());
-        print_constants(MachineModel::read(name)?.desc());
+/// The machines that can be simulated.
+pub(super) fn list() -> Result<ExitKind> {
+    for (name, _) in MachineDesc::presets() {
+        outln!("{name:<12} {}", MachineDesc::preset(name)?.about);
+    }
+    outln!("\n`pathline model show NAME > mine.toml`, change it, and `-m mine.toml` simulates it.");
+    Ok(ExitKind::Fine)
+}
+
+/// The description of one, or its constants.
+pub(super) fn show(args: &MachinesArgs) -> Result<ExitKind> {
+    let model = MachineModel::read(&args.name)?;
+    if args.constants {
+        print_stacks(MachineModel::read(&args.name)?.with_stack(args.stack.as_deref())?.desc());
+        print_constants(model.desc());
         return Ok(ExitKind::Fine);
     }
-    if let (Some(name), Some(stack)) = (&args.name, &args.stack) {
-        out!("{}", MachineModel::read(name)?.with_stack(Some(stack))?.text());
-        return Ok(ExitKind::Fine);
-    }
-    if let Some(name) = &args.name {
-        MachineDesc::preset(name)?;
-    }
-    for (name, text) in MachineDesc::presets() {
-        match &args.name {
-            None => outln!("{name:<12} {}", MachineDesc::preset(name)?.about),
-            Some(wanted) if wanted == name => {
-                out!("{text}");
-                return Ok(ExitKind::Fine);
-            }
-            Some(_) => {}
-        }
-    }
-    outln!("\n`pathline machines NAME > mine.toml`, change it, and `--machine mine.toml` runs it.");
+    out!("{}", model.with_stack(args.stack.as_deref())?.text());
     Ok(ExitKind::Fine)
 }
 

@@ -29,10 +29,11 @@ mod trial_placement;
 mod validate;
 
 use std::io::IsTerminal;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::CommandFactory;
 use pathline_explain::judge::RunVerdict;
 use pathline_findings::VerdictState;
@@ -40,9 +41,11 @@ use pathline_runner::{
     HostMachine, StorePlaces, keep_launched, serve_health, serve_launch, serve_probe, serve_rank,
     serve_worker,
 };
-use pathline_schema::{CaseOutcome, FaultedCase, Journal, Severity, plain_line};
+use pathline_schema::{CaseOutcome, CpuSet, FaultedCase, Journal, Severity, plain_line};
 
-use crate::args::{Args, ColourChoice, Command, InternalArgs, InternalCommand};
+use crate::args::{
+    Args, ColourChoice, Command, InternalArgs, InternalCommand, ModelArgs, ModelCommand,
+};
 use crate::say::{HOOKS, errln, out};
 
 /// How a command went.
@@ -112,21 +115,25 @@ pub(crate) fn run(args: Args) -> Result<ExitKind> {
         Some(Command::Health(args)) => Ok(health::run(&args)),
         Some(Command::Topo(args)) => topo::run(&args),
         Some(Command::Advise(args)) => advise::run(&args),
+        Some(Command::Place(args)) if args.check => rank_sites::run(&args),
         Some(Command::Place(args)) => place::run(&args),
-        Some(Command::Where(args)) => rank_sites::run(&args),
-        Some(Command::Audit(args)) => audit::run(&args),
-        Some(Command::Plan(args)) => plan::run(&args),
-        Some(Command::Suites(args)) => suites::run(&args),
         Some(Command::Explain(args)) => explain::run(&args),
-        Some(Command::Case(args)) => case::run(&args),
-        Some(Command::Predict(args)) => predict::run(&args),
         Some(Command::Report(args)) => report::run(&args),
         Some(Command::Diff(args)) => diff::run(&args),
-        Some(Command::Digest(args)) => digest::run(&args),
         Some(Command::Doctor(args)) => doctor::run(&args),
-        Some(Command::Machines(args)) => machines::run(&args),
-        Some(Command::Calibrate(args)) => calibrate::run(&args),
-        Some(Command::Validate(args)) => validate::run(&args),
+        Some(Command::Model(ModelArgs { command })) => match command {
+            ModelCommand::List => machines::list(),
+            ModelCommand::Show(args) => machines::show(&args),
+            ModelCommand::Fit(args) => calibrate::run(&args),
+            ModelCommand::Check(args) => validate::run(&args),
+            ModelCommand::Predict(args) => predict::run(&args),
+        },
+        Some(Command::Help { command }) => {
+            let words = ["pathline".to_owned()].into_iter().chain(command);
+            let asked = words.chain(["--help".to_owned()]);
+            Args::command().get_matches_from(asked);
+            Ok(ExitKind::Fine)
+        }
         Some(Command::Completions { shell }) => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut visible(), "pathline", &mut script);
@@ -148,13 +155,19 @@ pub(crate) fn run(args: Args) -> Result<ExitKind> {
     }
 }
 
+/// Options for work on pathline itself.
+const IN_WORK: [&str; 2] = ["worker", "inject"];
+
 /// The command table without the options that are for work on pathline itself, which scripts of
 /// completions would list.
 fn visible() -> clap::Command {
     let shown = |name: &'static str| {
         move |command: clap::Command| {
             let about = command.get_about().cloned().unwrap_or_default();
-            let args = command.get_arguments().filter(|arg| !arg.is_hide_set()).cloned();
+            let args = command
+                .get_arguments()
+                .filter(|arg| !IN_WORK.contains(&arg.get_id().as_str()))
+                .cloned();
             clap::Command::new(name).about(about).args(args.collect::<Vec<_>>())
         }
     };
@@ -228,6 +241,33 @@ fn judge_source(path: &Path, journal: &Journal) -> ExitKind {
         (true, true) => ExitKind::CouldNotJudge,
         (true, false) => ExitKind::Fine,
     }
+}
+
+/// Shows the GPU runtimes of this host only these GPUs: starts the program again with the variable that hides the
+/// others.
+fn hide_other_gpus(gpus: Option<&CpuSet>, machine: Option<&String>) -> Result<()> {
+    let (Some(gpus), None) = (gpus, machine) else { return Ok(()) };
+    let variable = match Path::new("/dev/kfd").exists() {
+        true => "ROCR_VISIBLE_DEVICES",
+        false => "CUDA_VISIBLE_DEVICES",
+    };
+    let list: Vec<String> = gpus.as_slice().iter().map(u32::to_string).collect();
+    let list = list.join(",");
+    match std::env::var(variable) {
+        Ok(set) if set == list => return Ok(()),
+        Ok(set) => {
+            bail!("--gpus {gpus} and {variable}={set} both choose GPUs: leave out one of them")
+        }
+        Err(_) => {}
+    }
+    let mut again = std::process::Command::new(std::env::current_exe()?);
+    // The numbers are those of `nvidia-smi` and `pathline topo`, in the order of the bus.
+    again
+        .args(std::env::args_os().skip(1))
+        .env(variable, &list)
+        .env("CUDA_DEVICE_ORDER", "PCI_BUS_ID");
+    Err(again.exec())
+        .with_context(|| format!("the program cannot be started with {variable}={list}"))
 }
 
 /// Whether standard output takes colour.

@@ -1,4 +1,4 @@
-//! `pathline plan`.
+//! `pathline run --dry-run`.
 
 use anyhow::Result;
 use pathline_bench::{PlanScope, PlannedCase, RunPlan, TunedKernels, plan_time, time_of_probes};
@@ -7,7 +7,7 @@ use pathline_schema::{Ns, WorldKind};
 use serde_json::json;
 
 use super::ExitKind;
-use crate::args::{PlanArgs, SelectArgs};
+use crate::args::{RunArgs, SelectArgs};
 use crate::kernels;
 use crate::say::outln;
 
@@ -22,14 +22,15 @@ fn tuned(is_real: bool, select: &SelectArgs) -> TunedKernels {
 
 /// The cases that the arguments choose in a scope.
 pub(super) fn make_in(scope: &PlanScope<'_>, select: &SelectArgs) -> Result<RunPlan> {
-    RunPlan::new(scope, &select.suite, &select.case).map_err(anyhow::Error::msg)
+    RunPlan::new(scope, &select.suites(), &select.case).map_err(anyhow::Error::msg)
 }
 
-pub(super) fn run(args: &PlanArgs) -> Result<ExitKind> {
+pub(super) fn run(args: &RunArgs) -> Result<ExitKind> {
     args.select.check_stores()?;
     let machine = args.select.machine(&args.libraries)?;
-    let ranks = args.select.own_ranks(args.ranks);
-    let survey = MachineSurvey::with_ranks(&machine, args.timeout.call(), ranks, args.nodes);
+    let ranks = args.select.own_ranks(args.sampling.ranks);
+    let survey =
+        MachineSurvey::with_ranks(&machine, args.timeout.call(), ranks, args.sampling.nodes);
     let (about, env) = (&survey.about, switches());
     let tuned = tuned(about.world == WorldKind::Real, &args.select);
     let memory = args.select.memory.unwrap_or_else(|| half_of_free(&about.topology));
@@ -60,7 +61,7 @@ pub(super) fn run(args: &PlanArgs) -> Result<ExitKind> {
     if probes > Ns::ZERO {
         outln!("  about {:.0} s of the probes on hardware", probes.as_secs());
     }
-    for why in plan.missing_suites(&scope, &args.select.suite) {
+    for why in plan.missing_suites(&scope, &args.select.suites()) {
         outln!("  no case of {why}");
     }
     survey.notes.iter().for_each(|note| outln!("note: {note}"));

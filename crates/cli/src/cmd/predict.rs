@@ -1,4 +1,4 @@
-//! `pathline predict`.
+//! `pathline model predict`.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};

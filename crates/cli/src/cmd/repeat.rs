@@ -11,6 +11,7 @@ use crate::args::Args;
 
 /// Options that do not affect a single figure: selection of cases, output, display, total time.
 const LEFT_OUT: &[&str] = &[
+    "named",
     "suite",
     "case",
     "out",
@@ -20,6 +21,9 @@ const LEFT_OUT: &[&str] = &[
     "full",
     "quick",
     "quiet",
+    "json",
+    "list",
+    "dry_run",
     "color",
     "worker",
     "inject",

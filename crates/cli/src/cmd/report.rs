@@ -32,14 +32,15 @@ impl ConcludedRun {
         Self { report, conclusions }
     }
 
-    fn render(&self, journal: &Journal, form: SummaryForm) -> RenderedRun {
+    fn render(&self, journal: &Journal, form: SummaryForm) -> Result<RenderedRun> {
         let Self { report, conclusions } = self;
         let map = pathline_report::map::svg(&journal.topology);
         let summary = if form.full { terminal::summary } else { terminal::first_screen };
-        RenderedRun {
+        Ok(RenderedRun {
             page: pathline_report::html::render(report, conclusions, &journal.topology, &map),
             summary: summary(report, conclusions, say::width(), form.colour),
-        }
+            json: self.to_json(journal)?,
+        })
     }
 
     /// Everything that is derived from a run, as JSON.
@@ -56,6 +57,8 @@ pub(super) struct RenderedRun {
     pub(super) page: String,
     /// The summary for the terminal.
     pub(super) summary: String,
+    /// Everything that is derived from the run.
+    pub(super) json: String,
 }
 
 /// Form of the summary.
@@ -68,7 +71,11 @@ pub(super) struct SummaryForm {
 }
 
 /// Renders a run.
-pub(super) fn render_run(journal: &Journal, network: &Network, form: SummaryForm) -> RenderedRun {
+pub(super) fn render_run(
+    journal: &Journal,
+    network: &Network,
+    form: SummaryForm,
+) -> Result<RenderedRun> {
     ConcludedRun::new(journal, network).render(journal, form)
 }
 
@@ -92,7 +99,7 @@ pub(super) fn run(args: &ReportArgs) -> Result<ExitKind> {
     let colour = colour(args.color);
     let form = SummaryForm { full: args.full, colour };
     let concluded = ConcludedRun::new(&journal, &network);
-    let RenderedRun { page: html, summary } = concluded.render(&journal, form);
+    let RenderedRun { page: html, summary, json } = concluded.render(&journal, form)?;
     let page = match &args.html {
         Some(named) => {
             files::write(named, &html)?;
@@ -113,7 +120,7 @@ pub(super) fn run(args: &ReportArgs) -> Result<ExitKind> {
         files::write(file, &pathline_report::csv::export_raw(&journal))?;
     }
     if let Some(file) = &args.json {
-        files::write(file, &concluded.to_json(&journal)?)?;
+        files::write(file, &json)?;
     }
     let piped =
         [&args.csv, &args.csv_raw, &args.json].into_iter().flatten().any(|f| f == Path::new("-"));
@@ -222,7 +229,7 @@ mod tests {
             let journal = files::read(&path).unwrap();
             let run = ConcludedRun::new(&journal, &network(&journal, &path).unwrap());
             let form = SummaryForm { full: true, colour: false };
-            let page = run.render(&journal, form).page;
+            let page = run.render(&journal, form).unwrap().page;
             let commands = page.split("<p class=\"command\"><code>").skip(1);
             let commands = commands.map(|rest| rest.split("</code>").next().unwrap_or_default());
             let mut lines: Vec<String> = commands

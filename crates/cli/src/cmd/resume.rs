@@ -54,7 +54,9 @@ fn same_machine(run: &Path, begin: &RunBegin) -> Result<String> {
                 .find(|(known, _)| begin.world == Recorded::Simulated((*known).to_owned()));
             let hint = preset.map_or(String::new(), |(preset, _)| {
                 let file = shell_word(&name);
-                format!("; if that was the preset, `pathline machines {preset} > {file}` writes it")
+                format!(
+                    "; if that was the preset, `pathline model show {preset} > {file}` writes it"
+                )
             });
             return Err(anyhow!("{name}: there is no such file; {way_out}{hint}"));
         }

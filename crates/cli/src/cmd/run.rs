@@ -21,11 +21,11 @@ use pathline_runner::{
 use pathline_schema::{Journal, Ns, RunEnd, RunNote, Topology, WorldKind, mask_urls};
 
 use super::report::{RenderedRun, SummaryForm};
-use super::{ExitKind, colour, plan, report, resume};
+use super::{ExitKind, colour, hide_other_gpus, plan, report, resume, suites};
 use crate::adaptive::{self, AdaptiveChooser};
 use crate::args::{Requirement, RunArgs};
 use crate::progress::{RunProgress, StopRequest};
-use crate::say::{self, HOOKS, errln, outln};
+use crate::say::{self, HOOKS, errln, out, outln};
 use crate::{files, kernels};
 
 /// Time limit of a quick run, seconds.
@@ -34,6 +34,13 @@ const QUICK_LIMIT: f64 = 30.0;
 pub(super) fn run(args: RunArgs) -> Result<ExitKind> {
     let begun = Instant::now();
     let mut args = resume::arguments(args)?;
+    hide_other_gpus(args.select.gpus.as_ref(), args.select.machine.as_ref())?;
+    if args.list {
+        return suites::run(&args);
+    }
+    if args.dry_run {
+        return plan::run(&args);
+    }
     if args.quick {
         // What is left of the time is for opening the machine and the report.
         args.time_limit = args.time_limit.or(Some(QUICK_LIMIT));
@@ -317,7 +324,7 @@ fn measure(start: &RunStart, crew: &mut dyn Executor) -> Result<RunResult> {
         env: switches.clone(),
         settings: request.settings_on(&about.topology),
     };
-    let named = !args.select.suite.is_empty() || !args.select.case.is_empty();
+    let named = !args.select.suites().is_empty() || !args.select.case.is_empty();
     let unmet = Requirement::to_planner(args.require).unmet(crew.about(), &plan, named);
     let (session, is_new) = open(start, crew.about(), &header.host, name)?;
     let session = session.with_note(unmet.filter(|_| request.repeat == 0));
@@ -371,11 +378,13 @@ fn report(args: &RunArgs, measured: &RunResult) -> Result<ExitKind> {
     let page = files::page_path(path);
     let colour = colour(args.color);
     let form = SummaryForm { full: args.full, colour };
-    let RenderedRun { page: html, summary } = report::render_run(&journal, network, form);
+    let RenderedRun { page: html, summary, json } = report::render_run(&journal, network, form)?;
     files::write_page(&page, &html).context(
         "the run is in its journal, its report is not written; `pathline report` or another --out writes it",
     )?;
-    if !args.quiet {
+    if args.json {
+        out!("{json}");
+    } else if !args.quiet {
         say::page(&summary, colour);
         if let Some(TuneResult { best, kept }) = found {
             kernels::summary(best, kept.as_ref());
@@ -393,8 +402,9 @@ fn plan_for(scope: &PlanScope<'_>, args: &RunArgs, name: &str) -> Result<RunPlan
     if args.quick {
         plan = plan.quick();
     }
-    if plan.entries.is_empty() && !args.select.suite.is_empty() {
-        let why = plan.missing_suites(scope, &args.select.suite).join("; ");
+    let suites = args.select.suites();
+    if plan.entries.is_empty() && !suites.is_empty() {
+        let why = plan.missing_suites(scope, &suites).join("; ");
         return Err(anyhow!("nothing to measure on {name}: {why}"));
     }
     Ok(plan)

@@ -1,32 +1,26 @@
-//! `pathline suites`.
+//! `pathline run --list`.
 
 use anyhow::{Result, anyhow};
 use pathline_bench::{PlanScope, RunPlan, SUITES, TunedKernels, plan_time};
-use pathline_runner::{
-    HostMachine, MachineChoice, MachineModel, MachineSurvey, StorePlaces, half_of_free, switches,
-};
+use pathline_runner::{MachineSurvey, half_of_free, switches};
 
 use super::ExitKind;
 use super::plan::duration;
-use crate::args::SuitesArgs;
+use crate::args::{RunArgs, SuiteGroup};
 use crate::say::outln;
 
-pub(super) fn run(args: &SuitesArgs) -> Result<ExitKind> {
-    let machine = match &args.machine {
-        Some(name) => MachineChoice::Model(Box::new(MachineModel::read(name)?)),
-        None => MachineChoice::Host(HostMachine {
-            libraries: args.libraries.choice(),
-            stores: StorePlaces::default(),
-        }),
-    };
-    let (limit, ranks) = (args.timeout.call(), args.ranks.unwrap_or(0));
-    let survey = MachineSurvey::with_ranks(&machine, limit, ranks, None);
+pub(super) fn run(args: &RunArgs) -> Result<ExitKind> {
+    let machine = args.select.machine(&args.libraries)?;
+    let (limit, ranks) = (args.timeout.call(), args.sampling.ranks.unwrap_or(0));
+    let survey = MachineSurvey::with_ranks(&machine, limit, ranks, args.sampling.nodes);
     let (about, env, tuned) = (&survey.about, switches(), TunedKernels::known());
     let scope = about.scope(half_of_free(&about.topology));
     let scope = PlanScope { env: &env, tuned: &tuned, ..scope };
-    outln!("suite            cases     time  what it measures (* without --suite)");
+    outln!("  suite               cases     time  what it measures (* by default)");
     let mut absent = Vec::new();
-    for suite in SUITES {
+    let mut group = None;
+    let in_groups = SuiteGroup::ALL.into_iter().flat_map(SuiteGroup::suites);
+    for suite in in_groups.filter_map(|id| SUITES.iter().find(|suite| suite.id == id)) {
         let name = suite.id.to_string();
         let plan =
             RunPlan::new(&scope, std::slice::from_ref(&name), &[]).map_err(|e| anyhow!(e))?;
@@ -43,8 +37,12 @@ pub(super) fn run(args: &SuitesArgs) -> Result<ExitKind> {
             true => "virtual".to_owned(),
             false => duration(plan_time(&plan, &about.topology)),
         };
+        let of = SuiteGroup::of(suite.id);
+        if group.replace(of) != Some(of) {
+            outln!("{}", of.word());
+        }
         let mark = if (suite.by_default)(&scope) { "*" } else { " " };
-        outln!("{name:<15}{mark} {:>5} {time:>8}  {}", plan.runnable(), suite.about);
+        outln!("  {name:<18}{mark} {:>5} {time:>8}  {}", plan.runnable(), suite.about);
     }
     if !absent.is_empty() {
         outln!("\nNot here:");

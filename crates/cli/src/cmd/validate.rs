@@ -1,4 +1,4 @@
-//! `pathline validate`.
+//! `pathline model check`.
 
 mod sensitivity;
 

@@ -134,7 +134,7 @@ fn a6_settings_that_do_nothing_are_removed() {
 
 /// A model whose line `key = ...` has another value.
 fn edited(dir: &TempDir, preset: &str, key: &str, value: &str) -> String {
-    let text = String::from_utf8(pathline(&["machines", preset], &[]).stdout).expect("text");
+    let text = String::from_utf8(pathline(&["model", "show", preset], &[]).stdout).expect("text");
     let edit = |line: &str| match line.starts_with(&format!("{key} = ")) {
         true => format!("{key} = {value}\n"),
         false => format!("{line}\n"),
@@ -177,7 +177,8 @@ fn a7_a_slower_direction_after_an_upgrade_is_named() {
 #[test]
 fn a8_the_slow_node_and_its_link_are_named() {
     let dir = TempDir::new().expect("a folder");
-    let sound = String::from_utf8(pathline(&["machines", "hgx-h200"], &[]).stdout).expect("text");
+    let sound =
+        String::from_utf8(pathline(&["model", "show", "hgx-h200"], &[]).stdout).expect("text");
     let fault =
         "\n[[fault]]\nelement = \"gpu5-switch0\"\nkind = \"speed\"\nshare = 0.5\nsilent = true\n";
     let sick = path(&dir, "node7.toml");

@@ -1,4 +1,4 @@
-//! `pathline audit`: a run of a simulated faulty node, judged by the sound model.
+//! `pathline advise --collectives`: a run of a simulated faulty node, judged by the sound model.
 
 use std::fs;
 use std::path::Path;
@@ -42,7 +42,8 @@ fn one_run_of_a_setting_decides_nothing() {
     measure("mi250x", &plain);
     measure_with("mi250x", &set, Some(("NCCL_PROTO", "Simple")));
     let [plain, set] = [&plain, &set].map(|path| path.to_str().expect("a printable path"));
-    let output = pathline(&["audit", "--machine", "mi250x", "--runs", plain, set]);
+    let output =
+        pathline(&["advise", "--collectives", "--machine", "mi250x", "--collectives", plain, set]);
     let found = text(&output).split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(found.contains("UNCLEAR all_reduce x 16MiB: NCCL_PROTO=Simple"), "{found}");
     assert!(found.contains("over 1 pair of runs; the order of runs was not drawn"), "{found}");
@@ -54,7 +55,7 @@ fn one_run_of_a_setting_decides_nothing() {
 #[test]
 fn trials_keep_a_good_default_and_change_a_bad_one() {
     let dir = TempDir::new().expect("a folder");
-    let node = text(&pathline(&["machines", "hgx-h200"]));
+    let node = text(&pathline(&["model", "show", "hgx-h200"]));
     let slow = node.replace("link_share = 0.698", "link_share = 0.2");
     assert_ne!(node, slow);
     let file = dir.path().join("slow.toml");
@@ -65,7 +66,12 @@ fn trials_keep_a_good_default_and_change_a_bad_one() {
         let sizes = ["--bytes", "64MiB", "--measure", folder, "--budget", budget];
         let sets = ["--set", "NCCL_NVLS_ENABLE=0", "--set", "NCCL_PROTO=Simple"];
         let output = pathline(
-            &[&["audit", "--machine", machine, "all_reduce"], &sizes[..], &sets[..]].concat(),
+            &[
+                &["advise", "--collectives", "--machine", machine, "--op", "all_reduce"],
+                &sizes[..],
+                &sets[..],
+            ]
+            .concat(),
         );
         text(&output).split_whitespace().collect::<Vec<_>>().join(" ")
     };
@@ -83,7 +89,7 @@ fn trials_keep_a_good_default_and_change_a_bad_one() {
 #[test]
 fn a4_half_the_channels_are_named() {
     let dir = TempDir::new().expect("a folder");
-    let sound = text(&pathline(&["machines", "mi250x"]));
+    let sound = text(&pathline(&["model", "show", "mi250x"]));
     assert!(sound.contains("max_channels = "), "{sound}");
     let faulty: String = sound
         .lines()
@@ -97,7 +103,7 @@ fn a4_half_the_channels_are_named() {
     measure(file.to_str().expect("a printable path"), &bad);
     let audit = |run: &Path| {
         let run = run.to_str().expect("a printable path");
-        pathline(&["audit", "--machine", "mi250x", "--runs", run])
+        pathline(&["advise", "--collectives", "--machine", "mi250x", "--collectives", run])
     };
     let output = audit(&bad);
     let found = text(&output);
@@ -121,13 +127,15 @@ fn collectives_without_a_time_are_named() {
     let whole = fs::read_to_string(&file).expect("a journal");
     let audit = |journal: &str, more: &[&str]| {
         fs::write(&file, journal).expect("a file");
-        let args = [&["audit", "--machine", "mi250x"], more, &["--runs", path]].concat();
+        let args =
+            [&["advise", "--collectives", "--machine", "mi250x"], more, &["--collectives", path]]
+                .concat();
         let output = pathline(&args);
         let found = text(&output).split_whitespace().collect::<Vec<_>>().join(" ");
         (output.status.code(), found + &String::from_utf8_lossy(&output.stderr))
     };
     assert_eq!(audit(&whole, &[]).0, Some(0));
-    let (code, found) = audit(&whole, &["all_reduce", "broadcast"]);
+    let (code, found) = audit(&whole, &["--op", "all_reduce,broadcast"]);
     assert!(code == Some(3) && found.contains("broadcast: no run has it"), "{found}");
     let (cut, end) = whole.trim_end().rsplit_once('\n').expect("lines");
     let (code, found) = audit(&format!("{cut}\n"), &[]);
@@ -147,7 +155,7 @@ fn collectives_without_a_time_are_named() {
 
 /// The machine of a preset with a line of its description changed.
 fn edited(dir: &TempDir, preset: &str, edit: impl Fn(&str) -> String) -> String {
-    let sound = text(&pathline(&["machines", preset]));
+    let sound = text(&pathline(&["model", "show", preset]));
     let faulty = edit(&sound);
     assert_ne!(sound, faulty, "{preset}");
     let count = fs::read_dir(dir.path()).expect("a folder").count();
@@ -204,7 +212,10 @@ fn faults_of_every_preset_are_named_by_what_it_measures() {
         let ops: Vec<&str> = ops.split(',').collect();
         let last =
             ["--bytes", "1MiB,64MiB,1GiB", "--gpus", gpus, "--on", machine, "--measure", folder];
-        let output = pathline(&[&["audit", "--machine", preset], &ops[..], &last].concat());
+        let output = pathline(
+            &[&["advise", "--collectives", "--machine", preset, "--op", &ops.join(",")], &last[..]]
+                .concat(),
+        );
         let found = text(&output).split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(output.status.code(), Some(1), "{preset}: {found}");
         for op in ops {
@@ -217,7 +228,7 @@ fn faults_of_every_preset_are_named_by_what_it_measures() {
 #[test]
 fn fewer_than_two_gpus_are_refused_by_name() {
     let refused = |args: &[&str]| {
-        let output = pathline(&[&["audit", "--machine"], args].concat());
+        let output = pathline(&[&["advise", "--collectives", "--machine"], args].concat());
         assert_eq!(output.status.code(), Some(2));
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
@@ -227,14 +238,23 @@ fn fewer_than_two_gpus_are_refused_by_name() {
 
 #[test]
 fn without_runs_it_has_model_bound_and_the_case_of_the_cut() {
-    let output = pathline(&["audit", "--machine", "mi250x", "all_gather", "--bytes", "1GiB"]);
+    let output = pathline(&[
+        "advise",
+        "--collectives",
+        "--machine",
+        "mi250x",
+        "--op",
+        "all_gather",
+        "--bytes",
+        "1GiB",
+    ]);
     let found = text(&output);
     assert_eq!(output.status.code(), Some(0), "{found}");
     // 7/8 GiB enters a GPU; GPU 1 has 6 links of 50 GB/s and one of 36 to the host:
     // 0.9395 GB / 336 GB/s = 2.80 ms.
     assert!(found.contains("2.80 ms") && found.contains("6.35 ms"), "{found}");
     assert!(found.contains("pathline run --case 'r0.gpu1"), "{found}");
-    let output = pathline(&["audit", "--machine", "mi250x", "--gpus", "0,9"]);
+    let output = pathline(&["advise", "--collectives", "--machine", "mi250x", "--gpus", "0,9"]);
     assert_eq!(output.status.code(), Some(2));
 }
 
@@ -243,14 +263,23 @@ fn it_measures_and_certifies_the_bound_itself() {
     let dir = TempDir::new().expect("a folder");
     let path = |name: &str| dir.path().join(name).to_str().expect("a printable path").to_owned();
     let (good, bad, sick) = (path("good"), path("bad"), path("sick.toml"));
-    let node = text(&pathline(&["machines", "mi250x"]));
+    let node = text(&pathline(&["model", "show", "mi250x"]));
     // The cut around gpu1 has six links of 50 GB/s; at a quarter of its rate the bundle of four leaves less.
     let fault =
         "\n[[fault]]\nelement = \"gpu0-gpu1\"\nkind = \"speed\"\nshare = 0.25\nsilent = true\n";
     fs::write(&sick, node + fault).expect("a machine");
     let audit = |folder: &str, on: &[&str]| {
-        let args =
-            ["audit", "--machine", "mi250x", "all_gather", "--bytes", "16MiB,256MiB", "--measure"];
+        let args = [
+            "advise",
+            "--collectives",
+            "--machine",
+            "mi250x",
+            "--op",
+            "all_gather",
+            "--bytes",
+            "16MiB,256MiB",
+            "--measure",
+        ];
         let output = pathline(&[&args[..], &[folder], on].concat());
         (output.status.code(), text(&output) + &String::from_utf8_lossy(&output.stderr))
     };
@@ -275,9 +304,10 @@ fn a_twin_compares_runs_with_the_bound() {
         ["contention", "nccl"].map(|name| format!("{fixtures}/h200-x2-{name}.jsonl.gz"));
     let (twin, contention, nccl) =
         (twin.to_str().expect("a printable path"), contention.as_str(), nccl.as_str());
-    let made = pathline(&["calibrate", contention, "-o", twin]);
+    let made = pathline(&["model", "fit", contention, "-o", twin]);
     assert_eq!(made.status.code(), Some(0), "{}", String::from_utf8_lossy(&made.stderr));
-    let output = pathline(&["audit", "all_reduce", "--machine", twin, "--runs", nccl]);
+    let output =
+        pathline(&["advise", "--op", "all_reduce", "--machine", twin, "--collectives", nccl]);
     let found = text(&output).split_whitespace().collect::<Vec<_>>().join(" ");
     assert_eq!(output.status.code(), Some(3), "{found}");
     assert!(found.contains("All runs have NCCL_NVLS_ENABLE=0: measured with that."), "{found}");

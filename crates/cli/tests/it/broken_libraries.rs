@@ -272,7 +272,7 @@ fn read_only_commands_open_no_library() {
     let nvml = format!("NVML was not read: {}: in nvmlInit_v2 the process", path("nvmlInit_v2"));
     assert!(topo.contains(&nvml), "{topo}");
     let gpu = "gpu0.vram > gpu1.vram by dma@gpu0 x 1MiB";
-    stdout_of(&["plan", "--case", gpu]);
+    stdout_of(&["run", "--dry-run", "--case", gpu]);
     assert!(stdout_of(&[]).contains("pathline run"));
     // A run goes on without them.
     let out = node.path("run");

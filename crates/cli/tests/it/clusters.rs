@@ -51,7 +51,7 @@ fn the_document_holds() {
         "exchanges.txt",
         &format!("# two\n\nsend over gpu0>n1.gpu0 by cray-mpich x 16MiB\n{exchange}\n"),
     );
-    let lumi = ["predict", "--machine", "lumi.toml"];
+    let lumi = ["model", "predict", "--machine", "lumi.toml"];
     let predict = |args: &[&str], input: &str| pathline(here, &[&lumi, args].concat(), input);
     let text = stdout(predict(&["--exchange-file", "exchanges.txt", "--links", "links.csv"], ""));
     // 128 nodes fill group 0. Of each node's 8 x 1023 parts 8 x 1016 leave it by 4 adapters of 25 x 0.953

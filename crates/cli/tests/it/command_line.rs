@@ -52,7 +52,7 @@ fn without_a_command_a_screen_of_commands() {
     assert_eq!(code(&output), 0, "{}", err(&output));
     let screen = out(&output);
     let lines: Vec<&str> = screen.lines().collect();
-    assert_eq!(lines.len(), 17, "{screen}");
+    assert_eq!(lines.len(), 15, "{screen}");
     // The line of the machine has the names of its parts.
     assert!(lines[2..].iter().all(|line| line.chars().count() <= 80), "{screen}");
     assert!(out(&output).contains("pathline run"));
@@ -138,12 +138,13 @@ fn a_pasted_case_runs_exactly_that_case() {
 
 #[test]
 fn plan_lists_and_explains_without_a_device() {
-    let output = pathline(&["plan", "--machine", "mi250x", "--suite", "pairs", "--json"]);
+    let output =
+        pathline(&["run", "--dry-run", "--machine", "mi250x", "--suite", "pairs", "--json"]);
     assert_eq!(code(&output), 0);
     // 56 ordered pairs x 4 movers, 28 pairs x 4 movers bidirectional; staged one of each class: 1,
     // 2 and 4 links, 2 hops over 1 and 2, and 3 hops.
     assert_eq!(out(&output).lines().count(), 56 * 4 + 28 * 4 + 6);
-    let forbidden = command(&["plan", "--machine", "mi250x", "--suite", "host-link"])
+    let forbidden = command(&["run", "--dry-run", "--machine", "mi250x", "--suite", "host-link"])
         .env("HSA_XNACK", "0")
         .output()
         .unwrap();
@@ -168,7 +169,7 @@ fn slips_end_with_code_2_and_a_remedy() {
         (vec!["run", "--case-budget", "1e300"], "up to 1000000000"),
         (vec!["run", "--suite", "storage"], "--store DIR"),
         (vec!["run", "--suite", "host,storage", "--span", "1MiB"], "--store DIR"),
-        (vec!["plan", "--suite", "storage"], "--store DIR"),
+        (vec!["run", "--dry-run", "--suite", "storage"], "--store DIR"),
         (vec!["report", "/nonexistent"], "run.jsonl"),
         (vec!["topo", "--from", "/nonexistent"], "/nonexistent"),
     ] {
@@ -198,9 +199,9 @@ fn real_and_simulated_are_not_compared() {
     let output = pathline(&["diff", text(&real), text(&model)]);
     assert_eq!(code(&output), 2);
     assert!(err(&output).contains("simulated"), "{}", err(&output));
-    let how = format!("pathline predict --machine mi250x --against {}", text(&real));
+    let how = format!("pathline model predict --machine mi250x --against {}", text(&real));
     assert!(err(&output).contains(&how), "{}", err(&output));
-    assert!(err(&output).contains(&format!("pathline calibrate {}", text(&real))));
+    assert!(err(&output).contains(&format!("pathline model fit {}", text(&real))));
     let same = pathline(&["diff", text(&model), "--", text(&model), text(&model)]);
     assert_eq!(code(&same), 0, "{}", err(&same));
     let three = pathline(&["diff", text(&model), text(&model), text(&model)]);
@@ -303,7 +304,7 @@ fn killed_and_resumed_nothing_is_lost_or_measured_twice() {
     let again = |m: &&JournalRecord| matches!(m, JournalRecord::Note(n) if n.text.contains("in a new process"));
     let again = messages(&run).iter().filter(again).count();
     assert_eq!(once.len() + again, after.len(), "a case was measured twice");
-    let planned = pathline(&[&["plan"], &cases[..], &["--json"]].concat());
+    let planned = pathline(&[&["run", "--dry-run"], &cases[..], &["--json"]].concat());
     assert_eq!(once.len(), out(&planned).lines().count());
     assert!(journal(&run).end.expect("an end").complete);
 }
@@ -340,7 +341,7 @@ fn internal_commands_are_named_nowhere() {
     let help = ["--help", "-h", "man"].map(|word| out(&pathline(&[word])));
     // `worker` and `rank` are also parts of options and sentences; commands have subcommand texts.
     for text in texts.iter().chain(&help) {
-        assert!(text.contains("machines"), "it lists commands: {text}");
+        assert!(text.contains("topo"), "it lists commands: {text}");
         for (name, about) in [
             ("__compile", "Compile kernels for"),
             ("worker", "Measure for a run that started"),
@@ -376,7 +377,7 @@ fn completions_and_manual_come_from_the_argument_table() {
     assert_eq!(code(&pathline(&["man", "--dir", text(&pages)])), 0);
     let referred = page.split("pathline\\-").skip(1).filter_map(|rest| rest.split("(1)").next());
     let referred: Vec<&str> = referred.filter(|name| name.len() < 20).collect();
-    assert!(referred.len() >= 12, "{referred:?}");
+    assert!(referred.len() >= 10, "{referred:?}");
     for name in referred {
         let file = pages.join(format!("pathline-{name}.1"));
         assert!(file.is_file(), "{}", file.display());
@@ -455,13 +456,30 @@ fn names_that_do_not_exist_have_a_suggestion() {
     for (args, expected) in [
         (vec!["run", "--suite", "hots"], "did you mean 'host'"),
         (vec!["run", "--machine", "mi250"], "did you mean 'mi250x'"),
-        (vec!["plan", "--machine", "mi250x", "--case", "gpu0.vrma"], "did you mean 'vram'"),
-        (vec!["plan", "--machine", "mi250x", "--case", "gpu9.vram"], "there is no gpu9"),
-        (vec!["plan", "--machine", "mi250x", "--case", "gpu0.vram > gpu1.vram by dam"], "'dma'"),
-        (vec!["case", "gpu0 > gpu1 by dam"], "did you mean 'dma'"),
+        (
+            vec!["run", "--dry-run", "--machine", "mi250x", "--case", "gpu0.vrma"],
+            "did you mean 'vram'",
+        ),
+        (
+            vec!["run", "--dry-run", "--machine", "mi250x", "--case", "gpu9.vram"],
+            "there is no gpu9",
+        ),
+        (
+            vec![
+                "run",
+                "--dry-run",
+                "--machine",
+                "mi250x",
+                "--case",
+                "gpu0.vram > gpu1.vram by dam",
+            ],
+            "'dma'",
+        ),
+        (vec!["explain", "gpu0 > gpu1 by dam"], "did you mean 'dma'"),
         (vec!["run", "--machine", "mi250x", "--suite", "mpi-latency"], "add --ranks 2"),
         (
             vec![
+                "model",
                 "predict",
                 "--machine",
                 "mi250x",
@@ -479,7 +497,7 @@ fn names_that_do_not_exist_have_a_suggestion() {
 
 #[test]
 fn a_case_text_is_explained_and_completed() {
-    let output = pathline(&["case", "numa3 > gpu1"]);
+    let output = pathline(&["explain", "numa3 > gpu1"]);
     assert_eq!(code(&output), 0, "{}", err(&output));
     let text = out(&output);
     assert!(text.starts_with("r0.numa3.pinned > r0.gpu1.vram by dma@gpu1 x 256MiB\n"), "{text}");
@@ -488,11 +506,11 @@ fn a_case_text_is_explained_and_completed() {
 
 #[test]
 fn suites_are_listed_with_their_cases() {
-    let output = pathline(&["suites", "--machine", "mi250x"]);
+    let output = pathline(&["run", "--list", "--machine", "mi250x"]);
     assert_eq!(code(&output), 0, "{}", err(&output));
     let text = out(&output);
     // 56 ordered pairs x 4 movers, 28 pairs x 4 movers both ways, 6 staged: 342.
-    let pairs = text.lines().find(|line| line.starts_with("pairs ")).unwrap();
+    let pairs = text.lines().find(|line| line.starts_with("  pairs ")).unwrap();
     assert!(pairs.contains(" 342 "), "{pairs}");
     assert!(text.contains("mpi-latency: two processes are needed: add --ranks 2"), "{text}");
 }
@@ -500,7 +518,7 @@ fn suites_are_listed_with_their_cases() {
 /// 855 cases that the model has not were planned and skipped before.
 #[test]
 fn a_plan_for_ranks_of_a_model_has_what_the_model_has() {
-    let output = pathline(&["plan", "--machine", "mi250x", "--ranks", "8", "--json"]);
+    let output = pathline(&["run", "--dry-run", "--machine", "mi250x", "--ranks", "8", "--json"]);
     assert_eq!(code(&output), 0, "{}", err(&output));
     let text = out(&output);
     assert!(text.lines().count() > 1000, "{}", text.lines().count());
@@ -512,7 +530,7 @@ fn a_plan_for_ranks_of_a_model_has_what_the_model_has() {
 
 #[test]
 fn a_quick_run_has_the_main_paths() {
-    let output = pathline(&["plan", "--machine", "mi250x", "--quick", "--json"]);
+    let output = pathline(&["run", "--dry-run", "--machine", "mi250x", "--quick", "--json"]);
     let text = out(&output);
     // 56 pairs; to and from 8 GPUs each; 16 B copies between 8 x 8 GPUs, and with the host.
     let lines = text.lines().count();

@@ -70,7 +70,7 @@ fn filled(exchange: &str, table: &[&str]) -> Vec<String> {
     }
     let flags = asked.iter().flat_map(|exchange| ["--exchange", exchange]);
     let args: Vec<&str> =
-        ["predict", "--machine", "mi250x", "--json"].into_iter().chain(flags).collect();
+        ["model", "predict", "--machine", "mi250x", "--json"].into_iter().chain(flags).collect();
     let answers: Vec<serde_json::Value> = serde_json::from_str(&output(&args)).unwrap();
     let mut times = answers.iter().map(|answer| answer["mean_us"].as_f64().unwrap());
     let mut lines: Vec<String> = table[..2].iter().map(|line| (*line).to_owned()).collect();

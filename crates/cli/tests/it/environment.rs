@@ -96,7 +96,7 @@ fn one_core_is_enough() {
     let (code, err) = ended(&shell(dir.path(), &line));
     assert_eq!(code, 0, "{err}");
     // A plan for one core has no case of two threads.
-    let plan = shell(dir.path(), &format!("taskset -c {first} \"$PATHLINE\" plan"));
+    let plan = shell(dir.path(), &format!("taskset -c {first} \"$PATHLINE\" run --dry-run"));
     assert!(!String::from_utf8_lossy(&plan.stdout).contains("-t2]"));
 }
 
@@ -168,7 +168,7 @@ fn a_small_stack_and_little_memory_end_no_command_by_a_signal() {
     let dir = TempDir::new().unwrap();
     let commands = [
         "topo",
-        "plan -m mi250x",
+        "run --dry-run -m mi250x",
         "doctor",
         "run -m mi250x --suite pairs --case-budget 0.02 -q -o run",
     ];
@@ -216,7 +216,7 @@ fn a_closed_pipe_is_no_error() {
     let dir = TempDir::new().unwrap();
     let quick = "pathline run -c \"$QUICK\"";
     for line in [
-        "{ pathline plan; echo $? >code; } | head -n 1",
+        "{ pathline run --dry-run; echo $? >code; } | head -n 1",
         "{ pathline topo --json; echo $? >code; } | true",
         "{ pathline completions bash; echo $? >code; } | true",
         "{ pathline man; echo $? >code; } | true",
@@ -237,7 +237,7 @@ fn a_closed_pipe_is_no_error() {
 fn a_full_disk_is_named() {
     let dir = TempDir::new().unwrap();
     if possible(dir.path(), "dev-full", "test -w /dev/full") {
-        let (code, err) = ended(&shell(dir.path(), "pathline plan >/dev/full"));
+        let (code, err) = ended(&shell(dir.path(), "pathline run --dry-run >/dev/full"));
         assert_eq!(code, 2, "{err}");
         assert!(err.contains("standard output"), "{err}");
         // Nobody hears of it, and the run goes on.

@@ -95,7 +95,7 @@ fn gpus_on_the_bus_that_cannot_be_used_are_a_fault() {
     let first = first_headline(&summary);
     assert!(first.starts_with("! None of the 2 GPUs on the bus"), "{summary}");
     // All that a plan rules out is in the journal of a run that was cut.
-    let plan = on_a_host_with_gpus(dir.path(), "\"$PATHLINE\" plan").unwrap();
+    let plan = on_a_host_with_gpus(dir.path(), "\"$PATHLINE\" run --dry-run").unwrap();
     let planned = text(&plan.stdout).lines().filter(|line| line.contains("  -- skipped: ")).count();
     let journal = journal(&dir.path().join("whole"));
     let is_skip =

@@ -50,7 +50,7 @@ fn check(args: &[&str]) -> (Value, i32) {
 
 /// A preset with faults, as a file.
 fn faulty(dir: &Path, preset: &str, faults: &str) -> PathBuf {
-    let text = stdout(&pathline(&["machines", preset]));
+    let text = stdout(&pathline(&["model", "show", preset]));
     let file = dir.join("faulty.toml");
     fs::write(&file, format!("{text}\n{faults}\n")).expect("a file");
     file
@@ -210,7 +210,7 @@ fn check_once(machine: &str, fault: &str, budget_ms: u64) -> (Value, Duration, i
 
 /// Some GPUs of a node, which are planned and opened in milliseconds by a build without optimisation.
 fn small_node(dir: &Path, gpus: usize) -> PathBuf {
-    let text = stdout(&pathline(&["machines", "hgx-h200"]));
+    let text = stdout(&pathline(&["model", "show", "hgx-h200"]));
     let is_link_of = |line: &str| {
         let of_switch = !line.contains("switch") || line.contains("switch0");
         of_switch && !(gpus..8).any(|gpu| line.contains(&format!("\"gpu{gpu}\"")))
@@ -656,18 +656,28 @@ fn digests_are_small_and_make_a_history() {
     let fixture = fixture.to_str().expect("a path");
     let folder = dir.path().join("history");
     let folder = folder.to_str().expect("a path");
-    let output = pathline(&["digest", fixture, "--out", folder]);
-    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
-    let file = PathBuf::from(stdout(&output).trim());
+    // The first is kept, and nothing can be judged by it.
+    let output = pathline(&["health", "--history", folder, fixture]);
+    assert_eq!(output.status.code(), Some(3), "{}", String::from_utf8_lossy(&output.stderr));
+    let printed = stdout(&output);
+    let (_, file) = printed.trim().split_once("kept: ").expect("a file");
+    let file = PathBuf::from(file);
     let size = fs::metadata(&file).expect("a file").len();
     assert!(size <= 20_000, "{size}");
-    // The run against itself: one earlier run is too few to judge.
-    let output = pathline(&["digest", fixture, "--against", folder]);
+    // A run is not compared with itself.
+    let output = pathline(&["health", "--history", folder, fixture]);
+    assert!(stdout(&output).contains("the first of"), "{}", stdout(&output));
+    let packed = std::process::Command::new("gzip").arg("-dc").arg(&file).output().expect("gzip");
+    let json: Value = serde_json::from_slice(&packed.stdout).expect("JSON");
+    assert!(json["cases"].as_object().is_some_and(|cases| cases.len() > 100), "{json}");
+    // One earlier run of the same software is too few to judge.
+    let mut other = json.clone();
+    other["started"] = "2026-01-01T00:00:00Z".into();
+    let named = dir.path().join("history/other.digest.json");
+    fs::write(named, other.to_string()).expect("a file");
+    let output = pathline(&["health", "--history", folder, fixture]);
     assert_eq!(output.status.code(), Some(3), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(stdout(&output).contains("5 are needed"), "{}", stdout(&output));
-    let printed = stdout(&pathline(&["digest", fixture]));
-    let json: Value = serde_json::from_str(&printed).expect("JSON");
-    assert!(json["cases"].as_object().is_some_and(|cases| cases.len() > 100), "{printed}");
     // Wrong bytes are a fault in any company, and a cut run is named.
     let journal = dir.path().join("cut.jsonl");
     let whole = std::process::Command::new("gzip").args(["-dc", fixture]).output().expect("gzip");
@@ -675,7 +685,7 @@ fn digests_are_small_and_make_a_history() {
     let (cut, _) = whole.trim_end().rsplit_once('\n').expect("lines");
     fs::write(&journal, format!("{cut}\n")).expect("a file");
     let path = journal.to_str().expect("a path");
-    let output = pathline(&["digest", path, "--against", folder]);
+    let output = pathline(&["health", "--history", folder, path]);
     assert_eq!(output.status.code(), Some(3));
     assert!(String::from_utf8_lossy(&output.stderr).contains("the run did not end"));
     let case = json["cases"].as_object().and_then(|c| c.keys().next()).expect("a case");
@@ -683,12 +693,12 @@ fn digests_are_small_and_make_a_history() {
         "{{\"type\":\"faulted\",\"data\":{{\"case\":\"{case}\",\"suites\":[],\"error\":\"byte 5\",\"severity\":\"corrupt\"}}}}"
     );
     fs::write(&journal, format!("{cut}\n{wrong}\n")).expect("a file");
-    let output = pathline(&["digest", path, "--against", folder]);
+    let output = pathline(&["health", "--history", folder, path]);
     assert_eq!(output.status.code(), Some(1));
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(error.contains("have wrong bytes, the first"), "{error}");
     let other = fixture.replace("h200-x4", "h200-x2-contention");
-    let output = pathline(&["digest", &other, "--against", folder]);
+    let output = pathline(&["health", "--history", folder, &other]);
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(2), "{error}");
     assert!(error.contains("a history has one node"), "{error}");

@@ -176,10 +176,19 @@ fn no_text_of_a_journal_steers_a_terminal() {
     let output = pathline(&["diff", run, plain.to_str().unwrap()]);
     assert!(String::from_utf8_lossy(&output.stdout).contains("host differs: '\u{fffd}]0;"));
     check(
-        &pathline(&["predict", "--machine", "mi250x", "--against", run, "--color", "always"]),
-        "predict",
+        &pathline(&[
+            "model",
+            "predict",
+            "--machine",
+            "mi250x",
+            "--against",
+            run,
+            "--color",
+            "always",
+        ]),
+        "model predict",
     );
-    check(&pathline(&["calibrate", run, "-o", "-"]), "calibrate");
+    check(&pathline(&["model", "fit", run, "-o", "-"]), "calibrate");
     check(&pathline(&["run", "--resume", run]), "resume");
     let name = dir.path().join(ATTACK);
     check(&pathline(&["report", name.to_str().unwrap()]), "the name of a file");
@@ -215,7 +224,7 @@ fn no_text_of_a_journal_becomes_a_command() {
         let shell = shell.output().unwrap();
         assert!(shell.status.success() && shell.stderr.is_empty(), "{shell:?}: {script:.2000}");
         assert_eq!(fs::read_dir(empty.path()).unwrap().count(), 0, "{script:.2000}");
-        let fitted = pathline(&["calibrate", run, "-o", "-"]).stdout;
+        let fitted = pathline(&["model", "fit", run, "-o", "-"]).stdout;
         if let Ok(fitted) = String::from_utf8(fitted) {
             toml::from_str::<Value>(&fitted).unwrap_or_else(|error| panic!("{error}: {fitted}"));
         }
@@ -318,23 +327,25 @@ fn files_that_are_none_are_refused() {
                 "{args:?}: {message}"
             );
         };
-        refused(&["plan", "--machine", none]);
+        refused(&["run", "--dry-run", "--machine", none]);
         refused(&["run", "--machine", none, "--out", out.to_str().unwrap()]);
         refused(&[
+            "model",
             "predict",
             "--machine",
             none,
             "--case",
             "gpu0.vram > gpu1.vram by dma@gpu0 x 1MiB",
         ]);
-        refused(&["validate", "--machine", "mi250x", "--against", none]);
+        refused(&["model", "check", "--machine", "mi250x", "--against", none]);
         // Remembered kernels are a help, not a condition: a plan goes on without them, with a
         // warning.
         let tuned = cache.join("tuned.json");
         let _ = fs::remove_file(&tuned);
         std::os::unix::fs::symlink(none, &tuned).unwrap();
         let mut plan = Command::new(assert_cmd::cargo::cargo_bin!("pathline"));
-        plan.args(["plan", "--suite", "host"]).env("XDG_CACHE_HOME", dir.path().join("cache"));
+        plan.args(["run", "--dry-run", "--suite", "host"])
+            .env("XDG_CACHE_HOME", dir.path().join("cache"));
         let output = plan.output().unwrap();
         let message = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success() && message.contains("a device or a pipe"), "{message}");

@@ -24,7 +24,8 @@ fn err(output: &Output) -> String {
 fn suites_take_tuned_kernels_unless_standard_ones_are_requested() {
     let cache = TempDir::new().unwrap();
     let plan = |more: &[&str]| {
-        let args = [&["plan", "--machine", "hgx-h200", "--suite", "local,pairs"], more].concat();
+        let args = [&["run", "--dry-run", "--machine", "hgx-h200", "--suite", "local,pairs"], more]
+            .concat();
         let output = pathline(&cache, &args);
         assert_eq!(output.status.code(), Some(0), "{}", err(&output));
         out(&output)
@@ -65,12 +66,12 @@ fn a_file_of_winners_that_cannot_be_read_is_named_and_passed_over() {
     let file = cache.path().join("pathline").join("tuned.json");
     for broken in ["not json", "{\"format\":99,\"kernels\":[]}", ""] {
         fs::write(&file, broken).unwrap();
-        let output = pathline(&cache, &["plan", "--suite", "host"]);
+        let output = pathline(&cache, &["run", "--dry-run", "--suite", "host"]);
         assert_eq!(output.status.code(), Some(0), "{}", err(&output));
         assert!(err(&output).contains("tuned.json"), "{broken}: {}", err(&output));
     }
     fs::write(&file, "{\"format\":1,\"kernels\":[]}").unwrap();
-    assert_eq!(err(&pathline(&cache, &["plan", "--suite", "host"])), "");
+    assert_eq!(err(&pathline(&cache, &["run", "--dry-run", "--suite", "host"])), "");
 }
 
 /// A search on a machine whose GPUs cannot be opened finds nothing, reports it, and leaves the

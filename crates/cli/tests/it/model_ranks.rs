@@ -119,7 +119,8 @@ fn one_run_has_messages_by_engine_and_by_blit_next_to_direct_copies() {
         assert!((0.085..0.15).contains(&below), "gpu{to}: {below}");
     }
     let plan = |more: &[&str]| {
-        let args = ["plan", "--machine", "mi250x", "--ranks", "8", "--suite", "mpi-peers"];
+        let args =
+            ["run", "--dry-run", "--machine", "mi250x", "--ranks", "8", "--suite", "mpi-peers"];
         text(&[args.as_slice(), more].concat())
     };
     // 7 peers, 2 agents x 5 sizes by MPI and 3 movers x 2 sizes direct; 56 pairs with the flag.
@@ -127,7 +128,8 @@ fn one_run_has_messages_by_engine_and_by_blit_next_to_direct_copies() {
     assert!(plan(&["--all-pairs"]).starts_with("896 cases"));
     // 1 B to 1 GiB are 2^0 to 2^30: 31 sizes of 4 kinds of memory, and of device memory staged.
     let osu = ["--sizes", "pow2", "--window", "64", "--json"];
-    let args = ["plan", "--machine", "mi250x", "--ranks", "2", "--suite", "mpi-bandwidth"];
+    let args =
+        ["run", "--dry-run", "--machine", "mi250x", "--ranks", "2", "--suite", "mpi-bandwidth"];
     let cases = text(&[args.as_slice(), &osu].concat());
     assert_eq!(cases.matches("[send-w64] x ").count(), 155, "{cases}");
     assert_eq!(cases.lines().count(), 155);

@@ -1,4 +1,4 @@
-//! `pathline predict` on models and twins.
+//! `pathline model predict` on models and twins.
 
 // Helpers of tests may unwrap as tests do; the lint knows only functions marked as tests.
 #![allow(clippy::unwrap_used)]
@@ -105,7 +105,7 @@ fn twin(dir: &Path) -> String {
 fn a_case_by_hand() {
     let dir = TempDir::new().unwrap();
     let (twin, case) = (twin(dir.path()), format!("{IN_0} & {IN_1}"));
-    let text = stdout(&pathline(&["predict", "--machine", &twin, "--case", &case]));
+    let text = stdout(&pathline(&["model", "predict", "--machine", &twin, "--case", &case]));
     let lines: Vec<&str> = text.lines().collect();
     assert!(lines[0].starts_with("flow ") && lines[0].ends_with("bound by"), "{text}");
     assert!(lines[1].contains("1.51 ms (1.43 ms to 1.60 ms)"), "{text}");
@@ -113,7 +113,8 @@ fn a_case_by_hand() {
     assert!(lines[2].contains("839 us (799 us to 881 us)"), "{text}");
     assert!(lines[3].starts_with("all done after 1.51 ms"), "{text}");
     assert!(lines[3].contains("the intervals of what was measured and the 5 %"), "{text}");
-    let json = stdout(&pathline(&["predict", "--machine", &twin, "--case", &case, "--json"]));
+    let json =
+        stdout(&pathline(&["model", "predict", "--machine", &twin, "--case", &case, "--json"]));
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     let number = |path: &str| json.pointer(path).and_then(serde_json::Value::as_f64).unwrap();
     assert!((number("/0/duration/typical_us") - (838.8608 + 671.08864)).abs() < 1e-6);
@@ -127,7 +128,7 @@ fn a_case_by_hand() {
 #[test]
 fn a_preset_has_intervals_by_the_origin_of_its_constants() {
     let case = "gpu0.vram > gpu1.vram by dma@gpu0 x 1GiB";
-    let args = ["predict", "--machine", "mi250x", "--case", case, "--exchange"];
+    let args = ["model", "predict", "--machine", "mi250x", "--case", case, "--exchange"];
     let exchange = "all_reduce over gpu0-gpu7 by rccl x 1MiB";
     let text = stdout(&pathline(&[&args[..], &[exchange]].concat()));
     assert!(
@@ -146,7 +147,7 @@ fn a_preset_has_intervals_by_the_origin_of_its_constants() {
 #[test]
 fn a_prediction_names_the_weakest_origin_of_its_constants() {
     let origin = |machine: &str, case: &str| {
-        let args = ["predict", "--machine", machine, "--case", case];
+        let args = ["model", "predict", "--machine", machine, "--case", case];
         let values = stdout(&pathline(&[args.as_slice(), &["--json"]].concat()));
         let values: serde_json::Value = serde_json::from_str(&values).unwrap();
         (stdout(&pathline(&args)), values[0]["origin"].as_str().map(str::to_owned))
@@ -169,11 +170,12 @@ fn a_prediction_names_the_weakest_origin_of_its_constants() {
 #[test]
 fn an_exchange() {
     let exchange = "all_reduce over gpu0-gpu7 by rccl x 1MiB";
-    let text = stdout(&pathline(&["predict", "--machine", "mi250x", "--exchange", exchange]));
+    let text =
+        stdout(&pathline(&["model", "predict", "--machine", "mi250x", "--exchange", exchange]));
     assert!(text.contains("done after") && text.contains("that no library exceeds"), "{text}");
     // 2 x 7/8 of the algorithm's bandwidth crosses the links.
     assert!(text.contains("busbw ") && text.contains("(algbw "), "{text}");
-    let args = ["predict", "--machine", "hgx-h200", "--exchange", exchange];
+    let args = ["model", "predict", "--machine", "hgx-h200", "--exchange", exchange];
     assert!(refused(&args).contains("rccl"), "{}", refused(&args));
 }
 
@@ -181,7 +183,7 @@ fn an_exchange() {
 fn errors_name_the_cause() {
     let dir = TempDir::new().unwrap();
     let twin = twin(dir.path());
-    let of = |case: &str| refused(&["predict", "--machine", &twin, "--case", case]);
+    let of = |case: &str| refused(&["model", "predict", "--machine", &twin, "--case", case]);
     let other = "gpu1.vram > numa0.pinned by dma@gpu1 x 1MiB";
     let error = of(other);
     assert!(error.contains("pair cannot predict 'gpu1.vram > numa0.pinned"), "{error}");
@@ -190,9 +192,9 @@ fn errors_name_the_cause() {
     assert!(error.contains("is no flow: SRC > DST [by MOVER]"), "{error}");
     let error = of("gpu0.vram > gpu7.vram by dma@gpu0 x 1MiB");
     assert!(error.contains("this machine has no gpu7"), "{error}");
-    let error = refused(&["predict", "--machine", &twin]);
+    let error = refused(&["model", "predict", "--machine", &twin]);
     assert!(error.contains("--case"), "{error}");
-    let error = refused(&["predict", "--machine", &twin, "--against", "no-such-run"]);
+    let error = refused(&["model", "predict", "--machine", &twin, "--against", "no-such-run"]);
     assert!(error.contains("no-such-run"), "{error}");
 }
 
@@ -217,6 +219,7 @@ fn a_twin_against_a_run_of_itself() {
     assert!(journal.contains("not measured: gpu1.vram > numa0.pinned by dma@gpu1"), "{journal}");
     let (page, table) = (path("page.html"), path("table.csv"));
     let text = stdout(&pathline(&[
+        "model",
         "predict",
         "--machine",
         &twin,
@@ -244,7 +247,7 @@ fn a_twin_against_a_run_of_itself() {
     let html = fs::read_to_string(&page).unwrap();
     assert!(html.trim_end().ends_with("</html>") && !html.contains("NaN"));
     // Another node.
-    let error = refused(&["predict", "--machine", "mi250x", "--against", &run]);
+    let error = refused(&["model", "predict", "--machine", "mi250x", "--against", &run]);
     assert!(error.contains("and mi250x has 8 x AMD Instinct MI250X: another node"), "{error}");
     // What failed or was cut is named; wrong bytes are a fault. Calibration agrees.
     let (rest, end) = journal.trim_end().rsplit_once('\n').unwrap();
@@ -263,8 +266,8 @@ fn a_twin_against_a_run_of_itself() {
         (format!("{rest}\n"), 3, "the run did not end: 5 cases so far"),
     ] {
         fs::write(&file, text).unwrap();
-        let predict = pathline(&["predict", "--machine", &twin, "--against", &file]);
-        let calibrate = pathline(&["calibrate", &file, "-o", &path("fit.toml"), "--quiet"]);
+        let predict = pathline(&["model", "predict", "--machine", &twin, "--against", &file]);
+        let calibrate = pathline(&["model", "fit", &file, "-o", &path("fit.toml"), "--quiet"]);
         for (output, undecided) in [(predict, false), (calibrate, true)] {
             let error = String::from_utf8_lossy(&output.stderr).into_owned();
             let found = output.status.code();
@@ -273,8 +276,16 @@ fn a_twin_against_a_run_of_itself() {
         }
     }
     // Nothing is left.
-    let error =
-        refused(&["predict", "--machine", &twin, "--against", &seen, "--only-unseen", &seen]);
+    let error = refused(&[
+        "model",
+        "predict",
+        "--machine",
+        &twin,
+        "--against",
+        &seen,
+        "--only-unseen",
+        &seen,
+    ]);
     assert!(error.contains("no case of the run can be predicted"), "{error}");
 }
 
@@ -289,7 +300,7 @@ fn a_trace_without_bytes_or_time_has_no_rate() {
     for goal in [to_itself, nothing, no_bytes] {
         let file = dir.path().join("trace.goal");
         fs::write(&file, goal).unwrap();
-        let args = ["predict", "-m", "mi250x", "--goal", file.to_str().unwrap()];
+        let args = ["model", "predict", "-m", "mi250x", "--goal", file.to_str().unwrap()];
         for json in [&[][..], &["--json"]] {
             let text = stdout(&pathline(&[&args[..], json].concat()));
             for wrong in ["inf", "NaN", "-0.0", "GB/s", "null"] {
@@ -301,6 +312,6 @@ fn a_trace_without_bytes_or_time_has_no_rate() {
 
 #[test]
 fn no_size_is_zero() {
-    let args = ["audit", "-m", "hgx-h200", "--bytes", "1MiB,0B"];
+    let args = ["advise", "--collectives", "-m", "hgx-h200", "--bytes", "1MiB,0B"];
     assert!(refused(&args).contains("a size of 1B or more"));
 }

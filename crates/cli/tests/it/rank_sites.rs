@@ -1,4 +1,4 @@
-//! `pathline where`: on this host, on a model, under launchers, with stand-in GPUs, and against a plan.
+//! `pathline place --check`: on this host, on a model, under launchers, with stand-in GPUs, and against a plan.
 
 // Helpers of tests may unwrap as tests do; the lint knows only functions marked as tests.
 #![allow(clippy::unwrap_used)]
@@ -43,11 +43,11 @@ fn own_cpus() -> String {
 
 #[test]
 fn a_process_alone_is_one_rank() {
-    let output = pathline(&["where", "--json"]).output().unwrap();
+    let output = pathline(&["place", "--check", "--json"]).output().unwrap();
     let document = json(&output);
     assert_eq!(document["ranks"].as_array().unwrap().len(), 1);
     assert_eq!(document["ranks"][0]["cpus"], own_cpus());
-    let table = text(&pathline(&["where"]).output().unwrap());
+    let table = text(&pathline(&["place", "--check"]).output().unwrap());
     assert!(table.starts_with("1 rank on 1 host"), "{table}");
 }
 
@@ -59,14 +59,14 @@ fn a_model_shows_its_plan() {
     let good = pathline(&["place", "--machine", "mi250x", "--format", "slurm"]).output().unwrap();
     fs::write(&plan, text(&good)).unwrap();
     let plan_text = plan.to_str().unwrap();
-    let simulated = pathline(&["where", "--machine", "mi250x", "--plan", plan_text, "--check"]);
+    let simulated = pathline(&["place", "--check", "--machine", "mi250x", "--plan", plan_text]);
     let output = { simulated }.output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
     assert!(text(&output).starts_with("8 ranks on 1 host (simulated)"), "{}", text(&output));
     // GPU 0 hangs on NUMA domain 3, CPUs 48 to 63; CPUs 0 to 7 are those of rank 4.
     let wrong = text(&good).replace("0) cpus=48-55 ", "0) cpus=0 ").replace("=0-7 ", "=0 ");
     fs::write(&plan, wrong).unwrap();
-    let args = ["where", "--machine", "mi250x", "--plan", plan_text, "--check", "--json"];
+    let args = ["place", "--check", "--machine", "mi250x", "--plan", plan_text, "--json"];
     let output = pathline(&args).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let document = json(&output);
@@ -80,7 +80,8 @@ fn a_file_that_is_no_plan_is_refused() {
     let dir = TempDir::new().unwrap();
     let file = dir.path().join("x.sh");
     fs::write(&file, "exec \"$@\"\n").unwrap();
-    let output = pathline(&["where", "--plan", file.to_str().unwrap()]).output().unwrap();
+    let output =
+        pathline(&["place", "--check", "--plan", file.to_str().unwrap()]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(error.contains("x.sh") && error.contains("pathline place"), "{error}");
@@ -93,7 +94,7 @@ fn ranks_that_see_several_gpus_are_named() {
     let stub = dir.path().join("stub");
     lay_out(&stub, &[StubLibraries::Cuda], &[]).unwrap();
     let start = |rank: &str| {
-        let mut command = pathline(&["where", "--json", "--check"]);
+        let mut command = pathline(&["place", "--check", "--json"]);
         command.env("LD_LIBRARY_PATH", &stub).env("PATHLINE_CUDA", &stub).env(VARIABLE, "gpus=2");
         command.env("PMI_RANK", rank).env("PMI_SIZE", "2");
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
@@ -127,7 +128,7 @@ fn under(launcher: &Path, options: &[&str], script: Option<&Path>, plan: &Path) 
     let mut command = Command::new("timeout");
     command.arg("120").arg(launcher).args(options).args(script);
     command.arg(assert_cmd::cargo::cargo_bin!("pathline"));
-    command.args(["where", "--json", "--plan"]).arg(plan).stdin(Stdio::null());
+    command.args(["place", "--check", "--json", "--plan"]).arg(plan).stdin(Stdio::null());
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     command.env_remove("PATHLINE_RENDEZVOUS").output().unwrap()
 }

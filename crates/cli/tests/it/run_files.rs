@@ -133,7 +133,7 @@ fn a_broken_line_is_named_and_the_rest_is_shown() {
     assert!(rows > 20, "{rows} rows of the other cases");
     ends(&pathline(dir.path(), &["diff", "d", "d"]), 0, &[&line]);
     // The record that is missing may be one of a fault.
-    let args = ["predict", "-m", "mi250x", "--against", "d"];
+    let args = ["model", "predict", "-m", "mi250x", "--against", "d"];
     ends(&pathline(dir.path(), &args), 3, &[&line]);
     // It cannot be resumed until the shown command has removed the line.
     let refused = pathline(dir.path(), &["run", "--resume", "d"]);
@@ -163,7 +163,7 @@ fn files_of_users_stay_as_they_are() {
     // Other files do no harm, even where this machine's description would go.
     fs::create_dir(at("d")).unwrap();
     fs::write(at("d/slurm.log"), "mine").unwrap();
-    let text = pathline(dir.path(), &["machines", "mi250x"]).stdout;
+    let text = pathline(dir.path(), &["model", "show", "mi250x"]).stdout;
     fs::write(at("d/machine.toml"), text).unwrap();
     ends(&model(dir.path(), "d", &[]), 0, &[]);
     ends(&model(dir.path(), "d", &[]), 2, &["holds a run already", "--resume d"]);
@@ -234,7 +234,7 @@ fn a_twin_is_replaced_on_demand_only() {
         &[],
     );
     let calibrate =
-        |more: &[&str]| pathline(dir.path(), &[&["calibrate", "-q", "d"], more].concat());
+        |more: &[&str]| pathline(dir.path(), &[&["model", "fit", "-q", "d"], more].concat());
     fs::write(at("machine.toml"), "mine").unwrap();
     ends(&calibrate(&[]), 2, &["machine.toml", "--force", "-o FILE"]);
     assert_eq!(fs::read_to_string(at("machine.toml")).unwrap(), "mine");
@@ -270,7 +270,7 @@ fn a_model_is_resumed_on_the_machine_that_it_was_begun_on() {
     ends(&resume(), 2, &["machine.toml was changed since", &hash, "begin a new run"]);
     ends(&pathline(dir.path(), &["report", "d"]), 3, &["machine.toml is not what this run"]);
     fs::remove_file(&toml).unwrap();
-    ends(&resume(), 2, &["there is no such file", "pathline machines mi250x > d/machine.toml"]);
+    ends(&resume(), 2, &["there is no such file", "pathline model show mi250x > d/machine.toml"]);
     fs::create_dir(&toml).unwrap();
     ends(&resume(), 2, &["machine.toml is no plain file"]);
     fs::remove_dir(&toml).unwrap();
@@ -288,7 +288,7 @@ fn a_model_is_resumed_on_the_machine_that_it_was_begun_on() {
 #[test]
 fn the_command_on_a_page_repeats_a_figure() {
     let dir = TempDir::new().unwrap();
-    let text = pathline(dir.path(), &["machines", "mi250x"]).stdout;
+    let text = pathline(dir.path(), &["model", "show", "mi250x"]).stdout;
     fs::write(dir.path().join("it's mine.toml"), text).unwrap();
     let args =
         ["run", "-qo", "d", "-m", "it's mine.toml", "--noise=3", "--seed", "7", "--ranks", "2"];
@@ -325,7 +325,9 @@ fn the_limit_of_file_sizes_is_an_error_of_a_write() {
     ends(&model(dir.path(), "d", &["--suite", "pairs", "--case", "* > * by dma"]), 0, &[]);
     let program = assert_cmd::cargo::cargo_bin!("pathline");
     // Blocks of 512 or 1024 bytes, by shell: each of these writes more than 4 KiB.
-    for line in ["plan --machine mi250x", "topo --machine mi250x --json", "machines mi250x"] {
+    for line in
+        ["run --dry-run --machine mi250x", "topo --machine mi250x --json", "model show mi250x"]
+    {
         let line = format!("ulimit -f 4; \"$PATHLINE\" {line} > out.txt");
         let mut shell = Command::new("sh");
         let output = shell.args(["-c", &line]).env("PATHLINE", program).current_dir(dir.path());

@@ -19,7 +19,7 @@ const MEETING: &str = "n1:24001";
 /// A machine of two GPUs and two CPUs, a domain each, with the addresses of the stand-in GPUs: the preset of four GPUs
 /// without two of them. Two cores are what a machine for tests has.
 fn small_machine(cpus: &[u32; 2]) -> String {
-    let text = pathline(&["machines", "v100"]).output().unwrap();
+    let text = pathline(&["model", "show", "v100"]).output().unwrap();
     let text = String::from_utf8(text.stdout).unwrap();
     let text: String = text
         .lines()
@@ -167,7 +167,16 @@ impl TestHosts {
         if with_script {
             args.push("./place.sh");
         }
-        args.extend([program, "where", "--json", "--plan", "place.sh", "--rendezvous", MEETING]);
+        args.extend([
+            program,
+            "place",
+            "--check",
+            "--json",
+            "--plan",
+            "place.sh",
+            "--rendezvous",
+            MEETING,
+        ]);
         let output = self.run(&launcher.program, &args);
         let document = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
             let text = [&output.stdout[..], &output.stderr].concat();

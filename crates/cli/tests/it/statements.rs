@@ -171,7 +171,8 @@ fn times_of_collectives_have_their_bounds_on_a_terminal() {
 #[test]
 fn latencies_that_a_model_carries_have_the_origin_data() {
     let case = "r0.gpu0.vram > r0.gpu1.vram by dma@gpu0 x 16B isolated";
-    let printed = text(&pathline(&["predict", "--machine", "mi250x", "--case", case], &[]));
+    let printed =
+        text(&pathline(&["model", "predict", "--machine", "mi250x", "--case", case], &[]));
     assert!(printed.contains("rests on measurements that the model carries"), "{printed}");
     let folder = TempDir::new().unwrap();
     let out = folder.path().join("run");
@@ -192,7 +193,7 @@ fn latencies_that_a_model_carries_have_the_origin_data() {
 fn no_library_exceeds_a_bound_that_holds() {
     for size in ["4B", "128B", "32KiB", "64KiB", "1MiB"] {
         let exchange = format!("all_reduce over gpu0-gpu7 by cray-mpich x {size}");
-        let args = ["predict", "--machine", "mi250x", "--exchange", &exchange];
+        let args = ["model", "predict", "--machine", "mi250x", "--exchange", &exchange];
         let printed = text(&pathline(&args, &[]));
         match printed.split_once(" % of the speed") {
             Some((share, _)) => {
@@ -210,7 +211,8 @@ fn no_library_exceeds_a_bound_that_holds() {
     }
     // Between nodes no copy of the runtime moves the bytes.
     let exchange = "all_reduce over gpu0-gpu3,n1.gpu0-gpu3 by cray-mpich x 128B";
-    let printed = text(&pathline(&["predict", "--machine", "mi250x", "--exchange", exchange], &[]));
+    let printed =
+        text(&pathline(&["model", "predict", "--machine", "mi250x", "--exchange", exchange], &[]));
     assert!(!printed.contains("runtime's copies") && !printed.contains("326 %"), "{printed}");
 }
 
@@ -219,7 +221,7 @@ fn kernels_that_fill_a_gpu_are_predicted_to_share_its_compute_units() {
     let triad = "gpu0.vram > gpu0.vram by kernel@gpu0[triad-w16-u1-b256-gt] x 4GiB";
     let bound = |machine: &str, copy: &str| {
         let case = format!("{triad} & gpu0.vram > gpu1.vram by {copy} x 256MiB");
-        text(&pathline(&["predict", "--machine", machine, "--case", &case], &[]))
+        text(&pathline(&["model", "predict", "--machine", machine, "--case", &case], &[]))
     };
     let copy = "kernel@gpu0[copy-w16-u1-b256-gt]";
     assert!(bound("mi250x", copy).contains("gpu0 compute units"));
@@ -232,7 +234,7 @@ fn kernels_that_fill_a_gpu_are_predicted_to_share_its_compute_units() {
 #[test]
 fn suites_that_no_model_has_do_not_ask_for_more_ranks() {
     let listed =
-        String::from_utf8(pathline(&["suites", "--machine", "mi250x"], &[]).stdout).unwrap();
+        String::from_utf8(pathline(&["run", "--list", "--machine", "mi250x"], &[]).stdout).unwrap();
     for suite in ["ucx-switches", "mpi-switches", "mpi-one-sided"] {
         let line = listed.lines().find(|line| line.contains(&format!("{suite}: "))).unwrap();
         assert!(!line.contains("--ranks"), "{line}");
@@ -241,7 +243,7 @@ fn suites_that_no_model_has_do_not_ask_for_more_ranks() {
 
 /// The commands that `pathline case` prints, without the shell.
 fn advice(case: &str) -> (String, String) {
-    let printed = String::from_utf8(pathline(&["case", case], &[]).stdout).unwrap();
+    let printed = String::from_utf8(pathline(&["explain", case], &[]).stdout).unwrap();
     let line = |name: &str| {
         let line = printed.lines().find(|line| line.starts_with(name)).unwrap();
         line[name.len()..].trim().to_owned()
@@ -255,8 +257,8 @@ fn the_commands_that_a_case_prints_run() {
         advice("r0.gpu0.vram > r1.gpu1.vram by mpi@gpu0[send-w64,blit] x 16MiB");
     assert!(measure.starts_with("mpirun -n 2 pathline run --case "), "{measure}");
     let exchange = "send over gpu0>gpu1 by cray-mpich[blit] x 16MiB window 64";
-    assert_eq!(predict, format!("pathline predict --machine mi250x --exchange '{exchange}'"));
-    let args = ["predict", "--machine", "mi250x", "--exchange", exchange];
+    assert_eq!(predict, format!("pathline model predict --machine mi250x --exchange '{exchange}'"));
+    let args = ["model", "predict", "--machine", "mi250x", "--exchange", exchange];
     assert!(pathline(&args, &[]).status.success());
 
     let (measure, predict) = advice("r0.gpu0.vram > r7.gpu7.vram by ccl@gpu0[all_reduce] x 1MiB");

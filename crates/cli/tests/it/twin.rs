@@ -21,14 +21,15 @@ fn two_h200s_are_predicted() {
     let dir = tempfile::TempDir::new().unwrap();
     let twin = dir.path().join("twin.toml");
     let twin = twin.to_str().unwrap();
-    let output = pathline(&["calibrate", &fixture("h200-x2-contention.jsonl.gz"), "-o", twin]);
+    let output = pathline(&["model", "fit", &fixture("h200-x2-contention.jsonl.gz"), "-o", twin]);
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{stdout}{}", String::from_utf8_lossy(&output.stderr));
     // Both GPUs at once get 153 GB/s of host traffic, where each alone gets 103 bidirectional.
     assert!(stdout.contains("memory of numa0, both directions"), "{stdout}");
 
     let seen = fixture("h200-x2-concurrent.jsonl.gz");
-    let output = pathline(&["predict", "--machine", twin, "--against", &seen, "--csv", "-"]);
+    let output =
+        pathline(&["model", "predict", "--machine", twin, "--against", &seen, "--csv", "-"]);
     let table = String::from_utf8(output.stdout).unwrap();
     let mut lines = table.lines();
     let heads: Vec<&str> = lines.next().unwrap().split(',').collect();
@@ -59,7 +60,8 @@ fn a_twin_of_a_sick_node_comes_with_a_warning() {
         let case = "gpu*.vram > gpu*.vram by dma";
         let run = ["run", "-q", "-m", &machine, "-s", "contention", "--case", case, "--out"];
         assert!(pathline(&[&run[..], &[&at(name)]].concat()).status.success());
-        let fitted = pathline(&["calibrate", &at(name), "-q", "-o", &at(&format!("{name}.twin"))]);
+        let fitted =
+            pathline(&["model", "fit", &at(name), "-q", "-o", &at(&format!("{name}.twin"))]);
         let stderr = String::from_utf8_lossy(&fitted.stderr).into_owned();
         let warned = stderr.lines().find(|line| line.contains("SUSPECT"));
         let Some(warned) = warned else {

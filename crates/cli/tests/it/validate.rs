@@ -1,4 +1,4 @@
-//! `pathline validate`: the model against everything published, within the bounds that are asked.
+//! `pathline model check`: the model against everything published, within the bounds that are asked.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
@@ -23,7 +23,7 @@ const HEAD: &str = "system,case,metric,value,unit\n";
 /// p95, sweeps 5 %, messages 15 %. A model that misses one fails here.
 #[test]
 fn the_model_is_within_its_bounds_of_the_published_values() {
-    let (code, stdout, stderr) = out(&mut pathline(&["validate", "--machine", "mi250x"]));
+    let (code, stdout, stderr) = out(&mut pathline(&["model", "check", "--machine", "mi250x"]));
     assert_eq!(code, Some(0), "{stdout}{stderr}");
     // 344, 73 and 124 rows less 2: another host link, a far socket.
     assert!(stdout.contains("539 of 541 rows"), "{stdout}");
@@ -38,7 +38,7 @@ fn the_model_is_within_its_bounds_of_the_published_values() {
 fn carried_rows_count_for_no_target() {
     let data = |machine: &str| {
         let (code, stdout, _) =
-            out(&mut pathline(&["validate", "--machine", machine, "--csv", "-"]));
+            out(&mut pathline(&["model", "check", "--machine", machine, "--csv", "-"]));
         let mut reader = csv::Reader::from_reader(stdout.as_bytes());
         let rows = reader.records().map(Result::unwrap).filter(|row| &row[7] == "true");
         (code, rows.map(|row| row[1].to_owned()).collect::<Vec<_>>())
@@ -57,10 +57,10 @@ fn carried_rows_count_for_no_target() {
 fn a_machine_of_another_name_with_the_same_wiring_has_the_values_too() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("mine.toml");
-    let preset = out(&mut pathline(&["machines", "mi250x"])).1;
+    let preset = out(&mut pathline(&["model", "show", "mi250x"])).1;
     fs::write(&file, preset.replace("name = \"mi250x\"", "name = \"mine\"")).unwrap();
     let (code, stdout, stderr) =
-        out(&mut pathline(&["validate", "--machine", file.to_str().unwrap()]));
+        out(&mut pathline(&["model", "check", "--machine", file.to_str().unwrap()]));
     assert_eq!(code, Some(0), "{stdout}{stderr}");
     assert!(stdout.contains("published values of mine, 539 of 541 rows"), "{stdout}");
 }
@@ -69,7 +69,7 @@ fn a_machine_of_another_name_with_the_same_wiring_has_the_values_too() {
 /// 190 GB/s, where 142 were measured on a host that hides its sockets.
 #[test]
 fn h200s_have_the_values_that_ship() {
-    let args = ["validate", "--machine", "hgx-h200", "--within", "bandwidth=2"];
+    let args = ["model", "check", "--machine", "hgx-h200", "--within", "bandwidth=2"];
     let (code, stdout, stderr) = out(&mut pathline(&args));
     assert_eq!(code, Some(0), "{stdout}{stderr}");
     assert!(stdout.contains("published values of hgx-h200, 49 of 49 rows"), "{stdout}");
@@ -80,7 +80,7 @@ fn h200s_have_the_values_that_ship() {
 /// The documents state it, so a repair of the preset has to change them.
 #[test]
 fn the_h200_preset_misses_its_target_as_documented() {
-    let (code, stdout, _) = out(&mut pathline(&["validate", "--machine", "hgx-h200"]));
+    let (code, stdout, _) = out(&mut pathline(&["model", "check", "--machine", "hgx-h200"]));
     assert_eq!(code, Some(1));
     assert!(stdout.contains("p95 34.6 % (at most 6.0 %), 17 rows"), "{stdout}");
     for document in [
@@ -93,7 +93,7 @@ fn the_h200_preset_misses_its_target_as_documented() {
 
 #[test]
 fn a_bound_that_is_missed_is_exit_code_1() {
-    let (code, stdout, _) = out(&mut pathline(&["validate", "--within", "bandwidth=0,0"]));
+    let (code, stdout, _) = out(&mut pathline(&["model", "check", "--within", "bandwidth=0,0"]));
     assert_eq!(code, Some(1));
     assert!(stdout.contains("! bandwidth: median"), "{stdout}");
 }
@@ -107,14 +107,14 @@ fn a_table_of_ones_own() {
     let rows = format!("Mine,{copy},bandwidth,50.3,GB/s\nMine,{copy},bandwidth,50.3,knots\n");
     fs::write(&table, format!("{HEAD}{rows}")).unwrap();
     let table = table.to_str().unwrap();
-    let mine = ["validate", "--against", table, "--system", "Mine"];
+    let mine = ["model", "check", "--against", table, "--system", "Mine"];
     let (code, _, stderr) = out(&mut pathline(&[&mine[..], &["--within", "messages=1"]].concat()));
     assert!(code == Some(3) && stderr.contains("--within messages"), "{stderr}");
     // No --system declares that this system is the machine.
-    let (code, stdout, _) = out(&mut pathline(&["validate", "--against", table]));
+    let (code, stdout, _) = out(&mut pathline(&["model", "check", "--against", table]));
     assert_eq!(code, Some(3));
     assert!(stdout.contains("system 'Mine' is not the machine 'mi250x'"), "{stdout}");
-    let mut command = pathline(&["validate", "--against", table, "--system", "Mine"]);
+    let mut command = pathline(&["model", "check", "--against", table, "--system", "Mine"]);
     command.arg("--html").arg(&page).arg("--csv").arg(&csv);
     let (code, stdout, stderr) = out(&mut command);
     assert_eq!(code, Some(0), "{stdout}{stderr}");
@@ -135,7 +135,7 @@ fn pages_that_the_host_fetches_have_a_prediction() {
     let table = folder.path().join("rows.csv");
     let case = "gpu0.managed > numa3.managed by migrate@numa3[fault] x 1GiB";
     fs::write(&table, format!("{HEAD}mi250x,{case},bandwidth,2.8,GB/s\n")).unwrap();
-    let args = ["validate", "--against", table.to_str().unwrap(), "--within", "bandwidth=50"];
+    let args = ["model", "check", "--against", table.to_str().unwrap(), "--within", "bandwidth=50"];
     let (code, stdout, _) = out(&mut pathline(&args));
     assert_eq!(code, Some(0), "{stdout}");
     assert!(stdout.contains("1 of 1 row"), "{stdout}");
@@ -148,7 +148,7 @@ fn unusable_rows_are_named() {
     fs::write(&table, "system,tool\na,b\n").unwrap();
     let table = table.to_str().unwrap();
     // Neither the name nor the wiring of a machine whose values ship: gpu0 and gpu6 share one link.
-    let preset = out(&mut pathline(&["machines", "mi250x"])).1;
+    let preset = out(&mut pathline(&["model", "show", "mi250x"])).1;
     let renamed = preset.replace("name = \"mi250x\"", "name = \"mine\"");
     let dual = "b = \"gpu6\", kind = \"xgmi\", width = 2";
     let rewired = renamed.replacen(dual, &dual.replace('2', "1"), 1);
@@ -163,7 +163,7 @@ fn unusable_rows_are_named() {
         (vec!["--within", "speed=1"], "targets are bandwidth, sweeps, messages, topology"),
         (vec!["--machine", other], "mi300a, mi100, v100); name a table with --against"),
     ] {
-        let args: Vec<&str> = [&["validate"], args.as_slice()].concat();
+        let args: Vec<&str> = [&["model", "check"], args.as_slice()].concat();
         let (code, _, stderr) = out(&mut pathline(&args));
         assert_eq!(code, Some(2), "{args:?}: {stderr}");
         assert!(stderr.contains(part), "{args:?}: {stderr}");
@@ -177,7 +177,7 @@ fn the_documented_rows_hold_the_constants() {
     let keys = ["migration.fault_us", "host_link.engine_out_header_bytes"];
     let named = keys.iter().flat_map(|key| ["--constant", key]);
     let args: Vec<&str> =
-        ["validate", "--sensitivity", "--csv", "-"].into_iter().chain(named).collect();
+        ["model", "check", "--sensitivity", "--csv", "-"].into_iter().chain(named).collect();
     let (code, stdout, stderr) = out(&mut pathline(&args));
     assert_eq!(code, Some(0), "{stdout}{stderr}");
     let mut reader = csv::Reader::from_reader(stdout.as_bytes());
@@ -192,7 +192,7 @@ fn the_documented_rows_hold_the_constants() {
         let line = line.unwrap_or_else(|| panic!("{key} is not in mi250x.md"));
         assert!(
             line.ends_with(&format!("| {rows} |")),
-            "{key}: {rows} rows hold it now; correct mi250x.md by `pathline validate --sensitivity`"
+            "{key}: {rows} rows hold it now; correct mi250x.md by `pathline model check --sensitivity`"
         );
     }
 }
@@ -205,7 +205,7 @@ fn a_collective_does_not_hold_every_constant() {
     let table = folder.path().join("rows.csv");
     let case = "all_reduce over gpu0-gpu7 by cray-mpich x 64KiB";
     fs::write(&table, format!("{HEAD}mi250x,{case},mean-latency,91.78,us\n")).unwrap();
-    let against = ["validate", "--against", table.to_str().unwrap(), "--stack", "hsa"];
+    let against = ["model", "check", "--against", table.to_str().unwrap(), "--stack", "hsa"];
     let (code, stdout, stderr) = out(&mut pathline(&[&against[..], &["--sensitivity"]].concat()));
     assert_eq!(code, Some(0), "{stdout}{stderr}");
     assert!(!stdout.contains("no value") && stdout.contains("rccl.base_us"), "{stdout}");
@@ -221,7 +221,7 @@ fn a_constant_that_does_not_exist_is_named() {
     let copy = "gpu0.vram > gpu1.vram by dma@gpu0 x 160000000B";
     fs::write(&table, format!("{HEAD}mi250x,{copy},bandwidth,50.3,GB/s\n")).unwrap();
     let table = table.to_str().unwrap();
-    let args = ["validate", "--against", table, "--sensitivity", "--constant"];
+    let args = ["model", "check", "--against", table, "--sensitivity", "--constant"];
     let (code, _, stderr) = out(&mut pathline(&[&args[..], &["fabrik"]].concat()));
     assert_eq!(code, Some(2), "{stderr}");
     assert!(stderr.contains("no constant whose key begins with fabrik"), "{stderr}");
@@ -235,11 +235,11 @@ fn a_constant_that_does_not_exist_is_named() {
 #[test]
 fn starts_are_refitted_to_few_rows() {
     let (code, stdout, stderr) =
-        out(&mut pathline(&["validate", "--fit", "starts", "--hold-out", "2"]));
+        out(&mut pathline(&["model", "check", "--fit", "starts", "--hold-out", "2"]));
     assert_eq!(code, Some(0), "{stdout}{stderr}");
     assert!(stdout.contains("88 rows held out"), "{stdout}");
     assert!(stdout.contains("85 of 88 lie in their interval"), "{stdout}");
-    let (code, _, stderr) = out(&mut pathline(&["validate", "--fit", "starts"]));
+    let (code, _, stderr) = out(&mut pathline(&["model", "check", "--fit", "starts"]));
     assert!(code == Some(2) && stderr.contains("--hold-out"), "{stderr}");
 }
 
@@ -248,7 +248,7 @@ fn starts_are_refitted_to_few_rows() {
 fn a_stack_is_chosen_by_name() {
     let copy = "gpu0.vram > gpu2.vram by dma@gpu0 x 256MiB";
     let predict = |stack: &[&str]| {
-        let args = ["predict", "--machine", "mi250x", "--case", copy, "--json"];
+        let args = ["model", "predict", "--machine", "mi250x", "--case", copy, "--json"];
         out(&mut pathline(&[&args, stack].concat()))
     };
     let rate = |(_, stdout, stderr): (Option<i32>, String, String)| {
@@ -259,8 +259,8 @@ fn a_stack_is_chosen_by_name() {
     assert!((rate(predict(&["--stack", "hsa"])) / (50.0 * 64.0 / 74.6) - 1.0).abs() < 0.01);
     let (code, _, stderr) = predict(&["--stack", "cuda"]);
     assert!(code != Some(0) && stderr.contains("frontier-hip, hsa, in-kernel"), "{stderr}");
-    let (_, text, _) = out(&mut pathline(&["machines", "mi250x", "--stack", "hsa"]));
+    let (_, text, _) = out(&mut pathline(&["model", "show", "mi250x", "--stack", "hsa"]));
     assert!(text.starts_with("default_stack = \"hsa\"\n"), "{}", &text[..80]);
-    let (_, constants, _) = out(&mut pathline(&["machines", "mi250x", "--constants"]));
+    let (_, constants, _) = out(&mut pathline(&["model", "show", "mi250x", "--constants"]));
     assert!(constants.contains("stack lumi-hip") && constants.contains("default)"), "{constants}");
 }

@@ -26,7 +26,7 @@ fn run(args: &[&str]) -> (Output, Journal) {
 /// Number of cases of a plan.
 fn planned(args: &[&str]) -> usize {
     let mut command = Command::new(assert_cmd::cargo::cargo_bin!("pathline"));
-    let output = command.args(["plan", "--json"]).args(args).output().unwrap();
+    let output = command.args(["run", "--dry-run", "--json"]).args(args).output().unwrap();
     String::from_utf8(output.stdout).unwrap().lines().count()
 }
 

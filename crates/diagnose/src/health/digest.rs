@@ -81,7 +81,7 @@ pub struct DigestEnds {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DigestError {
     /// The text is no digest.
-    #[error("no digest: {0}; `pathline digest RUN` writes one")]
+    #[error("no digest: {0}; `pathline health --history DIR RUN` writes one")]
     Format(String),
     /// A digest of another node.
     #[error("the digest of {started} is of node {other}, not of {node}; a history has one node")]

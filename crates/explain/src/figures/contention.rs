@@ -388,7 +388,7 @@ fn random(run: &RunView) -> Option<Figure> {
     }
     let finding = format!(
         "{}. A set's rate is the sum of its bytes over the time of the slowest copy; sizes differ, so that \
-         it is no bound. `pathline predict --against` holds them against a description.",
+         it is no bound. `pathline model predict --against` holds them against a description.",
         fmt::sentence(&fmt::count(sets.len(), "random set"))
     );
     bars_figure(

@@ -1,5 +1,5 @@
 //! Converts a table in its sources' own terms (tool, interface, ends, size and direction in columns) into one with
-//! cases, which `pathline validate --against` reads.
+//! cases, which `pathline model check --against` reads.
 //!
 //!     cargo run -p pathline-published --example rows -- mi250x theirs.csv > rows.csv
 //!

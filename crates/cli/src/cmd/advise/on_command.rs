@@ -120,7 +120,7 @@ impl AdviceRun<'_> {
                 nodes: 1,
             });
         }
-        if choices.is_empty() && self.args.review.is_none() {
+        if choices.is_empty() && !self.args.is_review() {
             bail!(
                 "nothing to try with --command: add --set NAME=VALUE, --place RANKS, or --review for what is \
                  set"

@@ -1,4 +1,4 @@
-//! `pathline validate --sensitivity`.
+//! `pathline model check --sensitivity`.
 
 use std::path::Path;
 
@@ -24,7 +24,7 @@ pub(super) fn run(
     let report = find_sensitivity(desc, model.text(), plan, &args.constant, &answer_plan)?;
     if report.constants.is_empty() {
         bail!(
-            "{} has no constant whose key begins with {}; `pathline machines {} --constants` lists them",
+            "{} has no constant whose key begins with {}; `pathline model show {} --constants` lists them",
             desc.name,
             args.constant.join(" or "),
             args.machine
