@@ -1,189 +1,400 @@
-//! Counts that the text around outputs states with a number: nodes, adapters and their rate, NVLinks of a pair.
+//! Facts that the text around outputs counts: nodes, GPUs, adapters and drives with their rates, NVLinks of a pair.
 
+use crate::context::find_product;
 use crate::document::PasteContext;
+use crate::number::number;
+
+/// Line rates of adapters, Gbit/s: a measured rate is seldom one of them.
+const LINE_RATES: [f64; 9] = [10.0, 25.0, 40.0, 50.0, 56.0, 100.0, 200.0, 400.0, 800.0];
+/// InfiniBand's names of line rates at four lanes; digits behind one are the rate itself.
+const RATE_NAMES: [(&str, f64); 5] =
+    [("FDR", 56.0), ("EDR", 100.0), ("HDR", 200.0), ("NDR", 400.0), ("XDR", 800.0)];
+/// Tokens between a count and its noun.
+const MAX_APART: usize = 5;
+/// Tokens of a line that are read.
+const MAX_TOKENS: usize = 512;
+
+/// What a word of a sentence stands for.
+#[derive(Clone, Copy, PartialEq)]
+enum Token {
+    Count(u32),
+    /// Line rate of an adapter, Gbit/s, and whether its name alone says so.
+    LineRate(f64, bool),
+    Adapter,
+    Port,
+    Node,
+    Gpu,
+    Drive,
+    /// `PCIe 4`, `Gen5 x16`: generation, lanes.
+    Pcie(u32, Option<u32>),
+    Sata,
+    /// `4X` of an InfiniBand port counts lanes; `only 1` counts what is used.
+    Skipped,
+    Times,
+    Other,
+    Stop,
+}
 
 /// Takes what a line counts.
 pub(crate) fn take(context: &mut PasteContext, text: &str) {
     nodes_of_launcher(context, text);
     nvlinks(context, text);
-    network(context, text);
-    counts(context, text);
+    port_state(context, text);
+    if text.len() > 4096 {
+        return;
+    }
+    let tokens = tokens(text);
+    for clause in tokens.split(|token| *token == Token::Stop) {
+        take_clause(context, clause);
+    }
+}
+
+/// A clause: counts with their nouns, rates next to adapters, links of drives and slots.
+fn take_clause(context: &mut PasteContext, clause: &[Token]) {
+    let has = |token: Token| clause.contains(&token);
+    let named = |token: &Token| match *token {
+        Token::LineRate(rate, is_named) => {
+            Some(rate).filter(|_| is_named || has(Token::Adapter) || has(Token::Port))
+        }
+        _ => None,
+    };
+    let is_disk = has(Token::Drive) && !has(Token::Adapter);
+    if !has(Token::Sata) && !is_disk {
+        context.network_gbits = context.network_gbits.or(clause.iter().find_map(named));
+    }
+    let link = clause.iter().find_map(|token| match *token {
+        Token::Pcie(generation, lanes) => Some((generation, lanes)),
+        _ => None,
+    });
+    match link {
+        // SATA at 6 Gbit/s: 8 of 10 bits are data.
+        _ if has(Token::Sata) => context.drive_gbs = context.drive_gbs.or(Some(0.6)),
+        Some((generation, lanes)) if is_disk => {
+            let gbs = lane_gbs(generation) * f64::from(lanes.unwrap_or(4));
+            context.drive_gbs = context.drive_gbs.or(Some(gbs));
+        }
+        Some((generation, Some(lanes))) if !has(Token::Adapter) => {
+            let speed = match generation {
+                1 | 2 => 2.5 * f64::from(generation),
+                _ => f64::from(1_u32 << generation),
+            };
+            context.pcie_most = context.pcie_most.or(Some((speed, lanes)));
+        }
+        _ => {}
+    }
+    for (at, token) in clause.iter().enumerate() {
+        let Token::Count(count) = *token else { continue };
+        // `A100 * 8`, `200Gb * 4`: the noun stands before its count.
+        let before = |back: usize| at.checked_sub(back).and_then(|at| clause.get(at)).copied();
+        if before(1) == Some(Token::Skipped) {
+            continue;
+        }
+        let noun = match (before(1), before(2)) {
+            (
+                Some(Token::Times),
+                Some(noun @ (Token::Gpu | Token::Adapter | Token::LineRate(..))),
+            ) => Some(noun),
+            _ => noun_after(clause.get(at + 1..).unwrap_or_default()),
+        };
+        let kept = match noun {
+            Some(Token::Node) => &mut context.nodes,
+            Some(Token::Gpu) if count <= 32 => &mut context.gpu_count,
+            Some(Token::Adapter | Token::LineRate(..)) if count <= 32 => &mut context.adapters,
+            Some(Token::Drive) if count <= 256 => &mut context.drives,
+            _ => continue,
+        };
+        *kept = (*kept).or(Some(count));
+    }
+}
+
+/// The noun that a count counts: the first one before another count.
+fn noun_after(rest: &[Token]) -> Option<Token> {
+    let end = rest.iter().position(|token| matches!(token, Token::Count(_)));
+    let rest = rest.get(..end.unwrap_or(rest.len()).min(MAX_APART)).unwrap_or_default();
+    let is_noun = |token: &&Token| {
+        matches!(
+            token,
+            Token::Node | Token::Gpu | Token::Adapter | Token::Drive | Token::LineRate(..)
+        )
+    };
+    let at = rest.iter().position(|token| is_noun(&token))?;
+    // `two A100 nodes`.
+    let is_node = rest.get(at) == Some(&Token::Gpu) && rest.get(at + 1) == Some(&Token::Node);
+    if is_node { Some(Token::Node) } else { rest.get(at).copied() }
+}
+
+/// One lane of PCIe each way, GB/s.
+fn lane_gbs(generation: u32) -> f64 {
+    match generation {
+        1 => 0.25,
+        2 => 0.5,
+        _ => 0.9846 * f64::from(1_u32 << (generation - 3)),
+    }
+}
+
+fn tokens(text: &str) -> Vec<Token> {
+    let is_break =
+        |c: char| c.is_whitespace() || matches!(c, '(' | ')' | '[' | ']' | '|' | '/' | '`' | '"');
+    // A slash parts words, but not `Gb/s`.
+    let text = text.replace("/s", "ps");
+    let words: Vec<&str> =
+        text.split(is_break).filter(|word| !word.is_empty()).take(MAX_TOKENS).collect();
+    let mut found = Vec::new();
+    let mut at = 0;
+    while at < words.len() {
+        at += 1 + take_word(&mut found, words.get(at..).unwrap_or_default());
+        let last = words.get(at - 1).copied().unwrap_or_default();
+        if last.ends_with(['.', ';', '?', '!']) {
+            found.push(Token::Stop);
+        }
+    }
+    found
+}
+
+/// Adds the token of the first word; how many of the words behind it belong to it.
+fn take_word(found: &mut Vec<Token>, words: &[&str]) -> usize {
+    let plain = |at: usize| {
+        words.get(at).map_or("", |word| word.trim_end_matches([',', '.', ';', ':', '?', '!']))
+    };
+    let (word, next) = (plain(0), plain(1));
+    let lower = word.to_lowercase();
+    let pcie = match lower.as_str() {
+        "pcie" | "pci-e" if next.eq_ignore_ascii_case("gen") => Some((generation(plain(2)), 2)),
+        "pcie" | "pci-e" => Some((generation(next), 1)),
+        gen_ if gen_.starts_with("gen") || gen_.starts_with("pcie") => Some((generation(gen_), 0)),
+        _ => None,
+    };
+    if let Some((Some(generation), taken)) = pcie {
+        let width = plain(taken + 1).strip_prefix('x').and_then(|lanes| lanes.parse().ok());
+        let width = width.filter(|width| [1, 2, 4, 8, 16].contains(width));
+        found.push(Token::Pcie(generation, width));
+        return taken + usize::from(width.is_some());
+    }
+    if let Some(count) = count_of(&lower) {
+        if let Some(rate) = line_rate(&format!("{lower}{next}")) {
+            found.push(Token::LineRate(rate, next.eq_ignore_ascii_case("gbe")));
+            return 1;
+        }
+        let is_lanes = word.ends_with('X') && rate_name(next).is_some();
+        found.push(if is_lanes { Token::Skipped } else { Token::Count(count) });
+        return 0;
+    }
+    // `8x400G`: adapters and the rate of one.
+    if let Some((count, rate)) = word.split_once(['x', '×'])
+        && let (Some(count), Some(rate)) = (count_of(count), line_rate(rate))
+    {
+        found.extend([Token::Count(count), Token::LineRate(rate, true)]);
+        return 0;
+    }
+    // `A100 40G` is memory.
+    let is_memory = found.last() == Some(&Token::Gpu) && line_rate(word).is_some();
+    found.push(if is_memory { Token::Other } else { noun(word, &lower) });
+    0
+}
+
+fn noun(word: &str, lower: &str) -> Token {
+    const NODES: [&str; 10] =
+        ["node", "server", "machine", "instance", "host", "client", "dgx", "hgx", "box", "system"];
+    const ADAPTERS: [&str; 14] = [
+        "nic",
+        "adapter",
+        "hca",
+        "rail",
+        "connectx",
+        "cx",
+        "mellanox",
+        "infiniband",
+        "ib",
+        "roce",
+        "rocev2",
+        "efa",
+        "slingshot",
+        "ethernet",
+    ];
+    const DRIVES: [&str; 4] = ["drive", "ssd", "nvme", "disk"];
+    let stem = lower.strip_suffix("es").filter(|stem| *stem == "box").unwrap_or(lower);
+    let stem = stem.strip_suffix('s').unwrap_or(stem);
+    // `ConnectX-7`, `DGX-1`, `HGX-H100`, `CX7`.
+    let family = stem.split('-').next().unwrap_or(stem);
+    let family = match family.strip_prefix("connectx").or(family.strip_prefix("cx")) {
+        Some(rest) if rest.bytes().all(|b| b.is_ascii_digit()) => "cx",
+        _ => family,
+    };
+    match () {
+        () if matches!(word, "x" | "×" | "*" | "X") => Token::Times,
+        () if matches!(lower, "only" | "just" | "uses" | "using") => Token::Skipped,
+        () if NODES.contains(&family) => Token::Node,
+        () if ADAPTERS.contains(&family) => Token::Adapter,
+        () if family == "port" => Token::Port,
+        () if DRIVES.contains(&family) => Token::Drive,
+        () if family == "sata" => Token::Sata,
+        () if family == "gpu" || find_product(word).is_some() => Token::Gpu,
+        () => match (rate_name(word), line_rate(word)) {
+            (Some(rate), _) => Token::LineRate(rate, true),
+            (None, Some(rate)) => Token::LineRate(rate, lower.ends_with("gbe")),
+            _ => Token::Other,
+        },
+    }
+}
+
+/// `8`, `8x`, `eight`.
+fn count_of(word: &str) -> Option<u32> {
+    const NUMBERS: [&str; 10] =
+        ["", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"];
+    let named = NUMBERS.iter().position(|name| !name.is_empty() && *name == word);
+    let named =
+        named.or_else(|| (word == "single").then_some(1)).and_then(|n| u32::try_from(n).ok());
+    let digits = word.strip_suffix(['x', '×', '*']).unwrap_or(word);
+    named.or_else(|| digits.parse().ok()).filter(|count| (1..=1 << 16).contains(count))
+}
+
+/// `Gen4`, `4`, `4.0`, `gen5`.
+fn generation(word: &str) -> Option<u32> {
+    let lower = word.to_lowercase();
+    let digits = lower.trim_start_matches("pcie").trim_start_matches("gen");
+    digits.trim_end_matches(".0").parse().ok().filter(|generation| (1..=7).contains(generation))
+}
+
+/// Gbit/s of `HDR`, `HDR200`, `NDR400`.
+fn rate_name(word: &str) -> Option<f64> {
+    RATE_NAMES.iter().find_map(|(name, usual)| match word.strip_prefix(name)? {
+        "" => Some(*usual),
+        digits => number(digits).filter(|rate| LINE_RATES.contains(rate)),
+    })
+}
+
+/// Gbit/s of `200Gbps`, `100GbE`, `400G`: `40 GB/s` is no line rate, since those are in bits.
+fn line_rate(word: &str) -> Option<f64> {
+    let end = word.find(|c: char| !c.is_ascii_digit())?;
+    let (digits, unit) = word.split_at(end);
+    let is_bytes = unit.starts_with("GB") && unit != "GBE" || unit.starts_with("Gi");
+    let unit = unit.to_lowercase();
+    let is_unit = ["g", "gb", "gbe", "gbps", "gbit", "gbitps", "gbpsec", "gbits"].contains(&&*unit);
+    let rate = number(digits).filter(|rate| LINE_RATES.contains(rate));
+    rate.filter(|_| is_unit && !is_bytes)
 }
 
 /// `NV4`: NVLinks of a pair, as `nvidia-smi topo -m` writes them; of several the most.
 fn nvlinks(context: &mut PasteContext, text: &str) {
-    let words = text.split(|c: char| !c.is_ascii_alphanumeric()).take(512);
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric()).take(MAX_TOKENS);
     let links = words.filter_map(|word| word.strip_prefix("NV")?.parse().ok());
     let most = links.filter(|links| (1..=64).contains(links)).max();
     context.nvlinks = context.nvlinks.max(most);
 }
 
-/// `srun -N 2`, `#SBATCH --nodes=8`, `#PBS -l select=4:ncpus=64`.
+/// `Rate: 400` of ibstat, `rate: 400 Gb/sec (4X NDR)` of ibstatus, `Speed: 200000Mb/s` of ethtool.
+fn port_state(context: &mut PasteContext, text: &str) {
+    let Some((name, value)) = text.split_once(':') else { return };
+    let value = value.trim();
+    let gbits = match name.trim() {
+        "Rate" | "rate" => value.split(' ').next().and_then(number),
+        "Speed" => value.strip_suffix("Mb/s").and_then(number).map(|mbits| mbits / 1e3),
+        _ => None,
+    };
+    let gbits = gbits.filter(|gbits| LINE_RATES.contains(gbits));
+    context.network_gbits = context.network_gbits.or(gbits);
+}
+
+/// `srun -N 2`, `#SBATCH --nodes=8`, `#PBS -l select=4:ncpus=64`, `mpirun -H a:8,b:8`, and `-np 16 -N 8`.
 fn nodes_of_launcher(context: &mut PasteContext, text: &str) {
     let launches =
         ["srun ", "salloc ", "sbatch ", "#SBATCH "].iter().any(|name| text.contains(name));
+    let is_mpi = text.contains("mpirun ") || text.contains("mpiexec ");
     let selects = text.strip_prefix("#PBS ").and_then(|rest| rest.split_once("select="));
-    let words: Vec<&str> =
-        text.split([' ', '=']).filter(|word| !word.is_empty()).take(256).collect();
-    let stated = words.windows(2).find_map(|pair| match *pair {
-        ["-N" | "--nodes", count] if launches => count.parse().ok(),
-        _ => None,
-    });
     let selected = selects.and_then(|(_, rest)| rest.split([':', ' ']).next()?.parse().ok());
-    let count = stated.or(selected).filter(|count| (1..=1 << 20).contains(count));
+    if !(launches || is_mpi || selected.is_some()) {
+        return;
+    }
+    let words: Vec<&str> =
+        text.split([' ', '=']).filter(|word| !word.is_empty()).take(MAX_TOKENS).collect();
+    let value = |names: &[&str]| {
+        words.windows(2).find_map(|pair| match *pair {
+            [name, value] if names.contains(&name) => Some(value),
+            _ => None,
+        })
+    };
+    let whole = |names: &[&str]| value(names)?.parse::<u32>().ok();
+    let stated = whole(&["-N", "--nodes"]).filter(|_| launches).or(selected);
+    let listed = value(&["-H", "-host", "--host"]).filter(|_| is_mpi).map(|list| {
+        let mut hosts: Vec<&str> =
+            list.split(',').filter_map(|host| host.split(':').next()).collect();
+        hosts.sort_unstable();
+        hosts.dedup();
+        u32::try_from(hosts.len()).unwrap_or(1)
+    });
+    let of_ranks = whole(&["-np", "-n"])
+        .zip(whole(&["-N", "-npernode", "--npernode", "-ppn"]))
+        .filter(|(_, each)| is_mpi && *each > 0)
+        .map(|(ranks, each)| ranks.div_ceil(each));
+    let count = stated.or(listed).or(of_ranks).filter(|count| (1..=1 << 20).contains(count));
     context.nodes = context.nodes.or(count);
 }
 
-/// `rate: 400 Gb/sec (4X NDR)`, `2 x 200Gbps HDR`: the line rate of an adapter.
-fn network(context: &mut PasteContext, text: &str) {
-    if context.network_gbits.is_some() || !text.contains(['G', 'g', 'R']) {
-        return;
-    }
-    let named = [
-        ("XDR", 800.0),
-        ("NDR200", 200.0),
-        ("NDR", 400.0),
-        ("HDR100", 100.0),
-        ("HDR", 200.0),
-        ("EDR", 100.0),
-        ("FDR", 56.0),
-    ];
-    let is_word =
-        |name: &str| text.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| word == name);
-    let rate = named.iter().find(|(name, _)| is_word(name)).map(|&(_, rate)| rate);
-    let lower = text.to_lowercase();
-    let about_nic = [
-        " roce",
-        "infiniband",
-        "connectx",
-        "cx-",
-        "cx5",
-        "cx6",
-        "cx7",
-        "mellanox",
-        "nic",
-        "rdma",
-        "ethernet",
-        "network",
-        "adapter",
-        "gbe",
-        "hca",
-        "efa",
-        "slingshot",
-        "broadcom",
-        " ib ",
-        "rate:",
-        "qsfp",
-        "ports",
-    ];
-    let written = about_nic.iter().any(|word| lower.contains(word)).then(|| {
-        let rates = [800.0, 400.0, 200.0, 100.0, 50.0, 56.0, 40.0, 25.0, 10.0];
-        rates.into_iter().find(|rate| {
-            ["g ", "gb", " gb", "gbps", "g,", "gbe"].iter().any(|unit| {
-                let needle = format!("{rate}{unit}");
-                lower.match_indices(&needle).any(|(at, _)| {
-                    let before = lower.get(..at).unwrap_or_default();
-                    // `40 GB/s` is no line rate: those are in bits.
-                    let is_bytes = text.get(at..).is_some_and(|rest| {
-                        let unit =
-                            rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == ' ');
-                        ["GB", "GiB", "gB"].iter().any(|bytes| unit.starts_with(bytes))
-                            && !unit.starts_with("GBE")
-                    });
-                    !is_bytes && !before.ends_with(|c: char| c.is_ascii_digit() || c == '.')
-                })
-            })
-        })
-    });
-    context.network_gbits = context.network_gbits.or(rate).or(written.flatten());
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// `2 nodes`, `two ... servers`, `8 x 200 Gb/s`, `4 nics`: how many nodes, and adapters of a node.
-fn counts(context: &mut PasteContext, text: &str) {
-    const NUMBERS: [&str; 9] =
-        ["", "single", "two", "three", "four", "five", "six", "seven", "eight"];
-    const NODES: [&str; 11] = [
-        "node", "server", "machine", "instance", "host", "cluster", "dgx", "hgx", "box", "boxe",
-        "system",
-    ];
-    const ADAPTERS: [&str; 6] = ["nic", "adapter", "hca", "rail", "network card", "gbps"];
-    // `rate: 100 Gb/sec (4X EDR)` counts lanes.
-    if text.len() > 4096 || text.contains("Gb/sec (") {
-        return;
+    fn found(text: &str) -> PasteContext {
+        let mut context = PasteContext::default();
+        for line in text.lines() {
+            take(&mut context, line);
+        }
+        context
     }
-    let lower = text.to_lowercase();
-    let words: Vec<&str> = lower
-        .split(|c: char| c.is_whitespace() || matches!(c, ',' | '(' | ')' | '*' | ';' | ':'))
-        .filter(|word| !word.is_empty() && *word != "x")
-        .collect();
-    for (at, word) in words.iter().enumerate() {
-        // `8x400G`: adapters and the rate of one.
-        if let Some((count, rate)) = word.split_once('x')
-            && let Ok(count @ 1..=32) = count.parse::<u32>()
-            && let Some(gbits @ ("25" | "40" | "50" | "100" | "200" | "400" | "800")) =
-                ["g", "gb", "gbe", "gbps", "gb/s", "gbit/s"]
-                    .iter()
-                    .find_map(|unit| rate.strip_suffix(unit))
-            && !text.contains("GB/s each")
-        {
-            context.adapters = context.adapters.or(Some(count));
-            context.network_gbits = context.network_gbits.or(gbits.parse().ok());
-            continue;
+
+    #[test]
+    fn adapters_are_counted_with_their_rate() {
+        for (text, nodes, adapters, gbits) in [
+            ("4 nodes, each with 4 HDR200 adapters", Some(4), Some(4), Some(200.0)),
+            ("Eight NDR400 adapters in each of the 8 nodes.", Some(8), Some(8), Some(400.0)),
+            ("two machines, 8x400G", Some(2), Some(8), Some(400.0)),
+            ("A100 * 8, IB 200Gb * 4 in each of two nodes.", Some(2), Some(4), Some(200.0)),
+            (
+                "Six machines of eight A100 80G, eight 100Gb RoCE adapters each",
+                Some(6),
+                Some(8),
+                Some(100.0),
+            ),
+            ("8 clients with one 200 Gbit/s adapter each", Some(8), Some(1), Some(200.0)),
+            ("two nodes with 2 x ConnectX-6 (HDR)", Some(2), Some(2), Some(200.0)),
+            ("a link of 400Gb/sec (4X NDR)", None, None, Some(400.0)),
+            ("NCCL uses only 1 HCA", None, None, None),
+            ("I get 25 GB/s of 100 GB/s between 2 nodes", Some(2), None, None),
+            (
+                "Two GH200 nodes, one Slingshot 200 Gbit/s adapter each",
+                Some(2),
+                Some(1),
+                Some(200.0),
+            ),
+            ("adapters of 200 Gbps", None, None, Some(200.0)),
+            ("SATA SSD (6 Gbit/s), 10 jobs", None, None, None),
+        ] {
+            let found = found(text);
+            assert_eq!(
+                (found.nodes, found.adapters, found.network_gbits),
+                (nodes, adapters, gbits),
+                "{text}"
+            );
         }
-        let digits = word.trim_end_matches('x');
-        let named = NUMBERS.iter().position(|name| !name.is_empty() && name == word);
-        let count = named.and_then(|n| u32::try_from(n).ok()).or_else(|| digits.parse().ok());
-        let Some(count) = count.filter(|n| (1..=4096).contains(n)) else { continue };
-        // `uses only 1 HCA` is no count of what there is.
-        let before = at.checked_sub(1).and_then(|before| words.get(before)).copied();
-        if before.is_some_and(|word| matches!(word, "only" | "just" | "uses" | "using")) {
-            continue;
-        }
-        let following = |most: usize| words.iter().skip(at + 1).take(most);
-        let is = |word: &str, names: &[&str]| {
-            let word = word.trim_end_matches(['s', '.', '?']);
-            // `DGX-1`, `HGX-H100`.
-            let word = word.split_once('-').map_or(word, |(family, _)| match family {
-                "dgx" | "hgx" => family,
-                _ => word,
-            });
-            names.contains(&word)
-        };
-        if context.nodes.is_none() && following(3).any(|word| is(word, &NODES)) {
-            context.nodes = Some(count);
-        }
-        // `8 100Gbps`, `8 x 200 Gb/s`: a count before the rate of one.
-        let rate = words.get(at + 1).is_some_and(|next| {
-            let is_rate = next.ends_with("gbps") || next.ends_with("gb/s") || next.ends_with('g');
-            let unit = words.get(at + 2).is_some_and(|unit| unit.starts_with("gb"));
-            let number = next.trim_end_matches(|c: char| !c.is_ascii_digit());
-            (is_rate || unit)
-                && matches!(number, "25" | "40" | "50" | "56" | "100" | "200" | "400" | "800")
-        });
-        // `4x HDR 200Gb/s`, `4 Mellanox ConnectX-6`: a count before the name of one.
-        let named = words.get(at + 1).is_some_and(|next| {
-            let names = [
-                "hdr",
-                "ndr",
-                "edr",
-                "fdr",
-                "infiniband",
-                "mellanox",
-                "connectx",
-                "cx",
-                "efa",
-                "ib",
-            ];
-            names.iter().any(|name| {
-                let rest = next.strip_prefix(name);
-                rest.is_some_and(|rest| {
-                    rest.trim_end_matches(['s', '.']).bytes().all(|b| b"-0123456789".contains(&b))
-                })
-            })
-        });
-        let names_nic = named || following(3).any(|word| is(word, &ADAPTERS));
-        if context.adapters.is_none() && count <= 32 && (rate || names_nic) {
-            context.adapters = Some(count);
-        }
+    }
+
+    #[test]
+    fn drives_and_slots_are_counted_with_their_link() {
+        let four = found("four PCIe 4 NVMe drives in the RAID, A100 SXM");
+        assert_eq!((four.drives, four.pcie_most), (Some(4), None));
+        assert!((four.drive_gbs.unwrap() - 7.877).abs() < 1e-3);
+        assert_eq!(found("one SATA SSD (6 Gbit/s)").drive_gbs, Some(0.6));
+        assert_eq!(found("the card sits in a PCIe 4.0 x8 slot").pcie_most, Some((16.0, 8)));
+        assert_eq!(found("PCIe Gen 3 x16").pcie_most, Some((8.0, 16)));
+        assert_eq!(found("NVIDIA A100 80GB PCIe").pcie_most, None);
+    }
+
+    #[test]
+    fn launchers_state_nodes() {
+        assert_eq!(found("srun -N 2 -n 4 ./osu_bw -d rocm").nodes, Some(2));
+        assert_eq!(found("#PBS -l select=4:ncpus=64").nodes, Some(4));
+        assert_eq!(found("mpirun -np 16 -H a1:8,a2:8 ./all_reduce_perf").nodes, Some(2));
+        assert_eq!(found("mpirun -np 2 -N 1 ./all_reduce_perf -g 1").nodes, Some(2));
+        assert_eq!(found("a node with 8 x H100").gpu_count, Some(8));
     }
 }

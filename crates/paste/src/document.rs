@@ -457,12 +457,20 @@ pub struct PasteContext {
     pub pcie: Option<(f64, u32)>,
     /// PCIe as possible: `LnkCap`.
     pub pcie_most: Option<(f64, u32)>,
+    /// PCIe of an adapter as trained.
+    pub adapter_pcie: Option<(f64, u32)>,
+    /// Class of the device that lines of lspci describe.
+    pub lspci_class: String,
     /// Line rate of an adapter, Gbit/s.
     pub network_gbits: Option<f64>,
     /// Adapters of a node, where a sentence counts them.
     pub adapters: Option<u32>,
     /// Nodes that a sentence counts.
     pub nodes: Option<u32>,
+    /// Drives that a sentence counts.
+    pub drives: Option<u32>,
+    /// What the link of a drive carries each way, GB/s.
+    pub drive_gbs: Option<f64>,
     /// NVLinks of a pair, where `NV4` stands outside of a matrix.
     pub nvlinks: Option<u32>,
     /// Rates outside of tables, GB/s: nothing says what was measured.
