@@ -2,7 +2,7 @@
 
 use crate::counts;
 use crate::document::PasteContext;
-use crate::number::{number, rate_unit};
+use crate::number::{number, rate_unit, size};
 
 /// Kept of each kind.
 const MAX_KEPT: usize = 256;
@@ -56,7 +56,7 @@ const PROGRAMS: [&str; 20] = [
 ];
 
 /// Product names as lists and sentences write them, with what must not follow: longest first.
-const PRODUCTS: [&str; 52] = [
+const PRODUCTS: [&str; 56] = [
     "GB200",
     "GB300",
     "GH200",
@@ -67,12 +67,10 @@ const PRODUCTS: [&str; 52] = [
     "H200",
     "H100 NVL",
     "H100 PCIe",
-    "H100-PCIE",
     "H100",
     "H800",
     "H20",
-    "A100-PCIE",
-    "A100 80GB PCIe",
+    "A100 PCIe",
     "A100",
     "A800",
     "A40",
@@ -85,15 +83,20 @@ const PRODUCTS: [&str; 52] = [
     "L40S",
     "L40",
     "L4",
-    "V100-PCIE",
+    "V100 PCIe",
     "V100",
     "P100",
+    "P40",
+    "K80",
     "T4",
     "RTX 6000 Ada",
     "RTX PRO 6000",
     "5090",
     "4090",
     "3090",
+    "5080",
+    "4080",
+    "3080",
     "2080",
     "MI355X",
     "MI350X",
@@ -107,6 +110,7 @@ const PRODUCTS: [&str; 52] = [
     "MI100",
     "MI60",
     "MI50",
+    "MI25",
     "7900 XTX",
     "W7900",
 ];
@@ -135,21 +139,32 @@ pub(crate) fn take(context: &mut PasteContext, text: &str) {
 
 /// `3.9 TB/s`, `250GB/s`: a number with a unit of rates, of which no table says what was measured.
 fn rates(context: &mut PasteContext, text: &str) {
-    if !text.contains("/s") && !text.contains("ps") {
+    if !text.contains("/s") && !text.contains("ps") && !text.contains("iB") {
         return;
     }
     let words: Vec<&str> = text.split_whitespace().take(512).collect();
     for (at, word) in words.iter().enumerate() {
-        let word = word.trim_start_matches(['(', '~', '`', '"', '[']);
+        let word = word.trim_start_matches(['(', '~', '`', '"', '[', '*']);
         let end = word
             .find(|c: char| !(c.is_ascii_digit() || c == '.' || c == ','))
             .unwrap_or(word.len());
         let (digits, glued) = word.split_at(end);
         let next = words.get(at + 1).copied().unwrap_or_default();
         let unit = if glued.is_empty() { next } else { glued };
-        let (Some(value), Some(scale)) =
-            (number(digits.trim_end_matches(['.', ','])), rate_unit(unit))
-        else {
+        let digits = digits.trim_end_matches(['.', ',']);
+        let bytes =
+            size(&format!("{digits}{}", unit.trim_end_matches(|c: char| !c.is_alphanumeric())));
+        let is_size = unit.ends_with(['B', 'b']) || unit.contains("iB");
+        if let Some(bytes) = bytes.filter(|bytes| is_size && *bytes >= 1024)
+            && !context.sizes.contains(&bytes)
+            && context.sizes.len() < MAX_RATES
+        {
+            context.sizes.push(bytes);
+        }
+        // `1,555 GB/s` of a data sheet: three digits behind a comma are thousands in a sentence.
+        let is_grouped = digits.split_once(',').is_some_and(|(_, rest)| rest.len() == 3);
+        let plain = if is_grouped { digits.replace(',', "") } else { digits.to_owned() };
+        let (Some(value), Some(scale)) = (number(&plain), rate_unit(unit)) else {
             continue;
         };
         let gbs = value * scale;
@@ -177,9 +192,14 @@ fn settings(context: &mut PasteContext, text: &str) {
     }
 }
 
-/// The product that a text names.
+/// The product that a text names, with `PCIe` where the card's name has it: `A100-PCIE-40GB`, `A100 80GB PCIe`.
 /// `None` if it names none that is known.
 pub fn find_product(text: &str) -> Option<&'static str> {
+    let mut plain = text.replace("-PCIE", " PCIe");
+    for memory in [" 40GB", " 80GB"] {
+        plain = plain.replace(&format!("{memory} PCIe"), " PCIe");
+    }
+    let text = plain.as_str();
     PRODUCTS.iter().copied().find(|name| {
         text.match_indices(*name).any(|(at, _)| {
             let before = text.get(..at).and_then(|t| t.chars().next_back());
@@ -232,18 +252,6 @@ fn products(context: &mut PasteContext, text: &str) {
     if !context.gpus.iter().any(|known| known == name) && context.gpus.len() < 16 {
         context.gpus.push(name.to_owned());
     }
-    // `8x H100`, `8 x H100`, `8*H100`, `4 A100`.
-    let Some((before, _)) = text.split_once(name) else { return };
-    let digits = before.trim_end_matches(|c: char| !c.is_ascii_digit() && before.len() > 2);
-    let gap = before.get(digits.len()..).unwrap_or_default();
-    let is_gap = gap.len() < 14
-        && ["", "x", "X", "*", "×"].contains(&gap.split_whitespace().next().unwrap_or_default());
-    let count = digits.rsplit(|c: char| !c.is_ascii_digit()).next().and_then(|n| n.parse().ok());
-    if let Some(count @ 1..=32) = count
-        && is_gap
-    {
-        context.gpu_count = context.gpu_count.max(Some(count));
-    }
 }
 
 /// `LnkSta: Speed 8GT/s (downgraded), Width x8`; `LnkCap: ... Speed 16GT/s, Width x16`.
@@ -257,6 +265,15 @@ fn pcie(context: &mut PasteContext, text: &str) {
         context.pcie = context.pcie.or(pcie_of_kernel(now));
         context.pcie_most = context.pcie_most.or(pcie_of_kernel(most));
         return;
+    }
+    // `3b:00.0 Infiniband controller: Mellanox ...` is the device of the lines below.
+    if let Some((address, rest)) = text.split_once(' ')
+        && address.ends_with(|c: char| c.is_ascii_digit())
+        && address.contains(':')
+        && address.rsplit('.').next().is_some_and(|function| function.len() == 1)
+        && let Some((class, _)) = rest.split_once(": ")
+    {
+        class.clone_into(&mut context.lspci_class);
     }
     let is_state = text.contains("LnkSta:");
     if !is_state && !text.contains("LnkCap:") {
@@ -274,7 +291,15 @@ fn pcie(context: &mut PasteContext, text: &str) {
     let is_link =
         |(speed, width): &(f64, u32)| (1.0..=256.0).contains(speed) && (1..=32).contains(width);
     if let Some((speed, width)) = speed.zip(width).filter(is_link) {
-        let kept = if is_state { &mut context.pcie } else { &mut context.pcie_most };
+        let of = |names: &[&str]| names.iter().any(|name| context.lspci_class.contains(name));
+        let kept = match is_state {
+            true if of(&["Infiniband", "Ethernet", "Network"]) => &mut context.adapter_pcie,
+            _ if of(&["Infiniband", "Ethernet", "Network", "memory controller", "bridge"]) => {
+                return;
+            }
+            true => &mut context.pcie,
+            false => &mut context.pcie_most,
+        };
         *kept = kept.or(Some((speed, width)));
     }
 }
@@ -305,13 +330,14 @@ mod tests {
         assert_eq!(find_product("8xH100 SXM"), Some("H100"));
         assert_eq!(find_product("NVIDIA H100 PCIe"), Some("H100 PCIe"));
         assert_eq!(find_product("NVIDIA A100-SXM4-80GB"), Some("A100"));
+        assert_eq!(find_product("NVIDIA A100-PCIE-40GB"), Some("A100 PCIe"));
+        assert_eq!(find_product("A100 80GB PCIe"), Some("A100 PCIe"));
         assert_eq!(find_product("NVIDIA L40S"), Some("L40S"));
         assert_eq!(find_product("4090 bytes"), None);
         assert_eq!(find_product("GeForce RTX 4090"), Some("4090"));
         assert_eq!(find_product("MH100X"), None);
         assert_eq!(find_product("Intel I340-T4"), None);
         assert_eq!(find_product("Tesla-T4"), Some("T4"));
-        assert_eq!(context("a node with 8 x H100").gpu_count, Some(8));
     }
 
     #[test]
@@ -319,8 +345,7 @@ mod tests {
         assert_eq!(context("about 70GB/s of 92 GB/s.").rates, [70.0, 92.0]);
         assert_eq!(context("3.9 TB/s, (400 Gb/s)").rates, [3900.0, 50.0]);
         assert!(context("25 us and 7 GHz").rates.is_empty());
-        assert_eq!(context("a link of 400Gb/sec (4X NDR)").network_gbits, Some(400.0));
-        assert_eq!(context("srun -N 2 -n 4 ./osu_bw -d rocm").nodes, Some(2));
+        assert_eq!(context("the data sheet says 1,555 GB/s.").rates, [1555.0]);
     }
 
     #[test]

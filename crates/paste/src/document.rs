@@ -157,6 +157,8 @@ pub struct CollectiveRow {
     pub busbw: f64,
     /// busbw in place, GB/s.
     pub in_place_busbw: Option<f64>,
+    /// Wrong elements.
+    pub wrong: f64,
 }
 
 /// What OSU's benchmarks measure.
@@ -187,6 +189,15 @@ pub struct MessageTable {
     pub on_gpu: Option<(bool, bool)>,
     /// Bytes with GB/s, or with us where times were measured.
     pub rows: Vec<(u64, f64)>,
+    /// Bytes with the longest time of a rank, us, where the tool prints it.
+    pub longest: Vec<(u64, f64)>,
+}
+
+impl MessageTable {
+    /// Whether its rows are times.
+    pub const fn is_time(&self) -> bool {
+        matches!(self.test, MessageTest::Latency | MessageTest::Group(_))
+    }
 }
 
 /// The tools that print matrices.
@@ -310,6 +321,8 @@ pub struct NetworkTable {
     pub link_type: String,
     /// Bytes with average GB/s, or with typical us.
     pub rows: Vec<(u64, f64)>,
+    /// Bytes with the time that 99 % of the operations stay below, us.
+    pub longest: Vec<(u64, f64)>,
 }
 
 /// A result of elbencho, fio or gdsio.
@@ -343,6 +356,10 @@ pub struct FileIoResult {
     pub staged: bool,
     /// GB/s of all workers when the first of them was done, as elbencho prints.
     pub first_done_gbs: Option<f64>,
+    /// GB/s of writes and of reads, of a phase that does both.
+    pub mixed: Option<(f64, f64)>,
+    /// Time since the start in ms with GB/s, of each interval that was printed.
+    pub intervals: Vec<(u64, f64)>,
     /// File, folder or device, where the output names it.
     pub path: String,
     /// Jobs of fio that ran at once and are reported one by one, this one included; 0 where it is alone.
@@ -402,6 +419,8 @@ pub struct NcclLog {
     pub nvlink_domain: Option<u32>,
     /// Adapters that `NET/IB : Using` lists; of several hosts the most.
     pub adapters: Option<u32>,
+    /// Line rate of one, Gbit/s, where the log or its provider states it.
+    pub adapter_gbits: Option<f64>,
     /// First ring: the ranks in the order of `Channel 00/16 : 0 1 2 3`.
     pub ring: Vec<u32>,
     /// Network: `IB`, `Socket`, a plugin's name.
@@ -473,6 +492,8 @@ pub struct PasteContext {
     pub drive_gbs: Option<f64>,
     /// NVLinks of a pair, where `NV4` stands outside of a matrix.
     pub nvlinks: Option<u32>,
+    /// Sizes outside of tables, bytes.
+    pub sizes: Vec<u64>,
     /// Rates outside of tables, GB/s: nothing says what was measured.
     pub rates: Vec<f64>,
     /// All of the text in lower case that belongs to no table, at most 64 KiB.

@@ -12,6 +12,9 @@ const NEEDED: [&str; 2] = ["operation", "MiB/s [last]"];
 /// Rows that are read of a file, which grows by each run.
 const MAX_ROWS: usize = 4096;
 
+/// Times in ms with rates.
+type Intervals = Vec<(u64, f64)>;
+
 /// The phases of the rows after a header. A row with another number of values ends the table: a paste may be
 /// cut in it, and its values could belong to other columns.
 pub(crate) fn elbencho_csv(lines: &[PasteLine], at: usize) -> Option<(Vec<FileIoResult>, usize)> {
@@ -50,8 +53,8 @@ pub(crate) fn live_csv(lines: &[PasteLine], at: usize) -> Option<(Vec<FileIoResu
     let header = fields(lines.get(at)?.text.trim());
     let column = |name: &str| header.iter().position(|column| column == name);
     let (phase, rate, rank) = (column("Phase")?, column("MiB/s")?, column("Rank")?);
-    column("RuntimeMS")?;
-    let mut phases: Vec<(String, Vec<f64>, Vec<f64>)> = Vec::new();
+    let time = column("RuntimeMS")?;
+    let mut phases: Vec<(String, Intervals, Intervals)> = Vec::new();
     let mut next = at + 1;
     for line in lines.iter().skip(at + 1).take(MAX_ROWS) {
         let values = fields(line.text.trim());
@@ -67,17 +70,25 @@ pub(crate) fn live_csv(lines: &[PasteLine], at: usize) -> Option<(Vec<FileIoResu
         }
         let Some((_, all, each)) = phases.last_mut() else { continue };
         let is_total = value(rank).eq_ignore_ascii_case("total");
+        let interval = (value(time).parse().unwrap_or(0), mib * (1u64 << 20) as f64 / 1e9);
         if is_total {
-            all.push(mib)
+            all.push(interval)
         } else {
-            each.push(mib)
+            each.push(interval)
         };
     }
-    let result = |(operation, all, each): (String, Vec<f64>, Vec<f64>)| {
-        let mut rates = if all.is_empty() { each } else { all };
+    let result = |(operation, all, each): (String, Intervals, Intervals)| {
+        let intervals = if all.is_empty() { each } else { all };
+        let mut rates: Vec<f64> = intervals.iter().map(|interval| interval.1).collect();
         rates.sort_by(f64::total_cmp);
-        let gbs = rates.get(rates.len() / 2)? * (1u64 << 20) as f64 / 1e9;
-        Some(FileIoResult { tool: "elbencho", operation, gbs, ..FileIoResult::default() })
+        let gbs = *rates.get(rates.len() / 2)?;
+        Some(FileIoResult {
+            tool: "elbencho",
+            operation,
+            gbs,
+            intervals,
+            ..FileIoResult::default()
+        })
     };
     let found: Vec<FileIoResult> = phases.into_iter().filter_map(result).collect();
     (!found.is_empty()).then_some((found, next))

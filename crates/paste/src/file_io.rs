@@ -50,6 +50,14 @@ pub(crate) fn elbencho(lines: &[PasteLine], at: usize) -> Option<(Vec<FileIoResu
                 result.first_done_gbs =
                     both.first().filter(|_| both.len() == 2).map(|first| first * unit);
             }
+            ("MiB/s write" | "MB/s write" | "MiB/s read" | "MB/s read", Some(value)) => {
+                let unit = if what.starts_with("MiB") { (1u64 << 20) as f64 / 1e9 } else { 1e-3 };
+                let (write, read) = result.mixed.unwrap_or_default();
+                result.mixed = Some(match what.ends_with("write") {
+                    true => (value * unit, read),
+                    false => (write, value * unit),
+                });
+            }
             ("IOPS" | "IOPS total", value) => result.iops = value,
             ("Files total", Some(value)) if (1.0..4e9).contains(&value) => {
                 result.files = Some(value as u32)

@@ -61,6 +61,7 @@ pub(crate) fn read_rows(lines: &[PasteLine], at: usize) -> Option<LabelledRows> 
     }
     let mut found = LabelledRows { columns, rows: Vec::new(), next: start };
     let mut blank = 0;
+    let kind = |label: &str| label.starts_with("CPU");
     for (index, line) in lines.iter().enumerate().skip(start) {
         let words = labels(&line.text);
         let Some((label, cells)) = words.split_first() else {
@@ -70,6 +71,11 @@ pub(crate) fn read_rows(lines: &[PasteLine], at: usize) -> Option<LabelledRows> 
             }
             continue;
         };
+        // A header of labels without a blank between begins the next matrix.
+        let is_header = found.rows.first().is_some_and(|(first, _)| kind(first) != kind(label));
+        if is_header && found.columns.iter().all(|column| !column.starts_with('C')) {
+            break;
+        }
         let cells: Option<Vec<Option<f64>>> = cells.iter().map(|word| cell(word)).collect();
         match cells {
             Some(cells)

@@ -102,6 +102,16 @@ fn take_message(log: &mut NcclLog, text: &str, is_warning: bool) {
         let adapters = adapters - usize::from(list.contains("[RO]")).min(adapters);
         log.adapters = log.adapters.max(u32::try_from(adapters).ok().filter(|n| *n > 0));
     }
+    // `NET/IB: [0] mlx5_0:uverbs0:1/IB provider=Mlx5 speed=400000 context=...`, Mbit/s.
+    if let Some(mbits) = after(text, " speed=").filter(|mbits| *mbits >= 1000) {
+        log.adapter_gbits = log.adapter_gbits.or(Some(f64::from(mbits) / 1e3));
+    }
+    // `NET/OFI Selected provider is cxi, fabric is cxi (found 4 nics)`: HPE's Slingshot adapters have 200 Gbit/s.
+    if let Some((_, provider)) = text.split_once("Selected provider is ") {
+        log.adapters = log.adapters.max(after(text, "(found").filter(|n| *n > 0));
+        let gbits = provider.to_lowercase().starts_with("cxi").then_some(200.0);
+        log.adapter_gbits = log.adapter_gbits.or(gbits);
+    }
     if log.ring.is_empty() && text.trim_start().starts_with("Channel 00") {
         log.ring = ring(text).unwrap_or_default();
     }

@@ -105,7 +105,8 @@ fn header(table: &mut CollectiveTable, text: &str) -> bool {
         return true;
     }
     if let Some(rest) = line.split("Avg bus bandwidth").nth(1) {
-        table.average_busbw = rest.split_whitespace().find_map(number);
+        let word = rest.trim_start_matches([' ', ':', '=']).split(' ').next().unwrap_or_default();
+        table.average_busbw = number(word.trim_end_matches('.'));
         return true;
     }
     let known = ["Using devices", "Out of bounds values", "out-of-place", "(elements)"];
@@ -190,10 +191,11 @@ fn row(text: &str) -> Option<(CollectiveRow, f64)> {
     let times = (value(0)?, value(1)?, value(2)?);
     let is_spread = values.len() == 5 && times.1 <= times.0 * 1.001 && times.0 <= times.2 * 1.001;
     let (time_us, algbw, busbw) = if is_spread { (times.0, value(3)?, value(4)?) } else { times };
-    let wrong = value(3).unwrap_or(0.0) + value(7).unwrap_or(0.0);
+    let wrong = value(3).unwrap_or(0.0).max(value(7).unwrap_or(0.0));
     // Old versions print an error of the sums, not a count of wrong elements.
     let wrong = if wrong.fract() == 0.0 { wrong } else { 0.0 };
-    let row = CollectiveRow { bytes, time_us, algbw, busbw, in_place_busbw: value(6).or(value(2)) };
+    let in_place_busbw = value(6).or(value(2));
+    let row = CollectiveRow { bytes, time_us, algbw, busbw, in_place_busbw, wrong };
     (time_us >= 0.0 && algbw >= 0.0 && busbw >= 0.0).then_some((row, wrong))
 }
 
@@ -246,7 +248,8 @@ pub(crate) fn from_json(root: &Value) -> Option<CollectiveTable> {
         set_program(&mut table, program);
         table.is_rccl |= program.contains("rccl");
     }
-    for device in root.get("devices").and_then(Value::as_array).into_iter().flatten() {
+    let devices = root.get("devices").or_else(|| root.get("config")?.get("devices"));
+    for device in devices.and_then(Value::as_array).into_iter().flatten() {
         let text = |key: &str| device.get(key).and_then(Value::as_str).unwrap_or_default();
         let rank = device.get("rank").and_then(Value::as_u64).unwrap_or(0);
         let (host, name) = (text("hostname").to_owned(), text("device_info").to_owned());
@@ -266,7 +269,8 @@ pub(crate) fn from_json(root: &Value) -> Option<CollectiveTable> {
         else {
             continue;
         };
-        table.wrong += value("nwrong").unwrap_or(0.0);
+        let wrong = value("nwrong").unwrap_or(0.0);
+        table.wrong += wrong;
         let in_place_busbw = busbw("in_place");
         table.rows.push(CollectiveRow {
             bytes,
@@ -274,6 +278,7 @@ pub(crate) fn from_json(root: &Value) -> Option<CollectiveTable> {
             algbw,
             busbw: busbw_first,
             in_place_busbw,
+            wrong,
         });
     }
     let average = root.get("average_bus_bandwidth").or(root.get("average_bus_bw"));

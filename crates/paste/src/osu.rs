@@ -31,8 +31,10 @@ pub(crate) fn read(lines: &[PasteLine], at: usize) -> Option<(MessageTable, usiz
         version: version.to_owned(),
         on_gpu,
         rows: Vec::new(),
+        longest: Vec::new(),
     };
     let (mut last, mut gap) = (at, 0);
+    let mut longest_at = None;
     let mut unit = 1e-3;
     for (index, line) in lines.iter().enumerate().skip(at + 1) {
         let text = line.text.trim();
@@ -52,8 +54,13 @@ pub(crate) fn read(lines: &[PasteLine], at: usize) -> Option<(MessageTable, usiz
             if text.contains("GB/s") {
                 unit = 1.0;
             }
+            // `# Size  Avg Latency(us)  Min Latency(us)  Max Latency(us)`: columns end in their unit.
+            let mut columns = text.split("(us)");
+            longest_at = columns.position(|column| column.contains("Max ")).or(longest_at);
             (last, gap) = (index, 0);
         } else if let Some(row) = row(text, &table, unit) {
+            let longest = longest_at.and_then(|at| text.split_whitespace().nth(at + 1));
+            table.longest.extend(longest.and_then(number).map(|us| (row.0, us)));
             table.rows.push(row);
             (last, gap) = (index, 0);
         } else if !text.is_empty() {
@@ -76,8 +83,14 @@ fn intel(lines: &[PasteLine], at: usize, name: &str) -> Option<(MessageTable, us
         _ => return None,
     };
     let tool = "Intel MPI Benchmarks";
-    let mut table =
-        MessageTable { tool, test, version: String::new(), on_gpu: None, rows: Vec::new() };
+    let mut table = MessageTable {
+        tool,
+        test,
+        version: String::new(),
+        on_gpu: None,
+        rows: Vec::new(),
+        longest: Vec::new(),
+    };
     let mut last = at;
     for (index, line) in lines.iter().enumerate().skip(at + 1).take(80) {
         let values: Vec<f64> = line.text.split_whitespace().map_while(number).take(8).collect();
@@ -101,7 +114,17 @@ fn intel(lines: &[PasteLine], at: usize, name: &str) -> Option<(MessageTable, us
 /// ucx_perftest: a box that names the test, its memory and size, then rows of stages. The last one counts;
 /// its MB is 2^20 B.
 pub(crate) fn ucx_perftest(lines: &[PasteLine], at: usize) -> Option<(MessageTable, usize)> {
-    let last = lines.get(at)?.text.trim().strip_prefix("Final:")?;
+    let text = lines.get(at)?.text.trim();
+    // A run that was cut ends in a line of a stage.
+    let is_stage =
+        |at: usize| lines.get(at).is_some_and(|line| line.text.trim().starts_with("[thread "));
+    let is_last = |at: usize| {
+        let next = lines.get(at + 1).map_or("", |line| line.text.trim());
+        is_stage(at) && !is_stage(at + 1) && !next.starts_with("Final:")
+    };
+    let last = text.strip_prefix("Final:");
+    let last =
+        last.or_else(|| text.split_once(']').filter(|_| is_last(at)).map(|(_, rest)| rest))?;
     let values: Vec<f64> = last.split_whitespace().map_while(number).take(12).collect();
     // Iterations, three times in us, two rates, two rates of messages.
     let (Some(&time), Some(&rate)) = (values.get(2), values.get(4)) else { return None };
@@ -137,6 +160,7 @@ pub(crate) fn ucx_perftest(lines: &[PasteLine], at: usize) -> Option<(MessageTab
         version: String::new(),
         on_gpu: memory[0].zip(memory[1]),
         rows: vec![(bytes, value)],
+        longest: Vec::new(),
     };
     (value > 0.0).then_some((table, at + 1))
 }

@@ -66,6 +66,8 @@ pub(crate) fn read(lines: &[PasteLine], at: usize) -> Option<(NetworkTable, usiz
         let value = if table.is_latency { words.get(4) } else { words.get(3) };
         if let (Some(&bytes), Some(&value)) = (words.first(), value) {
             table.rows.push((bytes as u64, if table.is_latency { value } else { value * unit }));
+            let longest = words.get(7).filter(|_| header.contains("99% percentile"));
+            table.longest.extend(longest.map(|us| (bytes as u64, *us)));
             last = index;
         }
     }

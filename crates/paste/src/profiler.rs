@@ -46,7 +46,7 @@ pub(crate) fn record(root: &Value) -> Option<CollectiveTable> {
         profiler: Some(if is_rccl { "RCCL ACCL profiler" } else { "NCCL Inspector" }),
         // Until the summary of the file says otherwise.
         is_incomplete: is_rccl,
-        rows: vec![CollectiveRow { bytes, time_us, algbw, busbw, in_place_busbw: None }],
+        rows: vec![CollectiveRow { bytes, time_us, algbw, busbw, ..CollectiveRow::default() }],
         ..CollectiveTable::default()
     })
 }
