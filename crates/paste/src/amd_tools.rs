@@ -16,6 +16,9 @@ pub(crate) fn matrix(
     processors: u32,
 ) -> Option<(RateMatrix, usize)> {
     let text = lines.get(at)?.text.trim();
+    if text.starts_with("SRC\\DST") || text.starts_with("SRC+EXE\\DST") {
+        return all_to_all(lines, at);
+    }
     let is_rate = text.contains("copy peak bandwidth") || text.contains("copy average bandwidth");
     let direction = ["Unidirectional", "Bidirectional"].iter().find(|d| text.starts_with(**d))?;
     if !is_rate {
@@ -66,10 +69,31 @@ pub(crate) fn matrix(
     (!found.cells.is_empty()).then_some((found, next))
 }
 
+/// The table of TransferBench's presets in which all pairs copy at once; the titles above it name what moves the
+/// bytes.
+fn all_to_all(lines: &[PasteLine], at: usize) -> Option<(RateMatrix, usize)> {
+    let titles = lines.get(at.saturating_sub(16)..at).unwrap_or_default();
+    let title =
+        titles.iter().rev().map(|line| line.text.trim()).find(|text| text.contains("benchmark"));
+    let title = title.unwrap_or("SRC\\DST").trim_end_matches(':');
+    let mut found = RateMatrix {
+        tool: MatrixTool::TransferBench,
+        test: title.to_owned(),
+        is_latency: false,
+        count: RateCount::OneWay,
+        peer_access: None,
+        means: if title.contains("DMA") { CopyMeans::Engine } else { CopyMeans::Kernel },
+        concurrent: true,
+        cells: Vec::new(),
+    };
+    let next = transfer_bench_rows(&mut found, lines, at)?;
+    (!found.cells.is_empty()).then_some((found, next))
+}
+
 /// `SRC+EXE\DST    CPU 00    GPU 00`, then `GPU 00  ->  27.9  35.1`; both ways `<-` and `<->` rows
 /// follow each `->` row.
 fn transfer_bench_rows(found: &mut RateMatrix, lines: &[PasteLine], at: usize) -> Option<usize> {
-    let header = (at + 1..at + 4).find(|&at| {
+    let header = (at..at + 4).find(|&at| {
         lines.get(at).is_some_and(|line| line.text.contains("SRC") && line.text.contains("DST"))
     })?;
     let columns = crate::matrix::labels(&lines.get(header)?.text);
@@ -83,6 +107,9 @@ fn transfer_bench_rows(found: &mut RateMatrix, lines: &[PasteLine], at: usize) -
     for (index, line) in lines.iter().enumerate().skip(header + 1).take(1024) {
         let words = crate::matrix::labels(&line.text);
         let Some((label, rest)) = words.split_first() else { continue };
+        if label.starts_with("---") {
+            continue;
+        }
         if !(label.starts_with("GPU") || label.starts_with("CPU")) {
             break;
         }
@@ -95,7 +122,8 @@ fn transfer_bench_rows(found: &mut RateMatrix, lines: &[PasteLine], at: usize) -
         };
         if !matches!(arrow, Some("<-" | "<->")) {
             for (&column, word) in columns.iter().zip(values) {
-                found.cells.extend(number(word).map(|value| (row, column, value)));
+                let value = number(word).filter(|value| *value > 0.0);
+                found.cells.extend(value.map(|value| (row, column, value)));
             }
         }
     }

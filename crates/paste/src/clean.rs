@@ -121,6 +121,9 @@ fn without_colours(line: &str) -> String {
             '\u{a0}' | '\u{2007}' | '\u{2009}' | '\u{202f}' | '\u{3000}' => plain.push(' '),
             '\u{200b}' | '\u{feff}' => {}
             '\u{2212}' => plain.push('-'),
+            // Lines between columns, and rules.
+            '\u{2502}' | '\u{2503}' | '\u{2551}' => plain.push(' '),
+            '\u{2500}'..='\u{256c}' => plain.push('-'),
             c if c.is_control() => {}
             c => plain.push(c),
         }

@@ -217,6 +217,72 @@ pub(crate) fn bus_grind(lines: &[PasteLine], at: usize) -> Option<(Vec<RateMatri
     (!found.is_empty()).then_some((found, next))
 }
 
+/// Lines of RVS's modules pebb and pbqt, one a pair: `[action_1] p2p-bandwidth  [1/2] 453 15450  bidirectional:
+/// false  7.056 GBps`, `pcie-bandwidth  [1/4] 0 7707  h2d: true  d2h: false  12.562 GBps`. GPUs are numbered in order
+/// of their first appearance.
+pub(crate) fn validation_suite(lines: &[PasteLine], at: usize) -> Option<(RateMatrix, usize)> {
+    let mut gpus: Vec<u32> = Vec::new();
+    let mut found: Option<RateMatrix> = None;
+    let mut next = at;
+    for line in lines.iter().skip(at).take(4096) {
+        let text = line.text.trim();
+        let Some((test, rest)) = ["p2p-bandwidth", "pcie-bandwidth"]
+            .iter()
+            .find_map(|test| Some((*test, text.split_once(*test)?.1)))
+        else {
+            break;
+        };
+        let words: Vec<&str> = rest.split_whitespace().take(24).collect();
+        let after = |name: &str| {
+            let at = words.iter().position(|word| *word == name)?;
+            words.get(at + 1).copied()
+        };
+        let rate = words
+            .iter()
+            .position(|word| *word == "GBps")
+            .and_then(|at| number(words.get(at.checked_sub(1)?)?));
+        let mut ids = words
+            .iter()
+            .filter(|word| !word.starts_with('['))
+            .map_while(|word| word.parse::<u32>().ok());
+        let (Some(rate), Some(from), Some(to)) = (rate, ids.next(), ids.next()) else { break };
+        let both = after("bidirectional:") == Some("true")
+            || after("h2d:") == Some("true") && after("d2h:") == Some("true");
+        let count = if both { RateCount::Sum } else { RateCount::OneWay };
+        let test = format!("{test}{}", if both { ", bidirectional" } else { "" });
+        let matrix = found.get_or_insert_with(|| RateMatrix {
+            tool: MatrixTool::Rvs,
+            test: test.clone(),
+            is_latency: false,
+            count,
+            peer_access: None,
+            means: CopyMeans::Engine,
+            concurrent: false,
+            cells: Vec::new(),
+        });
+        if matrix.test != test {
+            break;
+        }
+        let mut number_of = |id: u32| {
+            let known = gpus.iter().position(|gpu| *gpu == id);
+            let at = known.unwrap_or_else(|| {
+                gpus.push(id);
+                gpus.len() - 1
+            });
+            MatrixEnd::Gpu(u32::try_from(at).unwrap_or(u32::MAX))
+        };
+        // Of a copy with the host the first number is its NUMA domain.
+        let (from, to) = match test.starts_with("p2p") {
+            true => (number_of(from), number_of(to)),
+            false if after("h2d:") == Some("true") => (MatrixEnd::Host(Some(from)), number_of(to)),
+            false => (number_of(to), MatrixEnd::Host(Some(from))),
+        };
+        matrix.cells.push((from, to, rate));
+        next += 1;
+    }
+    Some((found?, next))
+}
+
 /// ` Host to Device Bandwidth, 1 Device(s)` of bandwidthTest: a size and a rate below.
 pub(crate) fn bandwidth_sample(lines: &[PasteLine], at: usize) -> Option<(RateMatrix, usize)> {
     let text = lines.get(at)?.text.trim();

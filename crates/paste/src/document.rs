@@ -215,6 +215,8 @@ pub enum MatrixTool {
     RocmBandwidth,
     /// NVIDIA's busGrind.
     BusGrind,
+    /// AMD's ROCm Validation Suite.
+    Rvs,
 }
 
 impl MatrixTool {
@@ -227,6 +229,7 @@ impl MatrixTool {
             Self::TransferBench => "TransferBench",
             Self::RocmBandwidth => "rocm-bandwidth-test",
             Self::BusGrind => "busGrind",
+            Self::Rvs => "ROCm Validation Suite",
         }
     }
 }

@@ -180,6 +180,7 @@ impl PasteSplitter<'_> {
         let matrix = copy_tools::nvbandwidth(lines, at)
             .or_else(|| copy_tools::p2p_test(lines, at))
             .or_else(|| copy_tools::bandwidth_sample(lines, at))
+            .or_else(|| copy_tools::validation_suite(lines, at))
             .or_else(|| amd_tools::matrix(lines, at, self.processors));
         if let Some((matrix, next)) = matrix {
             // A matrix whose cells are no pair's says nothing that is compared.
