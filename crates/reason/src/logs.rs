@@ -34,7 +34,8 @@ pub(crate) fn explain(
                 false => transports.join(", "),
             }
         ),
-        limit: limits.map_or_else(|| "none: a log has no figure".to_owned(), NodeLimits::link_text),
+        limit: limits
+            .map_or_else(|| "none: a log has no figure".to_owned(), NodeLimits::wiring_text),
         path: CheckPath::Log,
         ..DraftAnswer::default()
     };

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use pathline_diagnose::{NodePeers, unit_shape};
 use pathline_paste::{NcclLog, PasteContent, PasteContext, PasteReading, find_product};
 use pathline_schema::{LinkEnd, LinkKind, Topology};
 
@@ -28,6 +29,9 @@ impl FactSource {
     }
 }
 
+/// GPUs of a node whose classes of peers are sought.
+const MAX_CLASSED: usize = 32;
+
 /// The links of a node.
 #[derive(Debug, Clone)]
 pub(crate) struct NodeLimits {
@@ -42,6 +46,8 @@ pub(crate) struct NodeLimits {
     pub(crate) link_gbs: f64,
     /// Kind of link of each pair, the lower GPU first, by a matrix of links.
     pub(crate) pair_links: BTreeMap<(u32, u32), String>,
+    /// Class of peers of each ordered pair of GPUs, and of each GPU next to the host, where the node is known.
+    pub(crate) peer_classes: BTreeMap<(u32, u32), usize>,
     /// One direction of PCIe, GB/s; 0 where it is not known.
     pub(crate) pcie_gbs: f64,
     pub(crate) pcie_source: FactSource,
@@ -74,6 +80,9 @@ impl NodeLimits {
             .or_else(|| in_file.and_then(of_gpus))
             .and_then(product_facts);
         let has_links = machine.or(in_file).is_some_and(|topology| !topology.gpus.is_empty());
+        let context = &reading.context;
+        let has_adapters = context.network_gbits.is_some() || context.adapters.is_some();
+        let has_links = has_links || has_adapters || context.pcie.or(context.pcie_most).is_some();
         if product.is_none() && !has_links && !names_links(reading) {
             return None;
         }
@@ -86,6 +95,7 @@ impl NodeLimits {
             links_source: assumed,
             link_gbs: link_gbs(product),
             pair_links: BTreeMap::new(),
+            peer_classes: machine.map(peer_classes).unwrap_or_default(),
             pcie_gbs: product.map_or(0.0, |p| pcie_gbs(p.pcie_gen)),
             pcie_source: assumed,
             c2c_gbs: product.map_or(0.0, |p| p.c2c_gbs),
@@ -126,14 +136,22 @@ impl NodeLimits {
             self.links_source = FactSource::Paste;
         }
         if let Some((speed, width)) = reading.context.pcie_most.or(reading.context.pcie) {
-            let link = pathline_schema::PcieLink { speed_gts: speed, width, ..Default::default() };
-            (self.pcie_gbs, self.pcie_source) = (link.peak().gbs(), FactSource::Paste);
+            (self.pcie_gbs, self.pcie_source) = (link_peak_gbs((speed, width)), FactSource::Paste);
         }
-        if let Some(gbits) = reading.context.network_gbits {
-            (self.nic_gbs, self.nic_source) = (gbits / 8.0, FactSource::Paste);
+        let (context, log) = (&reading.context, find_log(reading));
+        let gbits = context.network_gbits.or(log.and_then(|log| log.adapter_gbits));
+        if let Some(gbits) = gbits {
+            // A slot of fewer lanes carries less than the port.
+            let slot = context.adapter_pcie.map_or(f64::INFINITY, link_peak_gbs);
+            (self.nic_gbs, self.nic_source) = ((gbits / 8.0).min(slot), FactSource::Paste);
         }
-        let of_log = find_log(reading).and_then(|log| log.adapters);
-        self.nics = reading.context.adapters.or(of_log).or(self.nics);
+        let counted = context.adapters.or(log.and_then(|log| log.adapters)).or(self.nics);
+        // `NCCL_IB_HCA=mlx5_0,mlx5_1` allows these and no other.
+        let allowed = context.settings.get("NCCL_IB_HCA").and_then(|list| adapters_of_list(list));
+        self.nics = match (counted, allowed) {
+            (Some(counted), Some(allowed)) => Some(counted.min(allowed)),
+            (counted, allowed) => counted.or(allowed),
+        };
     }
 
     fn take_links(&mut self, links: &pathline_paste::LinkMatrix) {
@@ -173,6 +191,8 @@ impl NodeLimits {
         // Its matrix has the kind of a link and not its rate: that is the product's.
         if links.tool == "rocm-smi" && links.pairs.values().any(|t| t == "XGMI") {
             self.fabric = FabricKind::Xgmi;
+            let rates = self.product.map_or((0.0, 0.0), |p| (p.links_gbs, p.pair_gbs));
+            (self.links_gbs, self.pair_gbs) = rates;
         }
         if links.tool == "rocm-smi" && pairs > 0 && links.pairs.values().all(|t| t == "PCIE") {
             (self.fabric, self.links_gbs, self.pair_gbs) = (FabricKind::Pcie, 0.0, 0.0);
@@ -258,6 +278,9 @@ impl NodeLimits {
 
     /// `18 x NVLink of an H100, 450 GB/s each way (assumed of the product)`.
     pub(crate) fn link_text(&self) -> String {
+        if self.product.is_none() && self.links_source == FactSource::Assumed {
+            return "unknown: the paste names no GPU product".to_owned();
+        }
         let name = self.product.map_or("GPU", |product| product.name);
         let (kind, gbs, source) = match self.fabric {
             FabricKind::Switched | FabricKind::Meshed => {
@@ -273,6 +296,62 @@ impl NodeLimits {
         }
         format!("{} GB/s each way, {kind} of {name} ({})", figure(gbs), source.label())
     }
+
+    /// The links between GPUs, to the host and to the network, each with its rate.
+    pub(crate) fn wiring_text(&self) -> String {
+        let mut parts = Vec::new();
+        let mut kinds: Vec<&str> = self.pair_links.values().map(String::as_str).collect();
+        kinds.sort_unstable();
+        kinds.dedup();
+        for kind in &kinds {
+            let links = kind.strip_prefix("NV").and_then(|links| links.parse::<f64>().ok());
+            parts.extend(links.map(|links| {
+                format!("{kind} {} GB/s each way a pair", figure(links * self.link_gbs))
+            }));
+        }
+        if parts.is_empty() {
+            parts.push(self.link_text());
+        }
+        if self.fabric == FabricKind::Xgmi && self.pair_gbs > 0.0 {
+            parts.push(format!("{} GB/s each way a pair", figure(self.pair_gbs)));
+        }
+        if self.pcie_gbs > 0.0 && !parts.iter().any(|part| part.contains("PCIe")) {
+            parts.push(format!(
+                "PCIe {} GB/s each way ({})",
+                figure(self.pcie_gbs),
+                self.pcie_source.label()
+            ));
+        }
+        if let Some(nics) = self.nics.filter(|_| self.nic_gbs > 0.0) {
+            parts.push(format!("{nics} adapters of {} GB/s each way", figure(self.nic_gbs)));
+        }
+        parts.join("; ")
+    }
+}
+
+/// The class of peers of each ordered pair of GPUs; of a GPU with itself that of its copies with the host.
+fn peer_classes(topology: &Topology) -> BTreeMap<(u32, u32), usize> {
+    let gpus: Vec<u32> = topology.gpus.iter().map(|gpu| gpu.index).take(MAX_CLASSED).collect();
+    let pairs: Vec<(u32, u32)> =
+        gpus.iter().flat_map(|a| gpus.iter().map(move |b| (*a, *b))).collect();
+    let shapes = pairs.iter().map(|(a, b)| unit_shape(&format!("gpu{a}.vram > gpu{b}.vram")));
+    let classes = NodePeers::new(topology).classes(shapes);
+    pairs.into_iter().zip(classes).collect()
+}
+
+/// What a PCIe link of this speed in GT/s and width carries each way, GB/s.
+pub(crate) fn link_peak_gbs((speed_gts, width): (f64, u32)) -> f64 {
+    pathline_schema::PcieLink { speed_gts, width, ..Default::default() }.peak().gbs()
+}
+
+/// Adapters that `NCCL_IB_HCA` names one by one: a prefix stands for any number of them.
+fn adapters_of_list(list: &str) -> Option<u32> {
+    let names: Vec<&str> = list.trim_start_matches('=').split(',').collect();
+    let is_one = |name: &&str| {
+        let name = name.split(':').next().unwrap_or(name);
+        !name.starts_with('^') && name.ends_with(|c: char| c.is_ascii_digit()) && name.contains('_')
+    };
+    names.iter().all(is_one).then(|| u32::try_from(names.len()).ok())?
 }
 
 /// One NVLink of a product per direction, GB/s (NVIDIA data sheets).

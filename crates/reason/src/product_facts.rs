@@ -70,11 +70,11 @@ const fn row(
 /// of 50 GB/s; bridges: A40, A6000, 3090 4 x 14.06, A30 4 x 25, A100 and H100 PCIe 12 x 25 (NVIDIA data
 /// sheets). xGMI: MI100 3 x 46, MI210 3 x 50, MI250X pairs of 1 to 4 links of 50, 6 of the GCD with the fewest, MI300X 7 x 64, MI300A
 /// pairs of 2 x 64, MI350X 7 x 76.8 (AMD data sheets and CDNA white papers). GeForce: NVIDIA's driver offers
-/// no P2P over PCIe since the 30 series. NVLink-C2C: 900 GB/s of both directions for a Grace processor, which
+/// no P2P over PCIe since the 30 series. MI100 and MI210 are cards whose bridges are an option. NVLink-C2C: 900 GB/s of both directions for a Grace processor, which
 /// one GPU of GH200 has alone and two of GB200 share (NVIDIA data sheets).
 /// Memory: theoretical peaks of the largest variant; of MI250X a GCD's. The links of two GCDs of one package are
 /// four.
-const PRODUCTS: [ProductFacts; 49] = [
+const PRODUCTS: [ProductFacts; 56] = [
     row("GB300", Switched, (900.0, 900.0, 0.0), 5, 225.0, 8000.0, true, true),
     row("GB200", Switched, (900.0, 900.0, 0.0), 5, 225.0, 8000.0, true, true),
     row("GH200", Switched, (450.0, 450.0, 0.0), 5, 450.0, 4000.0, false, true),
@@ -85,12 +85,10 @@ const PRODUCTS: [ProductFacts; 49] = [
     row("H200", Switched, (450.0, 450.0, 0.0), 5, 0.0, 4800.0, true, true),
     row("H100 NVL", Pcie, (300.0, 300.0, 0.0), 5, 0.0, 3938.0, false, true),
     row("H100 PCIe", Pcie, (300.0, 300.0, 0.0), 5, 0.0, 2039.0, false, true),
-    row("H100-PCIE", Pcie, (300.0, 300.0, 0.0), 5, 0.0, 2039.0, false, true),
     row("H100", Switched, (450.0, 450.0, 0.0), 5, 0.0, 3352.0, true, true),
     row("H800", Switched, (200.0, 200.0, 0.0), 5, 0.0, 3352.0, true, true),
     row("H20", Switched, (450.0, 450.0, 0.0), 5, 0.0, 4000.0, true, true),
-    row("A100-PCIE", Pcie, (300.0, 300.0, 0.0), 4, 0.0, 1935.0, false, true),
-    row("A100 80GB PCIe", Pcie, (300.0, 300.0, 0.0), 4, 0.0, 1935.0, false, true),
+    row("A100 PCIe", Pcie, (300.0, 300.0, 0.0), 4, 0.0, 1935.0, false, true),
     row("A100", Switched, (300.0, 300.0, 0.0), 4, 0.0, 2039.0, false, true),
     row("A800", Switched, (200.0, 200.0, 0.0), 4, 0.0, 2039.0, false, true),
     row("A40", Pcie, (56.25, 56.25, 0.0), 4, 0.0, 696.0, false, true),
@@ -103,7 +101,7 @@ const PRODUCTS: [ProductFacts; 49] = [
     row("L40S", Pcie, (0.0, 0.0, 0.0), 4, 0.0, 864.0, false, true),
     row("L40", Pcie, (0.0, 0.0, 0.0), 4, 0.0, 864.0, false, true),
     row("L4", Pcie, (0.0, 0.0, 0.0), 4, 0.0, 300.0, false, true),
-    row("V100-PCIE", Pcie, (0.0, 0.0, 0.0), 3, 0.0, 900.0, false, true),
+    row("V100 PCIe", Pcie, (0.0, 0.0, 0.0), 3, 0.0, 900.0, false, true),
     row("V100", Meshed, (150.0, 50.0, 0.0), 3, 0.0, 900.0, false, true),
     row("P100", Meshed, (80.0, 20.0, 0.0), 3, 0.0, 732.0, false, true),
     row("T4", Pcie, (0.0, 0.0, 0.0), 3, 0.0, 320.0, false, true),
@@ -121,9 +119,18 @@ const PRODUCTS: [ProductFacts; 49] = [
     row("MI300A", Xgmi, (384.0, 128.0, 0.0), 5, 0.0, 5300.0, false, true),
     row("MI250X", Xgmi, (300.0, 50.0, 200.0), 4, 0.0, 1638.4, false, true),
     row("MI250", Xgmi, (300.0, 50.0, 200.0), 4, 0.0, 1638.4, false, true),
-    row("MI210", Xgmi, (150.0, 50.0, 0.0), 4, 0.0, 1638.4, false, true),
-    row("MI100", Xgmi, (138.0, 46.0, 0.0), 4, 0.0, 1228.8, false, true),
+    row("MI210", Pcie, (150.0, 50.0, 0.0), 4, 0.0, 1638.4, false, true),
+    row("MI100", Pcie, (138.0, 46.0, 0.0), 4, 0.0, 1228.8, false, true),
     row("7900 XTX", Pcie, (0.0, 0.0, 0.0), 4, 0.0, 960.0, false, true),
+    row("P40", Pcie, (0.0, 0.0, 0.0), 3, 0.0, 346.0, false, true),
+    row("K80", Pcie, (0.0, 0.0, 0.0), 3, 0.0, 240.0, false, true),
+    row("5080", Pcie, (0.0, 0.0, 0.0), 5, 0.0, 960.0, false, false),
+    row("4080", Pcie, (0.0, 0.0, 0.0), 4, 0.0, 716.8, false, false),
+    row("3080", Pcie, (0.0, 0.0, 0.0), 4, 0.0, 760.3, false, false),
+    row("W7900", Pcie, (0.0, 0.0, 0.0), 4, 0.0, 864.0, false, true),
+    row("MI60", Pcie, (0.0, 0.0, 0.0), 4, 0.0, 1024.0, false, true),
+    row("MI50", Pcie, (0.0, 0.0, 0.0), 4, 0.0, 1024.0, false, true),
+    row("MI25", Pcie, (0.0, 0.0, 0.0), 3, 0.0, 484.0, false, true),
 ];
 
 /// Facts of a product that `find_product` of crate `paste` names.

@@ -8,7 +8,7 @@ use pathline_schema::{Gpu, LinkEnd, LinkKind, PcieLink, Topology};
 
 use crate::checks::CheckPath;
 use crate::draft::DraftAnswer;
-use crate::node_facts::{NodeLimits, figure};
+use crate::node_facts::{NodeLimits, figure, link_peak_gbs};
 use crate::score::{AnswerClass, WorldEdit};
 
 /// Of more facts than this share another node is shown, not a fault.
@@ -157,13 +157,13 @@ fn lone_gpus(
 /// The links of a sound GPU as the limit.
 fn with_limit(draft: DraftAnswer, limits: Option<&NodeLimits>) -> DraftAnswer {
     let none = || "none: no figure is compared".to_owned();
-    DraftAnswer { limit: limits.map_or_else(none, NodeLimits::link_text), ..draft }
+    DraftAnswer { limit: limits.map_or_else(none, NodeLimits::wiring_text), ..draft }
 }
 
 /// A wiring in which nothing differs.
 fn plain(counts: String, limits: Option<&NodeLimits>) -> DraftAnswer {
     let text =
-        limits.map_or_else(|| "no links of GPUs are shown".to_owned(), NodeLimits::link_text);
+        limits.map_or_else(|| "no links of GPUs are shown".to_owned(), NodeLimits::wiring_text);
     let edit = WorldEdit::new("links", AnswerClass::AsExpected, 1.0)
         .says("no part differs from its peers")
         .decided_by("pathline topo")
@@ -183,9 +183,7 @@ pub(crate) fn explain_link_state(context: &PasteContext) -> Option<DraftAnswer> 
     if now.0 >= most.0 && now.1 >= most.1 {
         return None;
     }
-    let rate = |(speed_gts, width): (f64, u32)| {
-        PcieLink { speed_gts, width, ..PcieLink::default() }.peak().gbs()
-    };
+    let rate = link_peak_gbs;
     let at = |of: (f64, u32)| format!("{} GT/s x{}, {} GB/s", of.0, of.1, figure(rate(of)));
     // Idle links keep their width and lower their speed.
     let may_idle = now.1 >= most.1;
@@ -349,13 +347,33 @@ fn host_gbs(topology: &Topology, gpu: &Gpu, at_best: bool) -> Option<f64> {
     slowest
 }
 
+/// The least GPU that each GPU reaches by links: bridges join cards in groups.
+fn linked_groups(facts: &WiringFacts) -> BTreeMap<u32, u32> {
+    let mut groups = BTreeMap::new();
+    for (part, width) in facts {
+        let WiringPart::Pair(a, b) = *part else { continue };
+        let (of_a, of_b) = (*groups.entry(a).or_insert(a), *groups.entry(b).or_insert(b));
+        if *width > 0.0 && of_a != of_b {
+            let (kept, gone) = (of_a.min(of_b), of_a.max(of_b));
+            groups.values_mut().filter(|group| **group == gone).for_each(|group| *group = kept);
+        }
+    }
+    groups
+}
+
 /// What most parts of a kind have, where nearly all have the same.
 fn majority(facts: &WiringFacts) -> WiringFacts {
     let mut usual = WiringFacts::new();
+    let groups = linked_groups(facts);
+    // Pairs of one group are peers, and those between groups.
+    let group = |part: WiringPart| match part {
+        WiringPart::Pair(a, b) => groups.get(&a).filter(|group| groups.get(&b) == Some(*group)),
+        _ => None,
+    };
     for &part in facts.keys().filter(|part| !matches!(part, WiringPart::Domain(_))) {
         let alike: Vec<f64> = facts
             .iter()
-            .filter(|(other, _)| other.is_like(part))
+            .filter(|(other, _)| other.is_like(part) && group(**other) == group(part))
             .map(|(_, value)| *value)
             .collect();
         let count = |value: f64| alike.iter().filter(|other| **other == value).count();
