@@ -259,12 +259,17 @@ impl<'a> PasteExplainer<'a> {
         // A probe of the node says more than the range of its model.
         let range = range.filter(|_| checked.is_none());
         let is_checked = checked.is_some();
-        let judged = JudgedFigure { outliers, share, is_modelled, is_checked, range, note };
+        let condition = draft.condition.as_str();
+        let judged =
+            JudgedFigure { outliers, share, is_modelled, is_checked, range, note, condition };
         let decision = decide(&causes, &judged);
-        let is_open = decision.verdict == PasteVerdict::Undecided;
+        let is_open = decision.cause.is_none() && decision.verdict != PasteVerdict::AsExpected;
         let possible = possible(&causes, &decision).into_iter();
         let possible = possible.map(|cause| format!("{}: {}", cause.id, cause.text)).collect();
         causes.truncate(MAX_CAUSES);
+        if !draft.condition.is_empty() {
+            draft.limit = format!("{}, if {}", draft.limit, draft.condition);
+        }
         PasteAnswer {
             tool: tool.to_owned(),
             first_line: span.first,

@@ -10,8 +10,8 @@ use crate::checks::CheckPath;
 use crate::draft::{DraftAnswer, ProbeSubject};
 use crate::host_outliers::{slow_columns, slow_host_links};
 use crate::memory::explain_memory;
-use crate::node_facts::{NodeLimits, figure};
-use crate::outlier::{Outlier, median, slow_pairs};
+use crate::node_facts::{FactSource, NodeLimits, figure};
+use crate::outlier::{Outlier, RUN_SHARE, median, slow_pairs};
 use crate::product_facts::FabricKind;
 use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
 
@@ -21,7 +21,7 @@ const PCIE_SHARE: f64 = 0.84;
 /// Share of NVLink that a copy engine reaches: 16 of 17 flits are payload, 16 of 17 bits are not error
 /// correction.
 const NVLINK_SHARE: f64 = 0.885;
-/// Share of xGMI that SDMA copies reach: 64 bytes in packets of 85 (`pathline machines mi250x`).
+/// Share of xGMI that SDMA copies reach: 64 bytes in packets of 85 (`pathline model show mi250x`).
 const XGMI_SHARE: f64 = 0.75;
 /// One SDMA copy of an MI250X, whatever the links (KTH, Fig. 6c).
 const SDMA_GBS: f64 = 50.4;
@@ -30,7 +30,7 @@ const SLOWER_THAN_STAGED: f64 = 0.8;
 /// Deviation from exactly half or a quarter of a rate that packets and clocks explain.
 const EXACT: f64 = 0.06;
 
-/// The matrices of a paste that have rates, by tool.
+/// The matrices of a paste, by tool.
 pub(crate) fn by_tool<'a>(
     matrices: &[(LineSpan, &'a RateMatrix)],
 ) -> Vec<(LineSpan, &'static str, Vec<&'a RateMatrix>)> {
@@ -42,14 +42,25 @@ pub(crate) fn by_tool<'a>(
         MatrixTool::TransferBench,
         MatrixTool::RocmBandwidth,
         MatrixTool::BusGrind,
+        MatrixTool::Rvs,
     ] {
-        let of = || matrices.iter().filter(|(_, m)| m.tool == tool && !m.is_latency);
+        let of = || matrices.iter().filter(|(_, m)| m.tool == tool);
         let Some((first, _)) = of().next() else { continue };
         let last = of().map(|(span, _)| span.last).max().unwrap_or(first.last);
         let span = LineSpan { first: first.first, last };
         found.push((span, tool.name(), of().map(|(_, matrix)| *matrix).collect()));
     }
     found
+}
+
+/// The answer to matrices of times.
+pub(crate) fn times_alone() -> DraftAnswer {
+    DraftAnswer {
+        meaning: "times of single accesses and copies, no rates".to_owned(),
+        limit: "none: no rate is shown".to_owned(),
+        path: CheckPath::GpuPairs,
+        ..DraftAnswer::default()
+    }
 }
 
 /// Drafts for the matrices of one tool: between GPUs, with the host, within a GPU.
@@ -135,6 +146,10 @@ fn between_gpus(matrices: &[&RateMatrix], node: Option<&NodeLimits>) -> Option<D
     if let Some(ratio) = ratio {
         draft.features.push(ObservedFeature::new("on-off", ratio));
     }
+    if on.tool == MatrixTool::Rvs && on.count == RateCount::Sum {
+        draft.condition =
+            "the figure counts both directions together, which the tool does not say".to_owned();
+    }
     let Some(node) = node.filter(|node| node.pair_gbs > 0.0 || node.pcie_gbs > 0.0) else {
         draft.limit = "unknown: the paste names no GPU product".to_owned();
         draft.ask =
@@ -151,9 +166,31 @@ fn between_gpus(matrices: &[&RateMatrix], node: Option<&NodeLimits>) -> Option<D
         .then(|| NodeLimits { pair_gbs: bridge, fabric: FabricKind::Meshed, ..node.clone() });
     let node = bridged.as_ref().unwrap_or(node);
     let has_links = node.pair_gbs > 0.0;
-    let limit = if has_links { node.pair_gbs } else { node.pcie_gbs };
+    // In a mesh a pair has one link or more: the least number that carries it.
+    let most_links = (node.pair_gbs / node.link_gbs).round().max(1.0);
+    let links = (middle / ways / node.link_gbs).ceil().clamp(1.0, most_links);
+    let is_mesh = node.fabric == FabricKind::Meshed && node.pair_links.is_empty();
+    let is_mesh = is_mesh && node.links_source == FactSource::Assumed && most_links > 1.0;
+    let package = node.product.map_or(0.0, |product| product.package_gbs);
+    let limit = match has_links {
+        true if is_mesh && bridged.is_none() => links * node.link_gbs,
+        true => node.pair_gbs,
+        false => node.pcie_gbs,
+    };
     draft.limit_gbs = Some(limit);
     draft.limit = match has_links {
+        true if is_mesh && bridged.is_none() => format!(
+            "{} GB/s each way of one NVLink, {} of {most_links:.0}: pairs have one or more ({})",
+            figure(node.link_gbs),
+            figure(node.pair_gbs),
+            node.links_source.label()
+        ),
+        true if package > 0.0 => format!(
+            "{} GB/s each way of one link between packages, {} within a package ({})",
+            figure(limit),
+            figure(package),
+            node.links_source.label()
+        ),
         true => format!(
             "{} GB/s each way between neighbours ({})",
             figure(limit),
@@ -167,18 +204,47 @@ fn between_gpus(matrices: &[&RateMatrix], node: Option<&NodeLimits>) -> Option<D
     Some(draft)
 }
 
+/// Runs of one test that are slower than the fastest one of the paste.
+fn slow_runs(matrices: &[&RateMatrix]) -> Vec<Outlier> {
+    let middle = |matrix: &RateMatrix| {
+        median(&matrix.cells.iter().map(|cell| cell.2).collect::<Vec<_>>()).unwrap_or(0.0)
+    };
+    let mut found = Vec::new();
+    for (at, matrix) in matrices.iter().enumerate() {
+        let ends = |matrix: &RateMatrix| -> Vec<(MatrixEnd, MatrixEnd)> {
+            matrix.cells.iter().map(|cell| (cell.0, cell.1)).collect()
+        };
+        let is_same = |other: &&&RateMatrix| {
+            (&other.test, other.count, other.means, other.peer_access)
+                == (&matrix.test, matrix.count, matrix.means, matrix.peer_access)
+                && ends(other) == ends(matrix)
+        };
+        let best = matrices.iter().filter(is_same).map(|other| middle(other)).fold(0.0, f64::max);
+        let nth = matrices.iter().take(at + 1).filter(is_same).count();
+        if middle(matrix) < best * RUN_SHARE && found.len() < 4 {
+            let part = format!("run {nth} of {}", matrix.test);
+            found.push(
+                Outlier::new(part, middle(matrix), best, "GB/s", "the fastest run of it").of_row(),
+            );
+        }
+    }
+    found
+}
+
 /// Slow GPUs and pairs of every matrix, each once. Pairs with other links than the rest are no peers.
 fn outliers_of_pairs(matrices: &[&RateMatrix], node: Option<&NodeLimits>) -> Vec<Outlier> {
     let mut found: Vec<Outlier> = Vec::new();
-    for matrix in matrices.iter().filter(|m| m.peer_access != Some(false) && !m.concurrent) {
+    for matrix in matrices.iter().filter(|m| m.peer_access != Some(false)) {
         let list = pairs(matrix);
         let links = |a: u32, b: u32| {
             let named = node.and_then(|node| node.pair_links.get(&(a.min(b), a.max(b))));
             named.map(String::as_str).unwrap_or_default()
         };
-        let mut classes: BTreeMap<&str, Vec<(u32, u32, f64)>> = BTreeMap::new();
+        type PairClass<'a> = (Option<&'a usize>, &'a str);
+        let mut classes: BTreeMap<PairClass<'_>, Vec<(u32, u32, f64)>> = BTreeMap::new();
         for &(a, b, value) in &list {
-            classes.entry(links(a, b)).or_default().push((a, b, value));
+            let class = node.and_then(|node| node.peer_classes.get(&(a, b)));
+            classes.entry((class, links(a, b))).or_default().push((a, b, value));
         }
         let total = node
             .filter(|node| node.fabric == FabricKind::Switched)
@@ -188,7 +254,10 @@ fn outliers_of_pairs(matrices: &[&RateMatrix], node: Option<&NodeLimits>) -> Vec
                 continue;
             }
             let left = one.share * total;
-            if total >= 4.0 && (left - left.round()).abs() < 0.15 && left.round() < total {
+            // A link that is lost is lost for all pairs of its GPU and for both directions.
+            let is_gpu = !one.part.contains('-');
+            if is_gpu && total >= 4.0 && (left - left.round()).abs() < 0.15 && left.round() < total
+            {
                 one.text.push_str(&format!(
                     ": as {:.0} of {total:.0} NVLinks would carry",
                     left.round()
@@ -208,7 +277,7 @@ fn pair_edits(
     list: &[(u32, u32, f64)],
     ratio: Option<f64>,
 ) {
-    let links = node.pair_gbs;
+    let links = if node.pair_gbs > 0.0 { draft.limit_gbs.unwrap_or(node.pair_gbs) } else { 0.0 };
     let duplex = if ways > 1.0 { 0.93 } else { 1.0 };
     if links > 0.0 {
         let (share, sigma, why) = match node.fabric {
@@ -237,7 +306,7 @@ fn pair_edits(
                 m if m > 45.0 => 3.0,
                 _ => 0.0,
             };
-            let edit = WorldEdit::new("sdma-cap", AnswerClass::SetUpSo, 0.4)
+            let edit = WorldEdit::new("sdma-cap", AnswerClass::AsExpected, 0.4)
                 .expects("pair", SDMA_GBS.min(44.0), 0.14)
                 .expects("least", 0.85, 0.2)
                 .seen(capped)
@@ -409,7 +478,10 @@ fn with_host(
         path: CheckPath::HostCopies,
         ..DraftAnswer::default()
     };
-    draft.outliers = slow_host_links(matrices);
+    draft.outliers = slow_host_links(matrices, node);
+    if draft.outliers.is_empty() {
+        draft.outliers = slow_runs(matrices);
+    }
     for (id, _, rates) in kinds {
         let rate = rates.map(|rates| rates.middle).filter(|rate| *rate > 0.0);
         draft.features.extend(rate.map(|rate| ObservedFeature::new(id, rate)));
@@ -424,6 +496,15 @@ fn with_host(
         let source = node.map_or("", |node| node.pcie_source.label());
         draft.limit = format!("{} GB/s each way, PCIe ({source})", figure(pcie));
         host_edits(&mut draft, pcie, by_kernel, is_duplex, context);
+        if matrices.iter().all(|matrix| matrix.test.contains("pageable")) {
+            draft.limit.push_str(", of pinned memory");
+            draft.edits.push(
+                WorldEdit::new("pageable", AnswerClass::AsExpected, 1.0)
+                    .says("the tool says that the memory is pageable: the driver copies it through a pinned buffer by CPU")
+                    .decided_by("the same with --memory=pinned")
+                    .certain(),
+            );
+        }
         chip_to_chip(&mut draft, node, headline);
     } else {
         draft.limit = "unknown: the paste names no GPU product and no PCIe link".to_owned();
@@ -630,6 +711,7 @@ fn host_edits(
     if by_kernel {
         draft.edits.push(
             edit("kernel-reads", AnswerClass::AsExpected, 0.5, full * 0.66, full, 0.12)
+                .within(0.25)
                 .says("a kernel that reads host memory keeps fewer requests in flight than PCIe needs; its writes need none")
                 .decided_by("the same by copy engine (_ce): both directions near the limit"),
         );

@@ -29,6 +29,10 @@ pub(crate) struct DraftAnswer {
     /// The headline figure and what it is compared with, GB/s.
     pub(crate) value: Option<f64>,
     pub(crate) limit_gbs: Option<f64>,
+    /// What the limit holds for, where the paste does not say that the path is that one.
+    pub(crate) condition: String,
+    /// Further figures of the output.
+    pub(crate) also: Vec<String>,
     /// What the rows show that no cause says.
     pub(crate) note: String,
     /// Parts that are slower than their peers.

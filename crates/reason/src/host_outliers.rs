@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use pathline_paste::{MatrixEnd, RateCount, RateMatrix};
 
+use crate::node_facts::NodeLimits;
 use crate::outlier::{Outlier, slow_values};
 
 /// Deviation from exactly half or a quarter of a rate that packets and clocks explain.
@@ -28,11 +29,12 @@ pub(crate) fn slow_columns(rates: &BTreeMap<u32, f64>, what: &str) -> Vec<(u32, 
 
 /// GPUs whose copies with the host are slower than the others', each once. A link that lost lanes or generations
 /// is slow in both directions.
-pub(crate) fn slow_host_links(matrices: &[&RateMatrix]) -> Vec<Outlier> {
+pub(crate) fn slow_host_links(matrices: &[&RateMatrix], node: Option<&NodeLimits>) -> Vec<Outlier> {
     let mut found: Vec<Outlier> = Vec::new();
     let alone = |m: &&&RateMatrix| !m.concurrent && m.count != RateCount::Sum;
     let ways = [true, false].map(|inward| -> Vec<BTreeMap<u32, f64>> {
-        matrices.iter().filter(alone).map(|m| host_rates(m, inward)).collect()
+        let rates = matrices.iter().filter(alone).map(|m| host_rates(m, inward));
+        rates.flat_map(|rates| by_class(rates, node)).collect()
     });
     let slow = |way: usize| -> Vec<(u32, Outlier)> {
         let what = if way == 0 { "H2D" } else { "D2H" };
@@ -60,6 +62,16 @@ pub(crate) fn slow_host_links(matrices: &[&RateMatrix]) -> Vec<Outlier> {
         found.push(Outlier { text: format!("{}{lanes}", one.text), ..one.clone() });
     }
     found
+}
+
+/// Rates of peers: of a node that is known each class by itself.
+fn by_class(rates: BTreeMap<u32, f64>, node: Option<&NodeLimits>) -> Vec<BTreeMap<u32, f64>> {
+    let mut classes: BTreeMap<Option<usize>, BTreeMap<u32, f64>> = BTreeMap::new();
+    for (gpu, rate) in rates {
+        let class = node.and_then(|node| node.peer_classes.get(&(gpu, gpu))).copied();
+        classes.entry(class).or_default().insert(gpu, rate);
+    }
+    classes.into_values().collect()
 }
 
 /// The rate of each GPU with the host in one direction; of several memory domains the nearest.
@@ -109,13 +121,13 @@ mod tests {
     #[test]
     fn a_narrow_link_is_narrow_both_ways() {
         let half = |gpu: u32| if gpu == 2 { 27.4 } else { 55.0 };
-        let found = slow_host_links(&[&matrix(half, half)]);
+        let found = slow_host_links(&[&matrix(half, half)], None);
         assert_eq!(found.len(), 1);
         assert!(found[0].text.contains("gpu2") && found[0].text.contains("half of its lanes"));
-        let found = slow_host_links(&[&matrix(|_| 55.0, half)]);
+        let found = slow_host_links(&[&matrix(|_| 55.0, half)], None);
         assert!(
             found[0].text.starts_with("D2H: gpu2") && found[0].text.ends_with("no lanes are lost")
         );
-        assert!(slow_host_links(&[&matrix(|_| 55.0, |_| 54.0)]).is_empty());
+        assert!(slow_host_links(&[&matrix(|_| 55.0, |_| 54.0)], None).is_empty());
     }
 }

@@ -6,7 +6,7 @@ use pathline_paste::{FileIoResult, PasteContext};
 use crate::checks::CheckPath;
 use crate::draft::DraftAnswer;
 use crate::node_facts::figure;
-use crate::outlier::{Outlier, median, slow_values};
+use crate::outlier::{Outlier, median, slow_intervals, slow_values};
 use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
 use crate::store_worlds::{self, IoLoad};
 
@@ -18,6 +18,8 @@ const FLASH_GBS: f64 = 3.0;
 const FEW: f64 = 16.0;
 /// Median and standard deviation of the logarithm of the least of equal parts, over the others.
 const EVEN: (f64, f64) = (0.96, 0.06);
+/// Times the limit of the drives from which on memory answers.
+const MEMORY: f64 = 1.5;
 /// Engines with one I/O in flight, whatever depth is set.
 const SYNCHRONOUS: [&str; 6] = ["sync", "psync", "vsync", "pvsync", "pvsync2", "mmap"];
 
@@ -101,11 +103,22 @@ pub(crate) fn explain(
         path: if is_gpu { CheckPath::DirectFiles } else { CheckPath::Files },
         ..DraftAnswer::default()
     };
-    if let Some(gbits) = context.network_gbits {
-        let nics = f64::from(context.adapters.unwrap_or(1));
-        let total = nics * gbits / 8.0;
-        draft.limit = format!("{} GB/s of {nics} adapters (in the paste)", figure(total));
+    let drives =
+        context.drive_gbs.map(|gbs| (f64::from(context.drives.unwrap_or(1)), gbs, "drives"));
+    // Each client reaches the store by its own adapters.
+    let clients = f64::from(context.nodes.unwrap_or(1) * context.adapters.unwrap_or(1));
+    let network = context.network_gbits.map(|gbits| (clients, gbits / 8.0, "adapters"));
+    if let Some((count, each, what)) = drives.or(network) {
+        let total = count * each;
+        draft.limit = format!(
+            "{} GB/s each way, {count:.0} {what} of {} GB/s (in the paste)",
+            figure(total),
+            figure(each)
+        );
         draft.limit_gbs = Some(total);
+        if network.is_some() && drives.is_none() {
+            draft.condition = "the servers and their drives have more".to_owned();
+        }
     } else {
         draft.ask =
             "what are the drives, their number and their links, or the network's rate?".to_owned();
@@ -136,6 +149,7 @@ pub(crate) fn explain(
         against_staged(&mut draft, result, all);
     }
     page_cache(&mut draft, result, direct);
+    draft.outliers = slow_intervals(&result.intervals);
     let store = desc.and_then(|desc| store_worlds::store_of(desc, result, context));
     let block = block.filter(|block| *block >= 1.0 && *block < 1e12);
     if let (Some(store), Some(block), Some(in_flight)) = (store, block, in_flight) {
@@ -164,15 +178,21 @@ fn few_in_flight(result: &FileIoResult, in_flight: f64, block: f64) -> WorldEdit
     let rate = in_flight * block / time / 1e3;
     let few = in_flight < FEW;
     let sigma = if result.latency_us.is_some() { 0.15 } else { 0.8 };
-    let edit = WorldEdit::new("few-in-flight", AnswerClass::SetUpSo, if few { 0.45 } else { 0.15 })
-        .expects("rate", rate, sigma)
-        .says(format!(
-            "{in_flight:.0} in flight x {} KiB / {} us = {} GB/s: each waits for the one before",
-            figure(block / 1024.0),
-            figure(time),
-            figure(rate)
-        ))
-        .decided_by("more threads or depth (-t 32 --iodepth 16, -w 32), larger blocks: the rate grows with it");
+    let edit = WorldEdit::new(
+        "few-in-flight",
+        AnswerClass::MeansSomethingElse,
+        if few { 0.45 } else { 0.15 },
+    )
+    .expects("rate", rate, sigma)
+    .says(format!(
+        "{in_flight:.0} in flight x {} KiB / {} us = {} GB/s: each waits for the one before",
+        figure(block / 1024.0),
+        figure(time),
+        figure(rate)
+    ))
+    .decided_by(
+        "more threads or depth (-t 32 --iodepth 16, -w 32), larger blocks: the rate grows with it",
+    );
     // The product is the rate whatever binds. One alone waits; several that take long may wait in a queue.
     let is_queue = in_flight > 1.0 && time > 3.0 * (IO_US + block / FLASH_GBS / 1e3);
     if few && !is_queue && result.latency_us.is_some() {
@@ -231,7 +251,8 @@ fn slow_parts(
         found.push(("of-devices", share, text.clone()));
         if slow_values(&speeds, 0.34).is_some() && share < 0.67 {
             let part = slowest.name.clone();
-            draft.outliers.push(Outlier { part, share, text, check: check.to_owned() });
+            let check = check.to_owned();
+            draft.outliers.push(Outlier { part, share, text, check, is_row: false });
         }
     }
     // That some workers end before others is no fault by itself.
@@ -267,7 +288,10 @@ fn slow_parts(
 fn page_cache(draft: &mut DraftAnswer, result: &FileIoResult, direct: Option<bool>) {
     // No device answers within 5 us.
     let in_memory = result.latency_us.is_some_and(|us| us < 5.0);
-    if direct == Some(true) || direct.is_none() && !in_memory {
+    // More than the links of the drives carry was never on them.
+    let is_above = draft.value.zip(draft.limit_gbs).filter(|_| draft.condition.is_empty());
+    let is_above = is_above.filter(|(value, limit)| *value > limit * MEMORY);
+    if direct == Some(true) || direct.is_none() && !in_memory && is_above.is_none() {
         return;
     }
     let edit = WorldEdit::new("page-cache", AnswerClass::MeansSomethingElse, 0.25)
@@ -276,7 +300,16 @@ fn page_cache(draft: &mut DraftAnswer, result: &FileIoResult, direct: Option<boo
         .within(0.0)
         .says("without O_DIRECT the page cache answers: the rate of memory or of write-back, not of the device")
         .decided_by("--direct, and files larger than memory");
-    draft.edits.push(if in_memory { edit.stated() } else { edit });
+    draft.edits.push(match is_above {
+        Some((value, limit)) => edit
+            .says(format!(
+                "{:.0} times what the drives carry: the bytes come from memory (page cache), not from a drive",
+                value / limit
+            ))
+            .certain(),
+        None if in_memory => edit.stated(),
+        None => edit,
+    });
 }
 
 /// I/O straight to a GPU, compared with the same staged in host memory.

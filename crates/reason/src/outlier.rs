@@ -9,6 +9,9 @@ const LEAST_GAP: f64 = 0.07;
 /// And at least this many times the spread of its peers.
 const SPREADS: f64 = 3.0;
 
+/// A run is slow below this share of the fastest one of the same test.
+pub(crate) const RUN_SHARE: f64 = 0.85;
+
 /// A part that is slower than its peers.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Outlier {
@@ -20,6 +23,8 @@ pub(crate) struct Outlier {
     pub(crate) text: String,
     /// What to run.
     pub(crate) check: String,
+    /// Whether it is a row, a size or an interval, and no part of a node.
+    pub(crate) is_row: bool,
 }
 
 impl Outlier {
@@ -32,7 +37,11 @@ impl Outlier {
             fraction(share),
             share * 100.0
         );
-        Self { part, share, text, check: String::new() }
+        Self { part, share, text, check: String::new(), is_row: false }
+    }
+
+    pub(crate) fn of_row(self) -> Self {
+        Self { is_row: true, ..self }
     }
 
     pub(crate) fn checked_by(mut self, check: impl Into<String>) -> Self {
@@ -92,6 +101,83 @@ pub(crate) fn slow_values(values: &[f64], most_share: f64) -> Option<(Vec<usize>
     let limit = usual * (1.0 - LEAST_GAP.max(SPREADS * spread(&rest)));
     let fastest = slow.iter().map(value).fold(0.0, f64::max);
     (fastest < limit).then(|| (slow.to_vec(), usual))
+}
+
+/// A row is slow below this share of its neighbours: protocols that begin at a size cost less.
+pub(crate) const DIP: f64 = 0.75;
+
+/// Sizes that are slower than both neighbours, or take longer than a larger one: rates grow with the size, up to a
+/// plateau. `rows` are sizes with rates; `dip` is the share of both neighbours from which on a row is slow.
+pub(crate) fn slow_rows(rows: &[(u64, f64)], dip: f64) -> Vec<Outlier> {
+    let mut rows: Vec<(u64, f64)> =
+        rows.iter().copied().filter(|row| row.0 > 0 && row.1 > 0.0).collect();
+    rows.sort_by_key(|row| row.0);
+    let is_series =
+        rows.len() >= 3 && rows.windows(2).all(|pair| matches!(pair, [a, b] if a.0 < b.0));
+    if !is_series {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    for (at, &(bytes, rate)) in rows.iter().enumerate() {
+        let neighbour = |at: Option<usize>| at.and_then(|at| rows.get(at)).copied();
+        let (before, Some(after)) = (neighbour(at.checked_sub(1)), neighbour(Some(at + 1))) else {
+            continue;
+        };
+        let usual = before.map_or(0.0, |before| before.1.min(after.1));
+        // Of two sizes that are nearly equal either may take longer.
+        let is_larger = after.0 as f64 > bytes as f64 * 1.4;
+        let takes_longer =
+            is_larger && bytes as f64 / rate > after.0 as f64 / after.1 * (1.0 + LEAST_GAP);
+        if rate < usual * dip || takes_longer {
+            let (usual, peers) = match rate < usual * dip {
+                true => (usual, "the sizes next to it".to_owned()),
+                false => (after.1, format!("{} B, which take less time", after.0)),
+            };
+            let row = Outlier::new(format!("{bytes} B"), rate, usual, "GB/s", &peers);
+            found.push(row.of_row());
+        }
+    }
+    // Many of them are the noise of this series.
+    if found.len() * 5 > rows.len().max(10) { Vec::new() } else { found }
+}
+
+/// Sizes whose longest time is farther above the mean than that of the others.
+pub(crate) fn long_tails(rows: &[(u64, f64)], longest: &[(u64, f64)]) -> Vec<Outlier> {
+    let pair = |&(bytes, longest): &(u64, f64)| {
+        let mean = rows.iter().find(|row| row.0 == bytes)?.1;
+        Some((bytes, mean, longest)).filter(|_| longest > 0.0)
+    };
+    let pairs: Vec<(u64, f64, f64)> = longest.iter().filter_map(pair).collect();
+    let ratios: Vec<f64> = pairs.iter().map(|(_, mean, longest)| mean / longest).collect();
+    let Some((slow, usual)) = slow_values(&ratios, 0.2) else { return Vec::new() };
+    let each = slow.iter().filter_map(|at| {
+        let (bytes, mean, longest) = *pairs.get(*at)?;
+        let text = format!(
+            "{bytes} B: the longest {} us are {} times the mean of {} us, at the other sizes {} times",
+            figure(longest),
+            figure(longest / mean),
+            figure(mean),
+            figure(1.0 / usual)
+        );
+        let (part, share) = (format!("{bytes} B"), mean / longest / usual);
+        let one = Outlier { part, share, text, check: String::new(), is_row: true };
+        Some(one).filter(|one| one.share < DIP)
+    });
+    each.collect()
+}
+
+/// Intervals of a run that are slower than the others.
+pub(crate) fn slow_intervals(intervals: &[(u64, f64)]) -> Vec<Outlier> {
+    let rates: Vec<f64> = intervals.iter().map(|interval| interval.1).collect();
+    // The last interval is often a part of one.
+    let whole = rates.split_last().map_or(&rates[..], |(_, rest)| rest);
+    let Some((slow, usual)) = slow_values(whole, 0.2) else { return Vec::new() };
+    let each = slow.iter().filter_map(|at| {
+        let (ms, rate) = *intervals.get(*at)?;
+        let part = format!("the interval up to {ms} ms");
+        Some(Outlier::new(part, rate, usual, "GB/s", "the others").of_row())
+    });
+    each.collect()
 }
 
 /// The GPU whose pairs are all slower than the rest, or the few pairs that are, of pairs that are equal by what
@@ -189,6 +275,32 @@ mod tests {
         assert!(names(&pairs(8, |a, b| if a / 2 == b / 2 { 50.4 } else { 37.6 })).is_empty());
         assert!(names(&pairs(8, |a, b| 390.0 + f64::from((a * 7 + b * 3) % 5) * 3.0)).is_empty());
         assert!(names(&pairs(2, |a, _| if a == 0 { 10.0 } else { 20.0 })).is_empty());
+    }
+
+    #[test]
+    fn rows_and_intervals_are_named() {
+        let rows = |values: &[f64]| -> Vec<(u64, f64)> {
+            (20..).zip(values).map(|(power, rate)| (1 << power, *rate)).collect()
+        };
+        let parts = |found: Vec<Outlier>| found.into_iter().map(|one| one.part).collect::<Vec<_>>();
+        assert_eq!(
+            parts(slow_rows(&rows(&[12.0, 17.0, 32.0, 19.0, 30.0, 42.0]), DIP)),
+            ["8388608 B"]
+        );
+        // 389 us for 2 MiB, 143 us for 4 MiB.
+        assert_eq!(parts(slow_rows(&rows(&[5.4, 5.8, 5.4, 29.3]), DIP)), ["4194304 B"]);
+        assert!(slow_rows(&rows(&[100.0, 150.0, 140.0, 220.0, 300.0, 290.0]), DIP).is_empty());
+        let second = |at: u64, rate: f64| (at * 1000, rate);
+        let mut run: Vec<(u64, f64)> =
+            (1..=10).map(|at| second(at, 5.2 + at as f64 / 1e3)).collect();
+        assert!(slow_intervals(&run).is_empty());
+        run[6].1 = 0.6;
+        assert_eq!(parts(slow_intervals(&run)), ["the interval up to 7000 ms"]);
+        let means = rows(&[40.0, 40.0, 41.0, 54.0, 68.0]);
+        let mut longest = rows(&[43.0, 43.0, 44.0, 58.0, 73.0]);
+        assert!(long_tails(&means, &longest).is_empty());
+        longest[4].1 = 640.0;
+        assert_eq!(parts(long_tails(&means, &longest)), ["16777216 B"]);
     }
 
     #[test]

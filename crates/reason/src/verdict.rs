@@ -7,6 +7,8 @@ use crate::outlier::Outlier;
 use crate::row_predictor::PredictedRow;
 use crate::score::{AnswerClass, CauseBasis, LikelyCause};
 
+/// Below this share of the limit of its path a figure is slow, whatever the cause: what sound paths reach is more.
+const SLOW: f64 = 0.6;
 /// Above this share of a limit, the limit is not that of the path.
 const ABOVE: f64 = 1.03;
 /// Share of the posterior from which on a cause by a model of the node is said to be the cause.
@@ -92,6 +94,8 @@ pub(crate) struct JudgedFigure<'a> {
     /// The slowest row with what the constants of the model leave open for it, low and high in its unit.
     pub(crate) range: Option<(PredictedRow, (f64, f64))>,
     pub(crate) note: &'a str,
+    /// What the limit holds for; empty where it is that of the path.
+    pub(crate) condition: &'a str,
 }
 
 /// Judges a figure.
@@ -147,11 +151,37 @@ pub(crate) fn decide(causes: &[LikelyCause], judged: &JudgedFigure<'_>) -> Decis
         (Some(good), Some(cause)) if good.share >= cause.share => by(good),
         (_, Some(cause)) => by(cause),
         (Some(good), None) if note.is_empty() || good.id == "small-size" => by(good),
+        (None, None) if let Some(more) = at_limit(causes, share, note) => more,
+        (None, None) if let Some(less) = below_limit(judged) => less,
         _ if share.is_some_and(|share| share > ABOVE) => {
             Decision::undecided("more than the limit: the limit is not that of this path")
         }
         _ => by_outliers(outliers, share, note),
     }
+}
+
+/// A figure between what a sound path is known to give and its limit.
+fn at_limit(causes: &[LikelyCause], share: Option<f64>, note: &str) -> Option<Decision> {
+    let share = share.filter(|share| (SLOW..=1.0).contains(share) && note.is_empty())?;
+    let good =
+        causes.iter().find(|cause| cause.class == AnswerClass::AsExpected && cause.is_exceeded)?;
+    Some(Decision {
+        reason: format!("{:.0} % of the limit, more than the usual: {}", share * 100.0, good.text),
+        ..Decision::of_cause(PasteVerdict::AsExpected, good)
+    })
+}
+
+/// A figure that is far below the limit of its path, with no cause that is shown.
+fn below_limit(judged: &JudgedFigure<'_>) -> Option<Decision> {
+    let share = judged.share.filter(|share| *share < SLOW)?;
+    let is_shown = judged.note.is_empty() && judged.condition.is_empty();
+    is_shown.then(|| Decision {
+        verdict: PasteVerdict::Slow,
+        ..Decision::undecided(format!(
+            "{:.0} % of the limit; the paste does not show why",
+            share * 100.0
+        ))
+    })
 }
 
 /// Whether a row is as fast as the model leaves open.
@@ -205,7 +235,7 @@ fn by_outliers(outliers: &[Outlier], share: Option<f64>, note: &str) -> Decision
     Decision {
         verdict: PasteVerdict::Slow,
         cause: Some(OUTLIER),
-        is_fault: true,
+        is_fault: outliers.iter().any(|one| !one.is_row),
         reason: reason.join("; "),
         action: first.check.clone(),
     }
