@@ -1,10 +1,11 @@
 //! perftest: the rate of an adapter against its line, its slot and its packets.
 
-use pathline_paste::{NetworkTable, PasteContext};
+use pathline_paste::NetworkTable;
 
 use crate::checks::CheckPath;
 use crate::draft::DraftAnswer;
 use crate::node_facts::{NodeLimits, figure};
+use crate::outlier::long_tails;
 use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
 
 /// Line rates of adapters, GB/s.
@@ -16,26 +17,19 @@ const SLOTS: [(&str, f64, f64); 4] = [
     ("PCIe 4 x16 or 5 x8", 27.0, 31.5),
     ("PCIe 5 x16", 54.0, 63.0),
 ];
-/// Share of a line rate that payload reaches at least, where nothing else holds it.
-const LINE_SHARE: f64 = 0.93;
 
 /// A table of perftest.
-pub(crate) fn explain(
-    table: &NetworkTable,
-    node: Option<&NodeLimits>,
-    context: &PasteContext,
-) -> DraftAnswer {
+pub(crate) fn explain(table: &NetworkTable, node: Option<&NodeLimits>) -> DraftAnswer {
     if table.is_latency {
         return explain_latency(table);
     }
     let best = table.rows.iter().map(|r| r.1).fold(0.0, f64::max);
     let ways = if table.both_ways { 2.0 } else { 1.0 };
     let rate = best / ways;
-    // Nothing is faster than its line: the least line rate that carries the figure, if none is named.
-    let named = context.network_gbits.map(|g| g / 8.0).filter(|line| rate <= line * 1.01);
+    // Nothing is faster than its line. Without a named one the limit depends on the port.
+    let named = node.map(|node| node.nic_gbs).filter(|line| *line > 0.0 && rate <= line * 1.01);
     let fits = LINE_RATES.iter().copied().find(|line| rate <= *line);
     let line = named.or(fits).unwrap_or(rate);
-    let is_full = rate >= LINE_SHARE * line;
     let largest = table.rows.iter().map(|r| r.0).max().unwrap_or(0);
     let mut draft = DraftAnswer {
         meaning: format!(
@@ -50,18 +44,17 @@ pub(crate) fn explain(
         path: CheckPath::Adapter,
         ..DraftAnswer::default()
     };
-    let source = match (named, is_full) {
-        (Some(_), _) => "in the paste",
-        (None, true) => "the least that carries it",
-        (None, false) => "",
-    };
-    if source.is_empty() {
+    let line_text = format!("{} Gbit/s = {} GB/s each way", figure(line * 8.0), figure(line));
+    if named.is_some() {
+        draft.limit = format!("{line_text} (in the paste)");
+        draft.limit_gbs = Some(line);
+    } else {
         draft.limit = "unknown: the paste does not say the adapter's rate".to_owned();
         draft.ask = "what is the rate of the adapter's port (ibstat, ethtool)?".to_owned();
-    } else {
-        draft.limit =
-            format!("{} Gbit/s = {} GB/s each way ({source})", figure(line * 8.0), figure(line));
-        draft.limit_gbs = Some(line);
+        draft.note = format!(
+            "as expected if the port has {line_text}, of which it is {:.0} %; slow if it has more",
+            rate / line * 100.0
+        );
     }
     draft.features.push(ObservedFeature::new("rate", rate.max(1e-4)));
     draft.edits.extend(candidates(table, node, rate, (line, named.is_some()), largest));
@@ -162,8 +155,7 @@ fn candidates(
         match edit.id {
             "gpu-far-from-adapter" if is_far => edit.evidence += 1.5,
             // What a slot or a port carries is known to a few percent.
-            "adapter-slot" => edit.exact = Some(0.05),
-            "link-rate-low" if !table.on_gpu => edit.exact = Some(0.05),
+            "adapter-slot" | "link-rate-low" => edit.tolerance = 0.05,
             "small-mtu" => edit.is_stated = true,
             "small-size" => edit.tolerance = 0.7,
             _ => {}
@@ -186,6 +178,7 @@ fn explain_latency(table: &NetworkTable) -> DraftAnswer {
         ..DraftAnswer::default()
     };
     draft.features.push(ObservedFeature::new("start", first.1.max(1e-3)));
+    draft.outliers = long_tails(&table.rows, &table.longest);
     draft.edits.push(
         WorldEdit::new("rdma-message", AnswerClass::AsExpected, 0.6)
             .expects("start", 1.6, 0.4)

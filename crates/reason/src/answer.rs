@@ -165,7 +165,7 @@ impl<'a> PasteExplainer<'a> {
                 }
                 draft
             }
-            PasteContent::Network(table) => adapters::explain(table, limits, context),
+            PasteContent::Network(table) => adapters::explain(table, limits),
             PasteContent::FileIo(result) => {
                 let files = self.reading.documents.iter().filter_map(|d| match &d.content {
                     PasteContent::FileIo(io) => Some(io),

@@ -9,6 +9,7 @@ use crate::checks::CheckPath;
 use crate::draft::{DraftAnswer, ProbeSubject};
 use crate::logs::{lacks_direct_channels, uses_sockets};
 use crate::node_facts::{FactSource, NodeLimits, figure, is_set};
+use crate::outlier::{DIP, Outlier, slow_rows};
 use crate::product_facts::FabricKind;
 use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
 
@@ -38,6 +39,8 @@ struct TableSummary {
     nodes: u32,
     /// Whether NVLink joins all of its nodes.
     is_one_domain: bool,
+    /// Whether something states the number of nodes: hosts of all ranks, a log, the text, or one process.
+    is_placed: bool,
     /// Greatest busbw.
     best: f64,
     largest: u64,
@@ -80,6 +83,10 @@ impl TableSummary {
             ranks,
             nodes,
             is_one_domain: domain.is_some_and(|size| size >= ranks),
+            is_placed: !is_cut
+                || nodes > 1
+                || table.nodes.or(context.nodes).or(log.and_then(|log| log.nodes)).is_some()
+                || table.gpus_per_thread.is_some_and(|gpus| gpus >= ranks),
             best,
             largest: last.bytes,
             last: last.busbw,
@@ -161,11 +168,16 @@ pub(crate) fn explain(
         ..DraftAnswer::default()
     };
     if let Some(edit) = certain_edit(table, best) {
-        draft.limit = "none: no rate counts here".to_owned();
+        if edit.id == "small-size" {
+            set_limit(&mut draft, &shape, node);
+        } else {
+            draft.limit = "none: no rate counts here".to_owned();
+        }
         draft.edits.push(edit);
         return draft;
     }
     set_limit(&mut draft, &shape, node);
+    draft.outliers = slow_sizes(table);
     draft.features.push(ObservedFeature::new("busbw", best.max(1e-3)));
     shape.observe(&mut draft, table);
     if let Some(growth) = shape.growth.filter(|growth| *growth > STILL_GROWS) {
@@ -184,13 +196,35 @@ pub(crate) fn explain(
     if let Some(node) = node.filter(|_| shape.is_one_node()) {
         in_node(&mut draft, &shape, op, factor, node, log, context, table);
         through_host(&mut draft.edits, node, &via);
-    } else if let (Some(node), Some(total)) = (node, node.and_then(network_gbs)) {
+    } else if let (Some(node), Some(total), true) =
+        (node, draft.limit_gbs, draft.condition.is_empty())
+    {
         let op = (!table.is_sendrecv).then_some(op);
         over_network(&mut draft.edits, &shape, node, total, &via, factor, op, context);
     } else {
         by_transport(&mut draft.edits, &via, shape.is_one_node());
     }
     draft
+}
+
+/// The sizes with wrong elements.
+fn wrong_sizes(table: &CollectiveTable) -> String {
+    let sizes = table.rows.iter().filter(|row| row.wrong > 0.0).take(4);
+    sizes.map(|row| format!("{} B", row.bytes)).collect::<Vec<_>>().join(", ")
+}
+
+/// Sizes below their neighbours, in either place.
+fn slow_sizes(table: &CollectiveTable) -> Vec<Outlier> {
+    let out: Vec<(u64, f64)> = table.rows.iter().map(|row| (row.bytes, row.busbw)).collect();
+    let inner: Vec<(u64, f64)> =
+        table.rows.iter().filter_map(|row| Some((row.bytes, row.in_place_busbw?))).collect();
+    let mut found = slow_rows(&out, DIP);
+    for one in slow_rows(&inner, DIP) {
+        if found.iter().all(|known| known.part != one.part) {
+            found.push(Outlier { text: format!("in place, {}", one.text), ..one });
+        }
+    }
+    found
 }
 
 /// What follows from the table by arithmetic alone.
@@ -218,19 +252,47 @@ fn certain_edit(table: &CollectiveTable, best: f64) -> Option<WorldEdit> {
                 .certain(),
         );
     }
-    (table.wrong > 0.0).then(|| {
+    if table.wrong <= 0.0 {
+        return starts_alone(table);
+    }
+    Some(
         WorldEdit::new("wrong-bytes", AnswerClass::HardwareSuspect, 1.0)
             .says(format!(
-                "{} elements are wrong: the data path corrupts, no rate counts",
-                table.wrong
+                "{} elements are wrong at {}: no rate counts before they are right",
+                table.wrong,
+                wrong_sizes(table)
             ))
             .decided_by("pathline health; NCCL_P2P_DISABLE=1 to see whether the peer path does it")
+            .certain(),
+    )
+}
+
+/// Sizes that all take the time of a start: their rate is that of the size and no link's.
+fn starts_alone(table: &CollectiveTable) -> Option<WorldEdit> {
+    let small = table.rows.iter().min_by_key(|row| row.bytes)?;
+    let large = table.rows.iter().max_by_key(|row| row.bytes)?;
+    let is_flat =
+        large.time_us < small.time_us * 1.5 && large.bytes >= small.bytes.saturating_mul(64);
+    (is_flat && small.bytes > 0 && small.time_us > 0.0).then(|| {
+        WorldEdit::new("small-size", AnswerClass::AsExpected, 1.0)
+            .says(format!(
+                "{} B take {} us and {} B {} us: starts are the whole time, and the rate is that of the size",
+                small.bytes,
+                figure(small.time_us),
+                large.bytes,
+                figure(large.time_us)
+            ))
+            .decided_by("the same with -e 8G")
             .certain()
     })
 }
 
 fn set_limit(draft: &mut DraftAnswer, shape: &TableSummary, node: Option<&NodeLimits>) {
-    let Some(node) = node.filter(|node| shape.is_one_node() || network_gbs(node).is_some()) else {
+    let is_known = |node: &&NodeLimits| match shape.is_one_node() {
+        true => node.product.is_some() || node.fabric_gbs() > 0.0,
+        false => node.nic_gbs > 0.0,
+    };
+    let Some(node) = node.filter(is_known) else {
         let (limit, ask) = match shape.is_one_node() {
             true => ("unknown: the paste names no GPU product", "which GPU product is it?"),
             false => (
@@ -257,16 +319,26 @@ fn set_limit(draft: &mut DraftAnswer, shape: &TableSummary, node: Option<&NodeLi
         if draft.limit_gbs.is_none() {
             draft.ask = "which GPU product is it?".to_owned();
         }
+        if !shape.is_placed && node.links_source != FactSource::Machine {
+            draft.condition = "all ranks are on one node".to_owned();
+            draft.ask = "on how many nodes are the ranks?".to_owned();
+        }
         return;
     }
-    let total = network_gbs(node).unwrap_or(0.0);
+    let nics = node.nics.unwrap_or(1);
+    let total = f64::from(nics) * node.nic_gbs;
     draft.limit_gbs = Some(total);
     draft.limit = format!(
-        "{} GB/s of network each way, {} adapters of a node ({})",
+        "{} GB/s of network each way, {nics} x {} GB/s of a node ({})",
         figure(total),
-        node.nics.unwrap_or(1),
+        figure(node.nic_gbs),
         node.nic_source.label()
     );
+    // One GPU of a node has one adapter as a rule.
+    if node.nics.is_none() && shape.ranks > shape.nodes {
+        draft.condition = "a node has one adapter".to_owned();
+        draft.ask = "how many adapters has a node?".to_owned();
+    }
 }
 
 /// Links that a ring over these GPUs has: in a mesh those among them, GB/s.
@@ -280,11 +352,6 @@ fn links_among(shape: &TableSummary, node: &NodeLimits) -> f64 {
         _ => false,
     };
     if is_part { of_pairs.min(node.links_gbs) } else { node.links_gbs }
-}
-
-/// Network of a node, GB/s, where the paste or the machine counts the adapters.
-fn network_gbs(node: &NodeLimits) -> Option<f64> {
-    Some(f64::from(node.nics?) * node.nic_gbs).filter(|gbs| *gbs > 0.0)
 }
 
 fn steady(edit: WorldEdit) -> WorldEdit {

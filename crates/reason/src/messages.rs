@@ -5,7 +5,11 @@ use pathline_paste::{MessageTable, MessageTest, PasteContext};
 use crate::checks::CheckPath;
 use crate::draft::{DraftAnswer, ProbeSubject};
 use crate::node_facts::{NodeLimits, figure, is_set};
+use crate::outlier::{long_tails, slow_rows};
 use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
+
+/// Share of its neighbours below which a size is slow: a protocol that begins there costs less.
+const MESSAGE_DIP: f64 = 0.5;
 
 /// A fall from one size to the next: the rate after over the rate before, with both sizes and rates.
 #[derive(Clone, Copy)]
@@ -62,6 +66,7 @@ pub(crate) fn explain(
         Some((true, true)) => "GPU to GPU memory",
         Some((false, true)) => "host to GPU memory",
         Some((true, false)) => "GPU to host memory",
+        None if table.tool == "ucx_perftest" => "memory not stated",
         _ => "host memory",
     };
     let on_gpu = memory.is_some_and(|(a, b)| a || b);
@@ -78,6 +83,7 @@ pub(crate) fn explain(
     };
     if matches!(table.test, MessageTest::Latency | MessageTest::Group(_)) {
         explain_times(&mut draft, table, where_, &between, on_gpu);
+        draft.outliers = long_tails(&table.rows, &table.longest);
         return draft;
     }
     let ways = if table.test == MessageTest::BothWays { 2.0 } else { 1.0 };
@@ -94,12 +100,14 @@ pub(crate) fn explain(
     );
     draft.value = Some(best / ways);
     draft.features.push(ObservedFeature::new("best", best.max(1e-4) / ways));
+    draft.outliers = slow_rows(&table.rows, MESSAGE_DIP);
     let fall = deepest_fall(&table.rows);
     if let Some(fall) = fall {
         draft.features.push(ObservedFeature::new("fall", fall.ratio.clamp(1e-3, 1.0)));
     }
     set_limit(&mut draft, node, on_gpu, nodes.is_some(), context);
-    bandwidth_edits(&mut draft, node.filter(|_| nodes.is_none()), on_gpu, fall, context);
+    let node = node.filter(|_| nodes.is_none());
+    bandwidth_edits(&mut draft, node, on_gpu, fall, context);
     draft
 }
 
@@ -118,7 +126,11 @@ fn set_limit(
     let source = node.map_or("", |node| node.links_source.label());
     let value = draft.value.unwrap_or(0.0);
     let found = match () {
-        () if crosses_nodes => of_network.map(|gbs| (gbs, "an adapter (in the paste)".to_owned())),
+        () if crosses_nodes
+            || of_network.is_some_and(|gbs| context.nodes.is_none() && value <= gbs) =>
+        {
+            of_network.map(|gbs| (gbs, "an adapter (in the paste)".to_owned()))
+        }
         // What a single link does not carry can only be that of one package.
         () if on_gpu && package > links && value > links => {
             Some((package, "between the two GPUs of a package (assumed of the product)".to_owned()))
@@ -133,9 +145,15 @@ fn set_limit(
         Some((gbs, what)) => {
             draft.limit = format!("{} GB/s each way, {what}", figure(gbs));
             draft.limit_gbs = Some(gbs);
+            if on_gpu && context.nodes.is_none() {
+                let is_inner = what.contains("of a node");
+                let place = if is_inner { "the ranks are on one node" } else { "they are on two" };
+                draft.condition = if what.contains("package") { "" } else { place }.to_owned();
+            }
         }
         None => {
             draft.limit = "unknown: the paste does not say what joins the ranks".to_owned();
+
             draft.ask = match (on_gpu, crosses_nodes) {
                 (true, false) => "which GPU product is it, and on how many nodes are the ranks?",
                 (_, true) => "what is the rate of an adapter, and how many has a node?",
@@ -153,15 +171,18 @@ fn bandwidth_edits(
     fall: Option<RateFall>,
     context: &PasteContext,
 ) {
+    let nodes = context.nodes;
     let flat = |edit: WorldEdit| edit.expects("fall", 0.97, 0.12);
     if let Some(fall) = fall.filter(|fall| fall.ratio < 0.8) {
         let is_rendezvous = (2048..=1 << 20).contains(&fall.to.0);
         let edit = WorldEdit::new("protocol-switch", AnswerClass::Software, if is_rendezvous { 0.5 } else { 0.15 })
             .expects("fall", 0.45, 0.55)
             .expects("best", draft.value.unwrap_or(1.0), 0.6)
-            .says(format!("{} GB/s at {} B, {} at {} B: another protocol begins there (eager to rendezvous, or another transport), and is the slower one", figure(fall.from.1), fall.from.0, figure(fall.to.1), fall.to.0))
+            .says(format!("{} GB/s at {} B, {} at {} B: as where another protocol begins (eager to rendezvous, or another transport), the slower one", figure(fall.from.1), fall.from.0, figure(fall.to.1), fall.to.0))
             .decided_by("UCX_RNDV_THRESH=inf and =8k, UCX_PROTO_INFO=y; FI_CXI_RDZV_THRESHOLD; MPICH_GPU_IPC_THRESHOLD; the library before and after an upgrade");
-        // The rows themselves show the size at which it begins.
+        // The rows themselves show the size at which it begins, and the fall says more than the size.
+        let part = format!("{} B", fall.to.0);
+        draft.outliers.retain(|one| one.part != part || !is_rendezvous);
         draft.note = edit.text.clone();
         draft.edits.push(if is_rendezvous { edit.stated() } else { edit });
     }
@@ -185,7 +206,7 @@ fn bandwidth_edits(
         draft.edits.push(flat(
             WorldEdit::new("shared-memory", AnswerClass::AsExpected, 0.3)
                 .expects("best", 11.0, 0.4)
-                .within(0.6)
+                .within(if nodes == Some(1) { 0.6 } else { 0.0 })
                 .says("two processes of a node copy by cores, through memory that both reach: 5 to 20 GB/s")
                 .decided_by("pathline run --suite mpi-bandwidth"),
         ));
@@ -208,7 +229,7 @@ fn bandwidth_edits(
     }
     if node.product.is_some_and(|p| p.name.starts_with("MI2")) {
         draft.edits.push(flat(
-            WorldEdit::new("sdma-cap", AnswerClass::SetUpSo, 0.25)
+            WorldEdit::new("sdma-cap", AnswerClass::AsExpected, 0.25)
                 .expects("best", 45.0, 0.15)
                 .says("copies between GPUs by SDMA: at most 50 GB/s whatever the links")
                 .decided_by("HSA_ENABLE_SDMA=0, with which the library's copies go by blit kernel: large messages between GPUs of several links get faster"),
