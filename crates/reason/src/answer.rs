@@ -1,8 +1,8 @@
 //! From a reading of a paste to answers: figure, limit, outlier, range of a model, verdict, checks.
 
 use pathline_paste::{
-    CollectiveTable, LineSpan, MatrixEnd, NcclLog, PasteContent, PasteReading, ProfileTable,
-    RateMatrix,
+    CollectiveTable, CopyMeans, LineSpan, MatrixEnd, MatrixTool, NcclLog, PasteContent,
+    PasteContext, PasteReading, ProfileRow, ProfileTable, RateCount, RateMatrix,
 };
 use pathline_schema::Topology;
 use serde::Serialize;
@@ -11,8 +11,10 @@ use crate::checks::CheckPath;
 use crate::deciding_probe::ProbeEvidence;
 use crate::draft::{DraftAnswer, ProbeSubject};
 use crate::exact_messages::{FoundMessage, find_messages};
+use crate::further_figures::{figures_of_matrices, further_figures};
 use crate::model_edits::{add_collective_causes, add_model};
 use crate::node_facts::{NodeLimits, figure, find_log};
+use crate::outlier::{Outlier, RUN_SHARE};
 use crate::paste_answer::PasteAnswer;
 use crate::row_predictor::{PredictedRow, QueriedRow, RowPredictor};
 use crate::score::{AnswerClass, WorldEdit, rank};
@@ -104,13 +106,33 @@ impl<'a> PasteExplainer<'a> {
             if let PasteContent::Matrix(matrix) = &document.content {
                 matrices.push((document.span, matrix));
             }
-            let draft = self.draft(&document.content);
             let tool = document.content.tool();
-            answers.extend(draft.map(|draft| self.finish(draft, tool, document.span)));
+            let faster = self.faster_run(&document.content);
+            if let Some(mut draft) = self.draft(&document.content) {
+                draft.also.extend(further_figures(&document.content));
+                draft.outliers.extend(faster);
+                answers.push(self.finish(draft, tool, document.span));
+            }
         }
         for (span, tool, all) in copies::by_tool(&matrices) {
-            for mut draft in copies::explain_matrices(&all, self.limits.as_ref(), context) {
-                self.predict_matrices(&mut draft, &all);
+            let mut further = figures_of_matrices(&all);
+            let rates: Vec<&RateMatrix> =
+                all.iter().copied().filter(|matrix| !matrix.is_latency).collect();
+            let mut drafts = copies::explain_matrices(&rates, self.limits.as_ref(), context);
+            if drafts.is_empty() {
+                drafts.push(copies::times_alone());
+            }
+            let subjects: Vec<ProbeSubject> = drafts.iter().map(|draft| draft.subject).collect();
+            for (at, mut draft) in drafts.into_iter().enumerate() {
+                self.predict_matrices(&mut draft, &rates);
+                // What has no answer of its own stands in the first one.
+                let is_mine = |subject: ProbeSubject| {
+                    subject == draft.subject || at == 0 && !subjects.contains(&subject)
+                };
+                let (mine, rest): (Vec<_>, Vec<_>) =
+                    further.into_iter().partition(|(subject, _)| is_mine(*subject));
+                draft.also.extend(mine.into_iter().map(|(_, text)| text));
+                further = rest;
                 answers.push(self.finish(draft, tool, span));
             }
         }
@@ -120,6 +142,8 @@ impl<'a> PasteExplainer<'a> {
         if answers.is_empty() {
             let draft = memory::explain_rates(context, reading.lines, self.limits.as_ref());
             answers.extend(draft.map(|draft| self.finish(draft, "text", all)));
+        } else if let Some(first) = answers.first_mut() {
+            first.also.extend(memory::rates_text(context));
         }
         let settings = find_settings(context);
         for found in find_messages(context, self.log) {
@@ -183,7 +207,10 @@ impl<'a> PasteExplainer<'a> {
             }
             PasteContent::Links(links) => wiring::explain_links(links, topology, limits),
             PasteContent::Topology(shown) => wiring::explain_topology(shown, topology, limits),
-            PasteContent::Profile(profile) => explain_profile(profile),
+            PasteContent::Profile(profile) => {
+                let copies = copies_of_profile(profile, context, limits);
+                copies.unwrap_or_else(|| explain_profile(profile))
+            }
             PasteContent::NcclLog(log) => {
                 let has_table = self.reading.documents.iter().any(|document| {
                     matches!(&document.content, PasteContent::Collective(table) if !is_empty(table))
@@ -195,6 +222,39 @@ impl<'a> PasteExplainer<'a> {
             }
             PasteContent::Matrix(_) => return None,
         })
+    }
+
+    /// Another table of the same collective that is faster at the largest size of both, or in the average where
+    /// nothing else was pasted.
+    fn faster_run(&self, content: &PasteContent) -> Option<Outlier> {
+        let PasteContent::Collective(table) = content else { return None };
+        let others = self.reading.documents.iter().filter_map(|document| match &document.content {
+            PasteContent::Collective(other) => Some((document.span, other)),
+            _ => None,
+        });
+        let is_same = |other: &CollectiveTable| {
+            let op = |of: &CollectiveTable| (of.op, of.is_sendrecv);
+            let is_open = |of: &CollectiveTable| op(of) == (None, false);
+            (op(other) == op(table) || is_open(other) || is_open(table))
+                && other.ranks == table.ranks
+        };
+        let rates = |other: &CollectiveTable| match (table.rows.is_empty(), other.rows.is_empty()) {
+            (true, true) => table.average_busbw.zip(other.average_busbw),
+            _ => table.rows.iter().rev().find_map(|row| {
+                let same = other.rows.iter().find(|same| same.bytes == row.bytes)?;
+                Some((row.busbw, same.busbw))
+            }),
+        };
+        let each = others.take(MAX_FILES).filter(|(_, other)| is_same(other)).filter_map(
+            |(span, other)| {
+                let (own, faster) = rates(other)?;
+                (own > 0.0 && own < faster * RUN_SHARE).then(|| {
+                    let run = format!("the run of lines {} to {}", span.first, span.last);
+                    Outlier::new("this run".to_owned(), own, faster, "GB/s", &run).of_row()
+                })
+            },
+        );
+        each.min_by(|a, b| a.share.total_cmp(&b.share))
     }
 
     fn collective(&self, table: &CollectiveTable) -> DraftAnswer {
@@ -275,6 +335,7 @@ impl<'a> PasteExplainer<'a> {
             first_line: span.first,
             last_line: span.last,
             meaning: draft.meaning,
+            also: draft.also,
             limit: draft.limit,
             ask: draft.ask,
             value_gbs: draft.value,
@@ -330,6 +391,48 @@ fn is_empty(table: &CollectiveTable) -> bool {
     table.rows.is_empty() && table.average_busbw.is_none() && table.runs < 2
 }
 
+/// The rate of a profile's host copies, where the text states the one size that a copy has.
+fn copies_of_profile(
+    profile: &ProfileTable,
+    context: &PasteContext,
+    limits: Option<&NodeLimits>,
+) -> Option<DraftAnswer> {
+    let [bytes] = context.sizes.as_slice() else { return None };
+    let ends = |name: &str| {
+        let (host, gpu) = (MatrixEnd::Host(None), MatrixEnd::Gpu(0));
+        match name {
+            _ if name.contains("HtoD") || name.contains("HostToDevice") => Some((host, gpu)),
+            _ if name.contains("DtoH") || name.contains("DeviceToHost") => Some((gpu, host)),
+            _ => None,
+        }
+    };
+    let most = limits.map_or(f64::INFINITY, |limits| limits.pcie_gbs.max(limits.c2c_gbs));
+    let cell = |row: &ProfileRow| {
+        let (from, to) = ends(&row.name)?;
+        let gbs = *bytes as f64 / (row.total_us / row.calls.max(1) as f64) / 1e3;
+        // Copies that would be faster than their link have another size.
+        Some((from, to, gbs)).filter(|(.., gbs)| *gbs <= most)
+    };
+    let cells: Vec<_> = profile.rows.iter().filter_map(cell).collect();
+    let matrix = RateMatrix {
+        tool: MatrixTool::BandwidthSample,
+        test: format!("copies of {bytes} B"),
+        is_latency: false,
+        count: RateCount::OneWay,
+        peer_access: None,
+        means: CopyMeans::Engine,
+        concurrent: false,
+        cells,
+    };
+    let mut draft = copies::explain_matrices(&[&matrix], limits, context).into_iter().next()?;
+    draft.also.push(format!(
+        "if each moves the {bytes} B of the text; {}",
+        explain_profile(profile).meaning
+    ));
+    draft.subject = ProbeSubject::Nothing;
+    Some(draft)
+}
+
 /// Times and shares, from which no rate follows without bytes.
 fn explain_profile(profile: &ProfileTable) -> DraftAnswer {
     let mut rows: Vec<_> = profile.rows.iter().collect();
@@ -337,8 +440,9 @@ fn explain_profile(profile: &ProfileTable) -> DraftAnswer {
     let named = rows.iter().take(MAX_PROFILED).map(|row| {
         let name: String = row.name.chars().take(40).collect();
         format!(
-            "{name} {:.0} %, {} calls of {} us",
+            "{name} {:.1} %, {} ms in {} calls of {} us",
             row.share * 100.0,
+            figure(row.total_us / 1e3),
             row.calls,
             figure(row.total_us / row.calls.max(1) as f64)
         )

@@ -14,6 +14,7 @@ mod copies;
 mod deciding_probe;
 mod draft;
 mod exact_messages;
+mod further_figures;
 mod host_outliers;
 mod io;
 mod logs;

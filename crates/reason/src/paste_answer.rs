@@ -20,6 +20,8 @@ pub struct PasteAnswer {
     pub last_line: u32,
     /// What the number is, and how the tool counts.
     pub meaning: String,
+    /// Further figures of the output.
+    pub also: Vec<String>,
     /// The limit with its source, or why there is none.
     pub limit: String,
     /// What the limit needs, as a question; empty where there is one.
@@ -58,7 +60,9 @@ pub struct PasteAnswer {
 impl PasteAnswer {
     /// Labels with their texts: what it is, limit, share, verdict, what may be, what to run.
     pub fn lines(&self) -> Vec<(&'static str, String)> {
-        let mut lines = vec![("figure", self.meaning.clone()), ("limit", self.limit.clone())];
+        let mut lines = vec![("figure", self.meaning.clone())];
+        lines.extend(self.also.iter().map(|text| ("also", text.clone())));
+        lines.push(("limit", self.limit.clone()));
         if let (Some(value), Some(limit), Some(share)) =
             (self.value_gbs, self.limit_gbs, self.share)
         {
