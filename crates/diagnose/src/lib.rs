@@ -10,6 +10,7 @@ mod labels;
 mod outlier;
 mod peers;
 pub mod posterior;
+mod setting_effect;
 
 pub use collectives::cause::{CauseScore, CollectiveCause, judge_causes, likely_causes};
 pub use collectives::ledger::{
@@ -35,3 +36,4 @@ pub use labels::TailKind;
 pub use outlier::{CaseComparison, ComparedCase, TimedCase, UnlikePath, compare_run};
 pub use pathline_message::NodeCut;
 pub use peers::{NodePeers, PeerRatio, compare_with_peers, peer_classes, unit_shape};
+pub use setting_effect::{predict_rate, predict_setting};

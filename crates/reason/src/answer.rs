@@ -145,7 +145,7 @@ impl<'a> PasteExplainer<'a> {
         } else if let Some(first) = answers.first_mut() {
             first.also.extend(memory::rates_text(context));
         }
-        let settings = find_settings(context);
+        let settings = find_settings(context, self.node);
         for found in find_messages(context, self.log) {
             let setting = settings.iter().find(|setting| setting.explains == found.row.id);
             answers.push(self.finish(message_draft(&found, setting), "message", all));

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use pathline_diagnose::{PredictedFigure, find_figure_trust};
+use pathline_diagnose::{PredictedFigure, find_figure_trust, predict_setting};
 use pathline_flow::{DescError, MachineDesc, MachineFault, Network, RuntimeEnv};
 use pathline_message::{
     BufferPair, BufferPlace, ExchangeMember, ExchangeOp, ExchangeSpec, MessageLayer, MessageLibrary,
@@ -190,6 +190,12 @@ impl RowPredictor {
     /// peaks of PCIe, 88 % of NVLink's and 75 % of xGMI's are payload.
     pub(crate) fn usual_level(&self) -> (f64, f64) {
         if self.desc.is_some() { (1.0, 0.08) } else { (0.82, 0.15) }
+    }
+
+    /// What a setting of the runtime's copies does by size on a described machine, if that differs.
+    pub(crate) fn setting_by_size(&self, setting: &str) -> Option<String> {
+        self.desc.as_ref()?;
+        predict_setting(&self.network, &self.topology, setting).sentence()
     }
 
     /// The libraries of messages, if the machine is described.

@@ -3,6 +3,8 @@
 use pathline_paste::PasteContext;
 use serde::Serialize;
 
+use crate::row_predictor::RowPredictor;
+
 const TABLE: &str = include_str!("../data/settings.tsv");
 
 /// A setting of the paste whose effect is known.
@@ -15,6 +17,9 @@ pub struct StatedSetting {
     pub meaning: &'static str,
     /// What to do.
     pub action: &'static str,
+    /// What it does by size on the machine, where it gains at some and loses at others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by_size: Option<String>,
     /// The manual.
     pub source: &'static str,
     /// The message that it explains; empty if none.
@@ -22,15 +27,19 @@ pub struct StatedSetting {
     pub(crate) explains: &'static str,
 }
 
-/// The known settings of a paste.
-pub(crate) fn find_settings(context: &PasteContext) -> Vec<StatedSetting> {
+/// The known settings of a paste, with what they do by size on the machine of `model`.
+pub(crate) fn find_settings(
+    context: &PasteContext,
+    model: Option<&RowPredictor>,
+) -> Vec<StatedSetting> {
     let known = TABLE.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
         let mut cells = line.split('\t');
         let (pattern, meaning) = (cells.next()?, cells.next()?);
         let (action, source) = (cells.next()?, cells.next()?);
         let explains = cells.next().unwrap_or_default();
         let setting = find_setting(context, pattern)?;
-        Some(StatedSetting { setting, meaning, action, source, explains })
+        let by_size = model.and_then(|model| model.setting_by_size(&setting));
+        Some(StatedSetting { setting, meaning, action, by_size, source, explains })
     });
     known.collect()
 }
@@ -67,7 +76,7 @@ mod tests {
     use pathline_paste::read_paste;
 
     fn found(text: &str) -> Vec<String> {
-        let found = find_settings(&read_paste(text.as_bytes()).context);
+        let found = find_settings(&read_paste(text.as_bytes()).context, None);
         found.into_iter().map(|known| known.setting).collect()
     }
 

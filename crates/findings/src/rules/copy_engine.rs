@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use pathline_diagnose::predict_rate;
 use pathline_explain::figures::overlap::{kept, work_label};
 use pathline_explain::figures::pairs::{MeasuredPair, PairMover, pairs};
 use pathline_explain::fmt;
@@ -172,7 +173,7 @@ fn compare<'a>(
 
 /// The blit kernel by the model, where the model knows the rate of the engine on the same path.
 fn predict_blit<'a>(evidence: &Evidence<'a>, engine: &SoundValue<'a>) -> Option<KernelArm<'a>> {
-    let rate = |case: &Case| Some(evidence.network?.predict(case).ok()?.first()?.rate.gbs());
+    let rate = |case: &Case| predict_rate(evidence.network?, case);
     let ratio = rate(engine.case)? / engine.value;
     let [flow] = engine.case.timed.as_slice() else { return None };
     let case = Case::together(vec![flow.by_copy_kernel()]);
