@@ -1,5 +1,6 @@
 //! One question asked of several commands: expected value, limit and verdict are the same.
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
@@ -7,8 +8,11 @@ use serde_json::Value;
 
 fn pathline(args: &[&str], input: &str) -> String {
     let binary = assert_cmd::cargo::cargo_bin!("pathline");
+    // A review is of what is set.
+    let set: &[_] = if args.contains(&"--review") { &[("HSA_ENABLE_SDMA", "0")] } else { &[] };
     let mut child = Command::new(binary)
         .args(args)
+        .envs(set.iter().copied())
         .env("COLUMNS", "200")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -42,19 +46,20 @@ fn table(program: &str, factor: f64, busbw: f64) -> String {
 }
 
 /// Forty facts: five operations on four machines, each at a value that the model leaves open and at one that it
-/// does not. `predict`, `explain` and `audit` have one expected value, one limit and one verdict.
+/// does not. `model predict`, `explain` and `advise` have one expected value, one limit and one verdict.
 #[test]
-fn predict_explain_and_audit_agree_on_forty_facts() {
+fn predict_explain_and_advise_agree_on_forty_facts() {
     let mut facts = 0;
     for (machine, library) in
         [("mi250x", "rccl"), ("mi300x", "rccl"), ("hgx-h100", "nccl"), ("hgx-h200", "nccl")]
     {
         let exchange = |op: &str| format!("{op} over gpu0-gpu7 by {library} x 1GiB");
         let exchanges: Vec<String> = OPERATIONS.iter().map(|(op, ..)| exchange(op)).collect();
-        let mut args = vec!["predict", "--machine", machine, "--json"];
+        let mut args = vec!["model", "predict", "--machine", machine, "--json"];
         args.extend(exchanges.iter().flat_map(|text| ["--exchange", text.as_str()]));
         let predicted: Value = serde_json::from_str(&pathline(&args, "")).unwrap();
-        let audited = pathline(&["audit", "-m", machine, "--bytes", "1GiB", "all_reduce"], "");
+        let audit = ["advise", "-m", machine, "--bytes", "1GiB", "--collectives"];
+        let audited = pathline(&audit, "");
         let (mut paste, mut asked) = (String::new(), Vec::new());
         for ((op, program, factor), predicted) in
             OPERATIONS.iter().zip(predicted.as_array().unwrap())
@@ -96,4 +101,113 @@ fn predict_explain_and_audit_agree_on_forty_facts() {
         }
     }
     assert_eq!(facts, 40);
+}
+
+/// Cells of a table of `report --csv` by their column, of the row of a case.
+fn report_row(table: &str, case: &str) -> BTreeMap<String, String> {
+    // `a,"b, c",d`
+    let cells = |line: &str| -> Vec<String> {
+        let (mut all, mut is_quoted) = (vec![String::new()], false);
+        for letter in line.chars() {
+            match letter {
+                '"' => is_quoted = !is_quoted,
+                ',' if !is_quoted => all.push(String::new()),
+                _ => all.last_mut().unwrap().push(letter),
+            }
+        }
+        all
+    };
+    let mut lines = table.lines().map(cells);
+    let names = lines.next().unwrap();
+    let row = lines.find(|row| row[0] == case).unwrap_or_else(|| panic!("{case}: {table}"));
+    names.into_iter().zip(row).collect()
+}
+
+/// Copies into and out of a GPU and between two, by engine and by kernel, of 64 KiB and 64 MiB on two machines:
+/// `model predict`, `explain`, `run` with `report`, and `advise` have one limit, what limits, and range.
+#[test]
+fn predict_explain_run_and_advise_agree_on_copies() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let mut copies = 0;
+    for (machine, numa, kernel) in
+        [("mi250x", 3, "blit@gpu1"), ("hgx-h200", 0, "kernel@gpu1[copy-w16-u4-b256-g2sm]")]
+    {
+        let case = |size: &str| {
+            [
+                format!("r0.numa{numa}.pinned > r0.gpu0.vram by dma@gpu0 x {size}"),
+                format!("r0.gpu0.vram > r0.numa{numa}.pinned by dma@gpu0 x {size}"),
+                format!("r0.gpu0.vram > r0.gpu1.vram by dma@gpu0 x {size}"),
+                format!("r0.gpu0.vram > r0.gpu1.vram by {kernel} x {size}"),
+            ]
+        };
+        let cases = [case("64KiB"), case("64MiB")].concat();
+        let folder = dir.path().join(machine);
+        let folder = folder.to_str().unwrap();
+        let mut args = vec!["run", "-m", machine, "--out", folder];
+        args.extend(cases.iter().flat_map(|case| ["--case", case.as_str()]));
+        pathline(&args, "");
+        let table = pathline(&["report", folder, "--csv", "-"], "");
+        let mut rates = Vec::new();
+        for case in &cases {
+            copies += 1;
+            let words = ["model", "predict", "-m", machine, "--case", case.as_str()];
+            // `explain` shows the case first, then the same table.
+            let shown = pathline(&words, "");
+            let explained = pathline(&["explain", "-m", machine, case.as_str()], "");
+            assert!(explained.ends_with(&shown), "{machine}: {explained}\n{shown}");
+            let text = pathline(&[&words[..], &["--json"]].concat(), "");
+            let predicted: Value = serde_json::from_str(&text).unwrap();
+            let flow = &predicted[0]["flows"][0];
+            let row = report_row(&table, case);
+            let number = |name: &str| row[name].parse::<f64>().unwrap();
+            let limit = flow["alone_gbs"].as_f64().unwrap();
+            assert!((number("bound") / limit - 1.0).abs() < 1e-9, "{machine}: {row:?} {flow}");
+            // The simulated value lies within what the model leaves open.
+            let bytes = if case.ends_with("KiB") { 65_536.0 } else { 67_108_864.0 };
+            let us = bytes / number("median") / 1e3;
+            let bound = |name: &str| flow["duration"][name].as_f64().unwrap();
+            assert!((bound("low_us")..bound("high_us")).contains(&us), "{machine}: {us} {flow}");
+            if case.ends_with("MiB") {
+                let by = &row["bound_by"];
+                let by = if by.contains(" of gpu") {
+                    by
+                } else {
+                    &format!("{} ({by})", row["narrowest"])
+                };
+                assert_eq!(flow["bound_by"], *by, "{machine}");
+            }
+            rates.push(flow["gbs"].as_f64().unwrap());
+        }
+        let asked = ["advise", "-m", machine, "--json", "--for", cases[6].as_str()];
+        let advice: Value = serde_json::from_str(&pathline(&asked, "")).unwrap();
+        let of_kernel = |answer: &&Value| answer["choice"]["arm"]["task"]["case"] == cases[7];
+        let answer = advice["answers"].as_array().unwrap().iter().find(of_kernel);
+        if let Some(gain) = answer.and_then(|answer| answer["gain"]["gain"].as_f64()) {
+            let predicted = rates[7] / rates[6] - 1.0;
+            assert!((gain - predicted).abs() < 0.02 * (1.0 + predicted), "{gain} {predicted}");
+        }
+        assert_eq!(answer.is_some(), rates[7] > rates[6], "{machine}: {advice:#}");
+    }
+    assert_eq!(copies, 16);
+}
+
+/// What to do by size about HSA_ENABLE_SDMA, in the words of all commands.
+#[test]
+fn run_advise_review_and_explain_say_one_thing_of_a_setting() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let folder = dir.path().join("run");
+    let on = |args: &[&str], input: &str| {
+        let text = pathline(&[args, &["--machine", "mi250x"]].concat(), input);
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let (_, said) =
+            text.split_once("Not as a global setting: ").unwrap_or_else(|| panic!("{text}"));
+        said.split_once("KiB.").unwrap().0.to_owned()
+    };
+    let run = on(&["run", "--suite", "pairs,sweep", "--out", folder.to_str().unwrap()], "");
+    assert_eq!(run, "faster from 1MiB on (1.5 to 3.4x), 22 % slower at 64");
+    assert_eq!(on(&["advise"], ""), run);
+    assert_eq!(on(&["advise", "--review", "HSA_ENABLE_SDMA"], ""), run);
+    assert_eq!(on(&["explain", "-"], "export HSA_ENABLE_SDMA=0\n"), run);
+    let again = pathline(&["report", folder.to_str().unwrap()], "");
+    assert!(again.split_whitespace().collect::<Vec<_>>().join(" ").contains(&run), "{again}");
 }
