@@ -1,5 +1,7 @@
 //! What the text around outputs says: settings, commands, products.
 
+use std::sync::LazyLock;
+
 use crate::counts;
 use crate::document::PasteContext;
 use crate::number::{number, rate_unit, size};
@@ -12,108 +14,26 @@ const MAX_RATES: usize = 64;
 const MAX_PROSE: usize = 64 << 10;
 
 /// Variables that settings of the libraries begin with.
-const VARIABLES: [&str; 16] = [
-    "NCCL_",
-    "RCCL_",
-    "UCX_",
-    "HSA_",
-    "HIP_",
-    "ROCR_",
-    "CUDA_",
-    "OMPI_",
-    "MPICH_",
-    "FI_",
-    "GPU_",
-    "MV2_",
-    "I_MPI_",
-    "GDRCOPY_",
-    "CUFILE_",
-    "MELLANOX_",
-];
+const VARIABLES: &str = concat!(
+    "NCCL_ RCCL_ UCX_ HSA_ HIP_ ROCR_ CUDA_ OMPI_ MPICH_ FI_ GPU_ MV2_ I_MPI_ GDRCOPY_ ",
+    "CUFILE_ MELLANOX_",
+);
 
 /// Programs whose command lines are kept.
-const PROGRAMS: [&str; 20] = [
-    "srun ",
-    "sbatch ",
-    "#SBATCH ",
-    "mpirun ",
-    "mpiexec ",
-    "ucx_perftest",
-    "_perf",
-    "osu_",
-    "nvbandwidth",
-    "p2pBandwidthLatencyTest",
-    "bandwidthTest",
-    "TransferBench",
-    "rocm-bandwidth-test",
-    "rocm_bandwidth_test",
-    "ib_write_",
-    "ib_read_",
-    "ib_send_",
-    "elbencho",
-    "fio ",
-    "gdsio",
-];
+const PROGRAMS: &str = concat!(
+    "srun |sbatch |#SBATCH |mpirun |mpiexec |ucx_perftest|_perf|osu_|nvbandwidth|",
+    "p2pBandwidthLatencyTest|bandwidthTest|TransferBench|rocm-bandwidth-test|",
+    "rocm_bandwidth_test|ib_write_|ib_read_|ib_send_|elbencho|fio |gdsio",
+);
 
-/// Product names as lists and sentences write them, with what must not follow: longest first.
-const PRODUCTS: [&str; 56] = [
-    "GB200",
-    "GB300",
-    "GH200",
-    "B300",
-    "B200",
-    "B100",
-    "H200 NVL",
-    "H200",
-    "H100 NVL",
-    "H100 PCIe",
-    "H100",
-    "H800",
-    "H20",
-    "A100 PCIe",
-    "A100",
-    "A800",
-    "A40",
-    "A30",
-    "A10G",
-    "A10",
-    "A6000",
-    "A5000",
-    "A4000",
-    "L40S",
-    "L40",
-    "L4",
-    "V100 PCIe",
-    "V100",
-    "P100",
-    "P40",
-    "K80",
-    "T4",
-    "RTX 6000 Ada",
-    "RTX PRO 6000",
-    "5090",
-    "4090",
-    "3090",
-    "5080",
-    "4080",
-    "3080",
-    "2080",
-    "MI355X",
-    "MI350X",
-    "MI325X",
-    "MI300X",
-    "MI300A",
-    "MI308X",
-    "MI250X",
-    "MI250",
-    "MI210",
-    "MI100",
-    "MI60",
-    "MI50",
-    "MI25",
-    "7900 XTX",
-    "W7900",
-];
+/// Products of GPUs, a row each, with what their data sheets say; a longer name stands before its beginning.
+pub const PRODUCT_TABLE: &str = include_str!("../data/products.tsv");
+
+/// Product names as lists and sentences write them.
+static PRODUCTS: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
+    let rows = PRODUCT_TABLE.lines().filter(|line| !line.starts_with('#'));
+    rows.filter_map(|row| row.split('\t').next()).collect()
+});
 
 /// Takes what a line says.
 pub(crate) fn take(context: &mut PasteContext, text: &str) {
@@ -122,7 +42,7 @@ pub(crate) fn take(context: &mut PasteContext, text: &str) {
         return;
     }
     settings(context, text);
-    let is_command = PROGRAMS.iter().any(|program| text.contains(program));
+    let is_command = PROGRAMS.split('|').any(|program| text.contains(program));
     let has_option = text.contains(" -") || text.starts_with("./") || text.contains("mpirun");
     if is_command && has_option && text.len() < 2000 && context.commands.len() < MAX_KEPT {
         context.commands.push(text.to_owned());
@@ -183,7 +103,7 @@ fn settings(context: &mut PasteContext, text: &str) {
         let is_name =
             name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_');
         if is_name
-            && VARIABLES.iter().any(|start| name.starts_with(start))
+            && VARIABLES.split(' ').any(|start| name.starts_with(start))
             && context.settings.len() < MAX_KEPT
         {
             let value = value.trim_matches(['`', '"', '\'', ',', '.']);

@@ -25,7 +25,7 @@ mod profiler;
 mod read;
 
 pub use clean::clean_text;
-pub use context::find_product;
+pub use context::{PRODUCT_TABLE, find_product};
 pub use document::{
     CollectiveRow, CollectiveTable, CopyMeans, DeviceUse, FileIoResult, LineSpan, LinkMatrix,
     MatrixEnd, MatrixTool, MessageTable, MessageTest, NcclLog, NetworkTable, PasteContent,
