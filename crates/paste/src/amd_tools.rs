@@ -35,14 +35,9 @@ pub(crate) fn matrix(
         None => (MatrixTool::RocmBandwidth, RateCount::OneWay),
     };
     let mut found = RateMatrix {
-        tool,
-        test: text.to_owned(),
-        is_latency: false,
         count,
-        peer_access: None,
         means: if by_engine { CopyMeans::Engine } else { CopyMeans::Kernel },
-        concurrent: false,
-        cells: Vec::new(),
+        ..RateMatrix::new(tool, text)
     };
     let end = |label: &str| {
         let number = index(label)?;
@@ -77,14 +72,9 @@ fn all_to_all(lines: &[PasteLine], at: usize) -> Option<(RateMatrix, usize)> {
         titles.iter().rev().map(|line| line.text.trim()).find(|text| text.contains("benchmark"));
     let title = title.unwrap_or("SRC\\DST").trim_end_matches(':');
     let mut found = RateMatrix {
-        tool: MatrixTool::TransferBench,
-        test: title.to_owned(),
-        is_latency: false,
-        count: RateCount::OneWay,
-        peer_access: None,
         means: if title.contains("DMA") { CopyMeans::Engine } else { CopyMeans::Kernel },
         concurrent: true,
-        cells: Vec::new(),
+        ..RateMatrix::new(MatrixTool::TransferBench, title)
     };
     let next = transfer_bench_rows(&mut found, lines, at)?;
     (!found.cells.is_empty()).then_some((found, next))

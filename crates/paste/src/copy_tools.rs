@@ -57,14 +57,11 @@ fn test_of(name: &str, title: &str) -> RateMatrix {
         true => RateCount::OneOfBoth,
     };
     RateMatrix {
-        tool: MatrixTool::Nvbandwidth,
-        test: name.to_owned(),
         is_latency: name.contains("latency") || lower.contains("latency"),
         count,
-        peer_access: None,
         means,
         concurrent: name.contains("all_to") || name.contains("to_all"),
-        cells: Vec::new(),
+        ..RateMatrix::new(MatrixTool::Nvbandwidth, name)
     }
 }
 
@@ -157,14 +154,12 @@ pub(crate) fn p2p_test(lines: &[PasteLine], at: usize) -> Option<(RateMatrix, us
     }
     let count = if text.contains("Bidirectional") { RateCount::Sum } else { RateCount::OneWay };
     let matrix = RateMatrix {
-        tool: MatrixTool::P2pTest,
-        test: text.to_owned(),
         is_latency,
         count,
         peer_access: Some(text.contains("Enabled")),
         means: if text.contains("SM") { CopyMeans::Kernel } else { CopyMeans::Engine },
-        concurrent: false,
         cells,
+        ..RateMatrix::new(MatrixTool::P2pTest, text)
     };
     Some((matrix, found.next))
 }
@@ -203,14 +198,10 @@ pub(crate) fn bus_grind(lines: &[PasteLine], at: usize) -> Option<(Vec<RateMatri
         }
         next += 1;
         found.push(RateMatrix {
-            tool: MatrixTool::BusGrind,
-            test: title.to_owned(),
-            is_latency: false,
             count,
-            peer_access: None,
-            means: CopyMeans::Engine,
             concurrent,
             cells,
+            ..RateMatrix::new(MatrixTool::BusGrind, title)
         });
     }
     found.retain(|matrix| !matrix.cells.is_empty());
@@ -251,14 +242,8 @@ pub(crate) fn validation_suite(lines: &[PasteLine], at: usize) -> Option<(RateMa
         let count = if both { RateCount::Sum } else { RateCount::OneWay };
         let test = format!("{test}{}", if both { ", bidirectional" } else { "" });
         let matrix = found.get_or_insert_with(|| RateMatrix {
-            tool: MatrixTool::Rvs,
-            test: test.clone(),
-            is_latency: false,
             count,
-            peer_access: None,
-            means: CopyMeans::Engine,
-            concurrent: false,
-            cells: Vec::new(),
+            ..RateMatrix::new(MatrixTool::Rvs, test.clone())
         });
         if matrix.test != test {
             break;
@@ -314,14 +299,8 @@ pub(crate) fn bandwidth_sample(lines: &[PasteLine], at: usize) -> Option<(RateMa
     }
     let (index, rate) = last?;
     let matrix = RateMatrix {
-        tool: MatrixTool::BandwidthSample,
-        test,
-        is_latency: false,
-        count: RateCount::OneWay,
-        peer_access: None,
-        means: CopyMeans::Engine,
-        concurrent: false,
         cells: vec![(from, to, rate)],
+        ..RateMatrix::new(MatrixTool::BandwidthSample, test)
     };
     Some((matrix, index + 1))
 }

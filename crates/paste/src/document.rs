@@ -193,13 +193,6 @@ pub struct MessageTable {
     pub longest: Vec<(u64, f64)>,
 }
 
-impl MessageTable {
-    /// Whether its rows are times.
-    pub const fn is_time(&self) -> bool {
-        matches!(self.test, MessageTest::Latency | MessageTest::Group(_))
-    }
-}
-
 /// The tools that print matrices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MatrixTool {

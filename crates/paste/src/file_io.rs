@@ -144,31 +144,15 @@ pub(crate) fn fio(lines: &[PasteLine], at: usize) -> Option<(Vec<FileIoResult>, 
 
 /// Whether a line of fio below a result has nothing that is used.
 fn is_detail(text: &str) -> bool {
-    FIO_DETAILS.iter().any(|start| text.starts_with(start))
+    FIO_DETAILS.lines().any(|start| text.starts_with(start))
         || text.contains(": ios=") && text.contains("util=")
 }
 
 /// What lines of fio begin with that stand below a result and are not used (`stat.c`).
-const FIO_DETAILS: [&str; 18] = [
-    "Disk stats",
-    "slat (",
-    "clat (",
-    "clat percentiles",
-    "lat percentiles",
-    "|",
-    "bw (",
-    "iops  ",
-    "lat (usec)   :",
-    "cpu  ",
-    "IO depths  ",
-    "submit  ",
-    "complete  ",
-    "issued rwts",
-    "latency  ",
-    "Run status",
-    "READ: bw=",
-    "WRITE: bw=",
-];
+const FIO_DETAILS: &str = concat!(
+    "Disk stats\nslat (\nclat (\nclat percentiles\nlat percentiles\n|",
+    "\nbw (\niops  \nlat (usec)   :\ncpu  \nIO depths  \nsubmit  \ncomplete  \nissued rwts\nlatency  \nRun status\nREAD: bw=\nWRITE: bw=",
+);
 
 /// `read: IOPS=81.7k, BW=319MiB/s (335MB/s)`.
 fn result(text: &str) -> Option<(String, f64, Option<f64>)> {

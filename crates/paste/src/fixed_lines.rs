@@ -1,84 +1,8 @@
 //! Lines that a tool prints whatever it measures: headers, legends, set-up, notes. They say nothing of the node
 //! but, in some of them, its product.
 
-/// What such lines begin with.
-const BEGINNINGS: [&str; 69] = [
-    // nvbandwidth.
-    "nvbandwidth Version",
-    "Built from Git version",
-    "CUDA Runtime Version",
-    "CUDA Driver Version",
-    "Driver Version",
-    "Device ",
-    "NOTE: The reported results",
-    "NOTE: This tool reports",
-    "Additional system-specific tuning",
-    "Waived:",
-    "&&&& PERF ",
-    "Performance can vary with",
-    "MPI version:",
-    "SUM ",
-    // nvidia-smi topo -m.
-    "Legend:",
-    "X    = Self",
-    "SYS  = Connection",
-    "NODE = Connection",
-    "PHB  = Connection",
-    "PXB  = Connection",
-    "PIX  = Connection",
-    "NV#  = Connection",
-    "NIC Legend:",
-    // perftest.
-    "initializing CUDA",
-    "Listing all CUDA devices",
-    "CUDA device ",
-    "Picking device No",
-    "[pid = ",
-    "creating CUDA Ctx",
-    "making it the current CUDA Ctx",
-    "destroying current CUDA Ctx",
-    "cuMemAlloc()",
-    "cuMemHostAlloc()",
-    "allocated GPU buffer",
-    "allocated ",
-    "deallocating ",
-    "Using ROCm Device",
-    "Waiting for client to connect",
-    "local address:",
-    "remote address:",
-    "GID:",
-    "Data ex. method",
-    "rdma_cm QPs",
-    // CUDA samples.
-    "[P2P (Peer-to-Peer) GPU Bandwidth",
-    "[CUDA Bandwidth Test]",
-    "Device: ",
-    "Device=",
-    "***NOTE: In case a device",
-    "So you can see lesser Bandwidth",
-    "P2P Connectivity Matrix",
-    "NOTE: The CUDA Samples are not meant",
-    "Running on...",
-    "Quick Mode",
-    "Result = PASS",
-    // AMD.
-    "TransferBench v",
-    "[Common]",
-    "[P2P Related]",
-    "Bytes Per Direction",
-    "RocmBandwidthTest Version",
-    "Launch Command is",
-    "Inter-Device Access",
-    "Inter-Device Numa Distance",
-    "WARNING: AMD GPU device(s) is/are in a low-power state",
-    // nccl-tests, OSU, fio, elbencho.
-    "# Out of bounds values",
-    "# Collective test concluded",
-    "# Datatype:",
-    "fio-3.",
-    "Run status group",
-    "clat percentiles",
-];
+/// What such lines begin with, a beginning a line; `#:` names the tool.
+const BEGINNINGS: &str = include_str!("../data/fixed_lines.txt");
 
 /// Whether a line, trimmed, says nothing: a rule, or what a tool always prints.
 pub(crate) fn is_fixed(text: &str) -> bool {
@@ -96,7 +20,7 @@ pub(crate) fn is_fixed(text: &str) -> bool {
         || text.contains("| # iterations |")
         || text.ends_with("message rate (msg/s) |")
         || is_adapter.is_some_and(|(number, _)| number.parse::<u32>().is_ok())
-        || BEGINNINGS.iter().any(|start| text.starts_with(start))
+        || BEGINNINGS.lines().any(|start| !start.starts_with("#:") && text.starts_with(start))
 }
 
 #[cfg(test)]

@@ -1,7 +1,24 @@
 //! Blocks of a header of labels and rows of numbers.
 
 use crate::clean::PasteLine;
+use crate::document::{CopyMeans, MatrixTool, RateCount, RateMatrix};
 use crate::number::number;
+
+impl RateMatrix {
+    /// An empty matrix of rates, one way and one copy at a time, by copy engine.
+    pub fn new(tool: MatrixTool, test: impl Into<String>) -> Self {
+        Self {
+            tool,
+            test: test.into(),
+            is_latency: false,
+            count: RateCount::OneWay,
+            peer_access: None,
+            means: CopyMeans::Engine,
+            concurrent: false,
+            cells: Vec::new(),
+        }
+    }
+}
 
 /// Widest matrix that is read.
 const MAX_COLUMNS: usize = 512;

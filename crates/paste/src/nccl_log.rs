@@ -11,6 +11,12 @@ const MAX_KEPT: usize = 32;
 /// Settings, transports and hosts that are kept.
 const MAX_NAMES: usize = 256;
 
+/// Parts of lines that say why something is off.
+const SAYS_WHY: &str = concat!(
+    "isabled|Could not enable P2P|not supported|falling back|ailed|error|timed out|",
+    "No device found|ismatch|nable to|missing|ignor|not found|refused|port_err",
+);
+
 /// Takes the lines of the log out of a paste: they stand between the rows of benchmarks.
 pub(crate) fn take(lines: &mut Vec<PasteLine>) -> Option<(NcclLog, LineSpan)> {
     let mut log = NcclLog::default();
@@ -148,24 +154,7 @@ fn take_message(log: &mut NcclLog, text: &str, is_warning: bool) {
         log.max_bw = rest.split_whitespace().next().and_then(number).or(log.max_bw);
     }
     link_rate(log, text);
-    let says_why = [
-        "isabled",
-        "Could not enable P2P",
-        "not supported",
-        "falling back",
-        "ailed",
-        "error",
-        "timed out",
-        "No device found",
-        "ismatch",
-        "nable to",
-        "missing",
-        "ignor",
-        "not found",
-        "refused",
-        "port_err",
-    ];
-    if says_why.iter().any(|part| text.contains(part)) && text.len() < 300 {
+    if SAYS_WHY.split('|').any(|part| text.contains(part)) && text.len() < 300 {
         keep(&mut log.reasons, text);
     }
 }

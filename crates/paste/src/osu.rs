@@ -12,6 +12,13 @@ const MAX_GAP: usize = 12;
 /// Lines of ucx_perftest before its last row.
 const MAX_BOX: usize = 200;
 
+impl MessageTable {
+    /// Whether its rows are times.
+    pub const fn is_time(&self) -> bool {
+        matches!(self.test, MessageTest::Latency | MessageTest::Group(_))
+    }
+}
+
 /// A table that begins here.
 pub(crate) fn read(lines: &[PasteLine], at: usize) -> Option<(MessageTable, usize)> {
     let title = &lines.get(at)?.text;

@@ -1,8 +1,8 @@
 //! From a reading of a paste to answers: figure, limit, outlier, range of a model, verdict, checks.
 
 use pathline_paste::{
-    CollectiveTable, CopyMeans, LineSpan, MatrixEnd, MatrixTool, NcclLog, PasteContent,
-    PasteContext, PasteReading, ProfileRow, ProfileTable, RateCount, RateMatrix,
+    CollectiveTable, LineSpan, MatrixEnd, MatrixTool, NcclLog, PasteContent, PasteContext,
+    PasteReading, ProfileRow, ProfileTable, RateMatrix,
 };
 use pathline_schema::Topology;
 use serde::Serialize;
@@ -20,7 +20,7 @@ use crate::row_predictor::{PredictedRow, QueriedRow, RowPredictor};
 use crate::score::{AnswerClass, WorldEdit, rank};
 use crate::stated_settings::{StatedSetting, find_settings};
 use crate::verdict::{JudgedFigure, PasteVerdict, decide, is_within, possible};
-use crate::{adapters, collectives, copies, io, logs, memory, messages, wiring};
+use crate::{adapters, collectives, copies, io, link_state, logs, memory, messages, wiring};
 
 /// Causes of an answer.
 const MAX_CAUSES: usize = 8;
@@ -137,7 +137,7 @@ impl<'a> PasteExplainer<'a> {
             }
         }
         let all = LineSpan { first: 1, last: reading.lines.max(1) };
-        let link_state = wiring::explain_link_state(context);
+        let link_state = link_state::explain_link_state(context);
         answers.extend(link_state.map(|draft| self.finish(draft, "PCIe link state", all)));
         if answers.is_empty() {
             let draft = memory::explain_rates(context, reading.lines, self.limits.as_ref());
@@ -415,14 +415,8 @@ fn copies_of_profile(
     };
     let cells: Vec<_> = profile.rows.iter().filter_map(cell).collect();
     let matrix = RateMatrix {
-        tool: MatrixTool::BandwidthSample,
-        test: format!("copies of {bytes} B"),
-        is_latency: false,
-        count: RateCount::OneWay,
-        peer_access: None,
-        means: CopyMeans::Engine,
-        concurrent: false,
         cells,
+        ..RateMatrix::new(MatrixTool::BandwidthSample, format!("copies of {bytes} B"))
     };
     let mut draft = copies::explain_matrices(&[&matrix], limits, context).into_iter().next()?;
     draft.also.push(format!(

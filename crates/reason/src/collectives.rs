@@ -168,11 +168,12 @@ pub(crate) fn explain(
         ..DraftAnswer::default()
     };
     if let Some(edit) = certain_edit(table, best) {
-        if edit.id == "small-size" {
-            set_limit(&mut draft, &shape, node);
-        } else {
-            draft.limit = "none: no rate counts here".to_owned();
+        match edit.id {
+            "one-rank" | "separate-runs" => draft.limit = "none: no rate counts here".to_owned(),
+            _ => set_limit(&mut draft, &shape, node),
         }
+        // Of wrong bytes no share counts.
+        draft.limit_gbs = draft.limit_gbs.filter(|_| edit.id == "small-size");
         draft.edits.push(edit);
         return draft;
     }

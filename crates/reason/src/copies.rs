@@ -165,21 +165,29 @@ fn between_gpus(matrices: &[&RateMatrix], node: Option<&NodeLimits>) -> Option<D
     let bridged = (node.pair_gbs <= 0.0 && middle / ways > node.pcie_gbs && bridge > 0.0)
         .then(|| NodeLimits { pair_gbs: bridge, fabric: FabricKind::Meshed, ..node.clone() });
     let node = bridged.as_ref().unwrap_or(node);
+    set_pair_limit(&mut draft, node, bridged.is_some());
+    draft.features.push(ObservedFeature::new("pair", middle / ways));
+    draft.features.push(ObservedFeature::new("least", (least / middle).max(1e-3)));
+    pair_edits(&mut draft, node, ways, &list, ratio);
+    Some(draft)
+}
+
+/// The limit of a pair of GPUs: in a mesh of one link or more, the least number that carries it.
+fn set_pair_limit(draft: &mut DraftAnswer, node: &NodeLimits, is_bridged: bool) {
     let has_links = node.pair_gbs > 0.0;
-    // In a mesh a pair has one link or more: the least number that carries it.
     let most_links = (node.pair_gbs / node.link_gbs).round().max(1.0);
-    let links = (middle / ways / node.link_gbs).ceil().clamp(1.0, most_links);
+    let links = (draft.value.unwrap_or(0.0) / node.link_gbs).ceil().clamp(1.0, most_links);
     let is_mesh = node.fabric == FabricKind::Meshed && node.pair_links.is_empty();
     let is_mesh = is_mesh && node.links_source == FactSource::Assumed && most_links > 1.0;
     let package = node.product.map_or(0.0, |product| product.package_gbs);
     let limit = match has_links {
-        true if is_mesh && bridged.is_none() => links * node.link_gbs,
+        true if is_mesh && !is_bridged => links * node.link_gbs,
         true => node.pair_gbs,
         false => node.pcie_gbs,
     };
     draft.limit_gbs = Some(limit);
     draft.limit = match has_links {
-        true if is_mesh && bridged.is_none() => format!(
+        true if is_mesh && !is_bridged => format!(
             "{} GB/s each way of one NVLink, {} of {most_links:.0}: pairs have one or more ({})",
             figure(node.link_gbs),
             figure(node.pair_gbs),
@@ -198,10 +206,6 @@ fn between_gpus(matrices: &[&RateMatrix], node: Option<&NodeLimits>) -> Option<D
         ),
         false => format!("{} GB/s each way, PCIe ({})", figure(limit), node.pcie_source.label()),
     };
-    draft.features.push(ObservedFeature::new("pair", middle / ways));
-    draft.features.push(ObservedFeature::new("least", (least / middle).max(1e-3)));
-    pair_edits(&mut draft, node, ways, &list, ratio);
-    Some(draft)
 }
 
 /// Runs of one test that are slower than the fastest one of the paste.
@@ -761,14 +765,10 @@ pub(crate) fn transfer_matrix(list: &[TimedTransfer]) -> Option<RateMatrix> {
         if first.executor.starts_with("GPU") { CopyMeans::Kernel } else { CopyMeans::Engine };
     let at_once = list.iter().filter(|t| t.test == first.test).count() > 1;
     Some(RateMatrix {
-        tool: MatrixTool::TransferBench,
-        test: String::new(),
-        is_latency: false,
-        count: RateCount::OneWay,
-        peer_access: None,
         means,
         concurrent: at_once,
         cells,
+        ..RateMatrix::new(MatrixTool::TransferBench, "")
     })
 }
 

@@ -91,7 +91,7 @@ fn host_rates(matrix: &RateMatrix, inward: bool) -> BTreeMap<u32, f64> {
 
 #[cfg(test)]
 mod tests {
-    use pathline_paste::{CopyMeans, MatrixTool};
+    use pathline_paste::MatrixTool;
 
     use super::*;
 
@@ -106,16 +106,7 @@ mod tests {
             }
             cells.push((MatrixEnd::Gpu(gpu), MatrixEnd::Gpu(gpu), 2100.0));
         }
-        RateMatrix {
-            tool: MatrixTool::RocmBandwidth,
-            test: String::new(),
-            is_latency: false,
-            count: RateCount::OneWay,
-            peer_access: None,
-            means: CopyMeans::Engine,
-            concurrent: false,
-            cells,
-        }
+        RateMatrix { cells, ..RateMatrix::new(MatrixTool::RocmBandwidth, "") }
     }
 
     #[test]

@@ -103,26 +103,7 @@ pub(crate) fn explain(
         path: if is_gpu { CheckPath::DirectFiles } else { CheckPath::Files },
         ..DraftAnswer::default()
     };
-    let drives =
-        context.drive_gbs.map(|gbs| (f64::from(context.drives.unwrap_or(1)), gbs, "drives"));
-    // Each client reaches the store by its own adapters.
-    let clients = f64::from(context.nodes.unwrap_or(1) * context.adapters.unwrap_or(1));
-    let network = context.network_gbits.map(|gbits| (clients, gbits / 8.0, "adapters"));
-    if let Some((count, each, what)) = drives.or(network) {
-        let total = count * each;
-        draft.limit = format!(
-            "{} GB/s each way, {count:.0} {what} of {} GB/s (in the paste)",
-            figure(total),
-            figure(each)
-        );
-        draft.limit_gbs = Some(total);
-        if network.is_some() && drives.is_none() {
-            draft.condition = "the servers and their drives have more".to_owned();
-        }
-    } else {
-        draft.ask =
-            "what are the drives, their number and their links, or the network's rate?".to_owned();
-    }
+    set_limit(&mut draft, context);
     draft.features.push(ObservedFeature::new("rate", gbs.max(1e-5)));
     // With many in flight the product of both is the rate whatever binds.
     let few = in_flight.or(desc.map(|_| 1.0)).filter(|n| *n < FEW || desc.is_some());
@@ -159,6 +140,30 @@ pub(crate) fn explain(
     }
     slow_parts(&mut draft, result, all, store.is_some());
     draft
+}
+
+/// What the drives carry, or the adapters of all clients, where the paste counts them.
+fn set_limit(draft: &mut DraftAnswer, context: &PasteContext) {
+    let drives =
+        context.drive_gbs.map(|gbs| (f64::from(context.drives.unwrap_or(1)), gbs, "drives"));
+    // Each client reaches the store by its own adapters.
+    let clients = f64::from(context.nodes.unwrap_or(1) * context.adapters.unwrap_or(1));
+    let network = context.network_gbits.map(|gbits| (clients, gbits / 8.0, "adapters"));
+    if let Some((count, each, what)) = drives.or(network) {
+        let total = count * each;
+        draft.limit = format!(
+            "{} GB/s each way, {count:.0} {what} of {} GB/s (in the paste)",
+            figure(total),
+            figure(each)
+        );
+        draft.limit_gbs = Some(total);
+        if network.is_some() && drives.is_none() {
+            draft.condition = "the servers and their drives have more".to_owned();
+        }
+    } else {
+        draft.ask =
+            "what are the drives, their number and their links, or the network's rate?".to_owned();
+    }
 }
 
 /// What is known of the requests in flight.

@@ -17,6 +17,7 @@ mod exact_messages;
 mod further_figures;
 mod host_outliers;
 mod io;
+mod link_state;
 mod logs;
 mod memory;
 mod message_worlds;
