@@ -47,11 +47,15 @@ pub(crate) fn take(context: &mut PasteContext, text: &str) {
     if is_command && has_option && text.len() < 2000 && context.commands.len() < MAX_KEPT {
         context.commands.push(text.to_owned());
     }
-    counts::take(context, text);
+    // Sentences count; what follows 64 KiB of loose text is none.
+    let is_prose = context.prose.len() + text.len() < MAX_PROSE;
+    if is_prose {
+        counts::take(context, text);
+    }
     products(context, text);
     pcie(context, text);
     rates(context, text);
-    if context.prose.len() + text.len() < MAX_PROSE {
+    if is_prose {
         context.prose.push_str(&text.to_lowercase());
         context.prose.push('\n');
     }
@@ -115,6 +119,14 @@ fn settings(context: &mut PasteContext, text: &str) {
 /// The product that a text names, with `PCIe` where the card's name has it: `A100-PCIE-40GB`, `A100 80GB PCIe`.
 /// `None` if it names none that is known.
 pub fn find_product(text: &str) -> Option<&'static str> {
+    // Every product has a letter before a digit, or is a GeForce: most lines need no closer look.
+    let may_name = text.as_bytes().windows(2).any(|pair| match pair {
+        [letter, digit] if letter.is_ascii_uppercase() && digit.is_ascii_digit() => true,
+        other => matches!(other, b"90" | b"80" | b"TX"),
+    });
+    if !may_name {
+        return None;
+    }
     let mut plain = text.replace("-PCIE", " PCIe");
     for memory in [" 40GB", " 80GB"] {
         plain = plain.replace(&format!("{memory} PCIe"), " PCIe");
@@ -160,14 +172,6 @@ pub(crate) fn take_device(context: &mut PasteContext, text: &str) {
 }
 
 fn products(context: &mut PasteContext, text: &str) {
-    // Every product has a letter before a digit, or is a GeForce: most lines need no closer look.
-    let may_name = text.as_bytes().windows(2).any(|pair| match pair {
-        [letter, digit] if letter.is_ascii_uppercase() && digit.is_ascii_digit() => true,
-        other => matches!(other, b"90" | b"80" | b"TX"),
-    });
-    if !may_name {
-        return;
-    }
     let Some(name) = find_product(text) else { return };
     if !context.gpus.iter().any(|known| known == name) && context.gpus.len() < 16 {
         context.gpus.push(name.to_owned());

@@ -86,7 +86,19 @@ fn take_clause(context: &mut PasteContext, clause: &[Token]) {
         let Token::Count(count) = *token else { continue };
         // `A100 * 8`, `200Gb * 4`: the noun stands before its count.
         let before = |back: usize| at.checked_sub(back).and_then(|at| clause.get(at)).copied();
-        if before(1) == Some(Token::Skipped) {
+        // `only 1`, and numbers of things: `node 1 and node 2`, `ConnectX 7`.
+        let is_number = matches!(
+            before(1),
+            Some(
+                Token::Skipped
+                    | Token::Node
+                    | Token::Gpu
+                    | Token::Adapter
+                    | Token::Drive
+                    | Token::Port
+            )
+        );
+        if is_number {
             continue;
         }
         let noun = match (before(1), before(2)) {
@@ -146,6 +158,8 @@ fn tokens(text: &str) -> Vec<Token> {
         let last = words.get(at - 1).copied().unwrap_or_default();
         if last.ends_with(['.', ';', '?', '!']) {
             found.push(Token::Stop);
+        } else if last.ends_with(',') {
+            found.push(Token::Other);
         }
     }
     found
@@ -223,6 +237,8 @@ fn noun(word: &str, lower: &str) -> Token {
     match () {
         () if matches!(word, "x" | "×" | "*" | "X") => Token::Times,
         () if matches!(lower, "only" | "just" | "uses" | "using") => Token::Skipped,
+        // `4 host threads` are no hosts.
+        () if lower == "host" => Token::Other,
         () if NODES.contains(&family) => Token::Node,
         () if ADAPTERS.contains(&family) => Token::Adapter,
         () if family == "port" => Token::Port,
@@ -368,6 +384,7 @@ mod tests {
             ),
             ("adapters of 200 Gbps", None, None, Some(200.0)),
             ("SATA SSD (6 Gbit/s), 10 jobs", None, None, None),
+            ("from node 1 to node 2, ConnectX 7 cards, 4 host threads", None, None, None),
         ] {
             let found = found(text);
             assert_eq!(

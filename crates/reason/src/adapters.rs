@@ -46,7 +46,8 @@ pub(crate) fn explain(table: &NetworkTable, node: Option<&NodeLimits>) -> DraftA
     };
     let line_text = format!("{} Gbit/s = {} GB/s each way", figure(line * 8.0), figure(line));
     if named.is_some() {
-        draft.limit = format!("{line_text} (in the paste)");
+        let source = node.map_or("", |node| node.nic_source.label());
+        draft.limit = format!("{line_text} ({source})");
         draft.limit_gbs = Some(line);
     } else {
         draft.limit = "unknown: the paste does not say the adapter's rate".to_owned();
@@ -89,7 +90,7 @@ fn candidates(
         line * 0.965,
         0.03,
         format!(
-            "the adapter is at its line rate; headers take 2 to 5 %{}",
+            "the adapter is at the rate of its line or slot; headers take 2 to 5 %{}",
             if table.on_gpu { "; GPUDirect RDMA works" } else { "" }
         ),
         "none needed",

@@ -15,6 +15,8 @@ pub(crate) enum FactSource {
     Machine,
     /// The paste.
     Paste,
+    /// The slot of the adapter, which the paste shows to carry less than the port.
+    Slot,
     /// The product's data sheet.
     Assumed,
 }
@@ -24,6 +26,7 @@ impl FactSource {
         match self {
             Self::Machine => "of the machine",
             Self::Paste => "in the paste",
+            Self::Slot => "the slot of the adapter, in the paste",
             Self::Assumed => "assumed of the product",
         }
     }
@@ -143,7 +146,8 @@ impl NodeLimits {
         if let Some(gbits) = gbits {
             // A slot of fewer lanes carries less than the port.
             let slot = context.adapter_pcie.map_or(f64::INFINITY, link_peak_gbs);
-            (self.nic_gbs, self.nic_source) = ((gbits / 8.0).min(slot), FactSource::Paste);
+            let source = if slot < gbits / 8.0 { FactSource::Slot } else { FactSource::Paste };
+            (self.nic_gbs, self.nic_source) = ((gbits / 8.0).min(slot), source);
         }
         let counted = context.adapters.or(log.and_then(|log| log.adapters)).or(self.nics);
         // `NCCL_IB_HCA=mlx5_0,mlx5_1` allows these and no other.
