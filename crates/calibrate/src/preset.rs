@@ -154,7 +154,7 @@ impl fmt::Display for PresetComparison {
         let low: Vec<&PresetClass> = self.paths.iter().filter(|c| c.lowest.1 < LOW).collect();
         if low.is_empty() {
             let least = self.paths.iter().map(|c| c.lowest.1).fold(f64::INFINITY, f64::min);
-            write!(f, "AS THE PRESET {}{part}: ", self.preset)?;
+            write!(f, "OK: as the preset {}{part}: ", self.preset)?;
             if least.is_finite() {
                 write!(
                     f,
@@ -165,7 +165,7 @@ impl fmt::Display for PresetComparison {
                 write!(f, "no path can be compared")?;
             }
         } else {
-            write!(f, "UNLIKE THE PRESET {}{part}: ", self.preset)?;
+            write!(f, "SUSPECT: unlike the preset {}{part}: ", self.preset)?;
             for (nth, class) in low.iter().enumerate() {
                 let (path, lowest) = &class.lowest;
                 let (low, highest) = class.low;

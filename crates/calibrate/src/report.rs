@@ -60,17 +60,17 @@ impl NodeTwin {
         let peers = &self.peers;
         if peers.unlike.is_empty() {
             if peers.capacities + peers.paths == 0 {
-                return "NOT JUDGED: no capacity and no path of this node has a peer".to_owned();
+                return "UNDECIDED: no capacity and no path of this node has a peer".to_owned();
             }
             return format!(
-                "ALIKE: {} capacities and {} paths are within {:.1} % of their peers",
+                "OK: {} capacities and {} paths are within {:.1} % of their peers",
                 peers.capacities,
                 peers.paths,
                 peers.widest * 100.0
             );
         }
         let (word, why) = match peers.unlike.iter().any(UnlikePart::is_decided) {
-            true => ("UNLIKE", ""),
+            true => ("SUSPECT", ""),
             false => ("UNDECIDED", "; of two parts that differ none is known to be the right one"),
         };
         // What enough peers show comes first.

@@ -234,7 +234,7 @@ impl NodeTwin {
             let unlike =
                 self.peers.unlike.iter().find(|unlike| unlike.shown_by.contains(&group.name));
             if let Some(unlike) = unlike {
-                *out += &comment_line(&format!("UNLIKE: {unlike}."));
+                *out += &comment_line(&format!("SUSPECT: {unlike}."));
             }
             let members: Vec<usize> = shared.members().collect();
             let _ =

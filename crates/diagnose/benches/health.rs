@@ -11,7 +11,7 @@ mod world;
 
 use std::collections::BTreeMap;
 
-use pathline_diagnose::{HealthReport, HealthState, TailKind};
+use pathline_diagnose::{HealthReport, TailKind};
 
 use rules::{RULES, statistic};
 use world::{
@@ -59,9 +59,7 @@ type Scores = BTreeMap<String, Vec<Vec<f64>>>;
 fn healthy(nodes: &[TestNode], noise: &RealNoise, runs: u64) -> Scores {
     let many = ProcessStates { host: (0.1, 1.07), ..REAL_STATES };
     let mut scores = Scores::new();
-    println!(
-        "\n| node | slow states | runs | PASS | UNSTABLE | INCONCLUSIVE | false FAIL | virtual s |"
-    );
+    println!("\n| node | slow states | runs | OK | SUSPECT | UNDECIDED | false FAIL | virtual s |");
     println!("|---|---|---|---|---|---|---|---|");
     for (what, states, runs) in [("2 %", REAL_STATES, runs), ("10 %", many, runs / 10)] {
         for node in nodes {
@@ -77,10 +75,10 @@ fn healthy(nodes: &[TestNode], noise: &RealNoise, runs: u64) -> Scores {
             println!(
                 "| {} | {what} | {each} | {} | {} | {} | {} | {:.2} |",
                 node.name,
-                count(HealthState::Pass),
-                count(HealthState::Unstable),
-                count(HealthState::Inconclusive),
-                count(HealthState::Fail),
+                count(NodeVerdict::Ok),
+                count(NodeVerdict::Suspect),
+                count(NodeVerdict::Undecided),
+                count(NodeVerdict::Fail),
                 world::median(found.iter().map(|f| f.1).collect()),
             );
             if what == "2 %" {
@@ -154,7 +152,7 @@ fn damages(node: &TestNode) -> Vec<Damage> {
 
 /// What one run on a damaged node gave.
 struct DamagedRun {
-    state: HealthState,
+    state: NodeVerdict,
     named: bool,
     named_in_two: bool,
     seconds: f64,
@@ -192,24 +190,24 @@ fn damaged(nodes: &[TestNode], noise: &RealNoise, runs: u64, scores: &Scores) {
                 measure(node, of_kind[seed as usize % of_kind.len()], noise, seed)
             });
             let fails: Vec<&DamagedRun> =
-                found.iter().filter(|f| f.state == HealthState::Fail).collect();
+                found.iter().filter(|f| f.state == NodeVerdict::Fail).collect();
             let count = |state| found.iter().filter(|f| f.state == state).count();
             let mut seconds: Vec<f64> = found.iter().map(|f| f.seconds).collect();
             seconds.sort_unstable_by(f64::total_cmp);
             println!(
-                "| {} | {kind} | {runs} | {} | PASS {}, UNSTABLE {}, INCONCLUSIVE {} | {} | {} | {:.2} |",
+                "| {} | {kind} | {runs} | {} | OK {}, SUSPECT {}, UNDECIDED {} | {} | {} | {:.2} |",
                 node.name,
                 percent(fails.len(), found.len()),
-                count(HealthState::Pass),
-                count(HealthState::Unstable),
-                count(HealthState::Inconclusive),
+                count(NodeVerdict::Ok),
+                count(NodeVerdict::Suspect),
+                count(NodeVerdict::Undecided),
                 percent(fails.iter().filter(|f| f.named).count(), fails.len()),
                 percent(fails.iter().filter(|f| f.named_in_two).count(), fails.len()),
                 seconds[seconds.len() * 99 / 100],
             );
             let own = ours.entry(kind).or_default();
             own[0] += fails.len();
-            own[1] += found.len() - count(HealthState::Pass);
+            own[1] += found.len() - count(NodeVerdict::Ok);
             own[2] += found.len();
             for (nth, rule) in RULES.iter().enumerate() {
                 let healthy = &scores[&node.name][nth];
@@ -237,7 +235,7 @@ fn compare_rules(
     for (kind, [fails, alarms, all]) in ours {
         let (fails, alarms) = (percent(*fails, *all), percent(*alarms, *all));
         println!("| {kind} | pathline health: FAIL | first table | {fails} | | | |");
-        println!("| {kind} | pathline health: not PASS | first table | {alarms} | | | |");
+        println!("| {kind} | pathline health: not OK | first table | {alarms} | | | |");
         for (nth, rule) in RULES.iter().enumerate() {
             let values = || scores.values().flat_map(|values| &values[nth]);
             let false_alarms = values().filter(|v| **v < rule.shipped).count();

@@ -28,7 +28,7 @@ pub use health::monitor::{HealthMonitor, HealthSettings};
 pub use health::next_step::NextStep;
 pub use health::pace::RoundPace;
 pub use health::plan::{HealthPlan, HealthProbe, SymmetryClass};
-pub use health::report::{ClassShare, HealthReport, HealthState, SuspectPath, TestPower};
+pub use health::report::{ClassShare, HealthReport, SuspectPath, TestPower};
 pub use health::twin::{
     ReferenceComparison, compare_with_reference, measured_in_runs, predicted_by_twin,
 };

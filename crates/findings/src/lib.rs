@@ -18,7 +18,7 @@ pub use derived::{
 };
 pub use finding::{ExpectedGain, Finding, FindingArm, FindingSeverity, GainBasis};
 pub use tile::SummaryTile;
-pub use verdict::{RunAnswer, VerdictState};
+pub use verdict::RunAnswer;
 
 use pathline_explain::figure::RunReport;
 use pathline_flow::Network;

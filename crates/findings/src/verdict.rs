@@ -4,62 +4,42 @@ use pathline_explain::case_end::CaseEnds;
 use pathline_explain::figure::{FigureCell, RunReport, Suspicion};
 use pathline_explain::fmt;
 use pathline_explain::judge::{RunVerdict, judge, uncorrected_errors};
-use pathline_schema::{CaseOutcome, ConstantOrigin, Journal, RunNote, VerifyResult, shell_word};
+use pathline_schema::{
+    CaseOutcome, ConstantOrigin, Journal, NodeVerdict, RunNote, VerifyResult, shell_word,
+};
 use serde::Serialize;
 
 use crate::evidence::Evidence;
-
-/// The verdict in a word.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum VerdictState {
-    /// Every path is as fast as its peers, and no check failed. `pathline health` states with which power.
-    NoFault,
-    /// A path is slower than its peers; measuring again in a new process decides.
-    Suspect,
-    /// Cases failed, figures are impossible, or a link or GPU does not do what it reports.
-    Faulty,
-    /// People, limits or a library ended cases, which says nothing about the node, or the run did not end.
-    Incomplete,
-    /// Too little was measured or verified, or other programs disturbed it.
-    #[default]
-    Unknown,
-}
-
-impl VerdictState {
-    /// As it is printed.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::NoFault => "NO FAULT SEEN",
-            Self::Suspect => "SUSPECT",
-            Self::Faulty => "FAULTY",
-            Self::Incomplete => "INCOMPLETE",
-            Self::Unknown => "CANNOT SAY",
-        }
-    }
-}
 
 /// The verdict and its reason.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct RunAnswer {
     /// The verdict.
-    pub state: VerdictState,
+    pub state: NodeVerdict,
     /// Why, in one sentence that names places and numbers.
     pub reason: String,
+    /// Whether everything was measured as it was to be and only a comparison is missing.
+    #[serde(skip)]
+    pub is_measured: bool,
 }
 
 impl RunAnswer {
-    fn new(state: VerdictState, reason: String) -> Self {
-        Self { state, reason }
+    fn new(state: NodeVerdict, reason: String) -> Self {
+        Self { state, reason, is_measured: false }
+    }
+
+    /// Nothing failed, and nothing can be compared.
+    fn measured(reason: String) -> Self {
+        Self { is_measured: true, ..Self::new(NodeVerdict::Undecided, reason) }
     }
 }
 
 /// The verdict on a run.
 pub(crate) fn verdict(journal: &Journal, report: &RunReport, evidence: &Evidence) -> RunAnswer {
     match judge(journal) {
-        RunVerdict::Wrong => RunAnswer::new(VerdictState::Faulty, wrong(journal, report)),
+        RunVerdict::Wrong => RunAnswer::new(NodeVerdict::Fail, wrong(journal, report)),
         RunVerdict::CouldNotJudge => {
-            RunAnswer::new(VerdictState::Unknown, "no case has a figure".to_owned())
+            RunAnswer::new(NodeVerdict::Undecided, "no case has a figure".to_owned())
         }
         RunVerdict::Incomplete => incomplete(journal, report, evidence),
         RunVerdict::Fine => of_figures(journal, report, evidence),
@@ -123,13 +103,13 @@ fn incomplete(journal: &Journal, report: &RunReport, evidence: &Evidence) -> Run
     let ended = ended.join("; ");
     let rest = of_figures(journal, report, evidence);
     match rest.state {
-        VerdictState::Suspect => RunAnswer::new(rest.state, format!("{}; {ended}", rest.reason)),
-        VerdictState::NoFault => {
+        NodeVerdict::Suspect => RunAnswer::new(rest.state, format!("{}; {ended}", rest.reason)),
+        NodeVerdict::Ok => {
             let compared = fmt::count(evidence.compared, "compared result");
             let reason = format!("{ended}; none of {compared} is slower than its peers");
-            RunAnswer::new(VerdictState::Incomplete, reason)
+            RunAnswer::new(NodeVerdict::Undecided, reason)
         }
-        _ => RunAnswer::new(VerdictState::Incomplete, ended),
+        _ => RunAnswer::new(NodeVerdict::Undecided, ended),
     }
 }
 
@@ -141,10 +121,7 @@ fn of_figures(journal: &Journal, report: &RunReport, evidence: &Evidence) -> Run
         None => String::new(),
     };
     if sound == 0 {
-        return RunAnswer::new(
-            VerdictState::Unknown,
-            none_sound(journal, report, evidence, &scope),
-        );
+        return RunAnswer::measured(none_sound(journal, report, evidence, &scope));
     }
     if let Some(worst) = evidence.unlike.first() {
         let more = match evidence.unlike.len() - 1 {
@@ -159,7 +136,7 @@ fn of_figures(journal: &Journal, report: &RunReport, evidence: &Evidence) -> Run
             fmt::percent(1.0 - worst.ratio),
             worst.peers
         );
-        return RunAnswer::new(VerdictState::Suspect, reason);
+        return RunAnswer::new(NodeVerdict::Suspect, reason);
     }
     let all = journal.outcomes.len() + journal.partial.len();
     let busy = match evidence.disturbed() {
@@ -185,13 +162,13 @@ fn of_figures(journal: &Journal, report: &RunReport, evidence: &Evidence) -> Run
             false => "no path of this run has peers to compare it with",
         };
         let reason = format!("{scope}no case failed, but {why}{busy}{next}");
-        return RunAnswer::new(VerdictState::Unknown, reason);
+        return RunAnswer::measured(reason);
     }
     let unverified = evidence.run.entries.iter().find_map(|entry| entry.unverified());
     let is_verified = |outcome: &CaseOutcome| matches!(outcome, CaseOutcome::Measured(m) if m.verdict == VerifyResult::Verified);
     if let Some(why) = unverified.filter(|_| !journal.outcomes.iter().any(is_verified)) {
         let reason = format!("{scope}no case failed, but the bytes of none were verified: {why}");
-        return RunAnswer::new(VerdictState::Unknown, reason);
+        return RunAnswer::new(NodeVerdict::Undecided, reason);
     }
     let cut = journal.end.as_ref().and_then(|end| end.why.as_ref());
     let cut = cut.map_or(String::new(), |why| format!("; other cases were not measured: {why}"));
@@ -199,7 +176,7 @@ fn of_figures(journal: &Journal, report: &RunReport, evidence: &Evidence) -> Run
         "{scope}none of {} is slower than its peers, and no case failed{busy}{cut}",
         fmt::count(evidence.compared, "compared result")
     );
-    RunAnswer::new(VerdictState::NoFault, reason)
+    RunAnswer::new(NodeVerdict::Ok, reason)
 }
 
 /// Why no result of a run allows a verdict, though nothing failed.

@@ -51,6 +51,7 @@ pub fn summary(
     first_screen::head(&mut page, report);
     gpus(&mut page, report);
     first_screen::verdict(&mut page, &conclusions.verdict);
+    first_screen::busy(&mut page, report);
     page.gap();
     for (at, finding) in conclusions.findings.iter().enumerate() {
         first_screen::write_finding(&mut page, at + 1, finding);

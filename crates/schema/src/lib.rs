@@ -23,6 +23,7 @@ mod mover_facts;
 mod mpi_controls;
 mod multipath;
 mod nearest;
+mod node_verdict;
 mod origin;
 mod place;
 mod plain_text;
@@ -65,6 +66,7 @@ pub use mover_facts::{CopyAgent, FaultHandling, IssueCall, MemoryUse, MoverFacts
 pub use mpi_controls::{MpiBrand, MpiControls, MpiVariable, READ_BACK};
 pub use multipath::{GpuSet, MultipathSpec, PathShares};
 pub use nearest::{did_you_mean, misspelt_name, nearest_name};
+pub use node_verdict::NodeVerdict;
 pub use origin::ConstantOrigin;
 pub use place::{MemKind, Place, Rank, Unit};
 pub use plain_text::{is_steering, plain_line, plain_text};

@@ -215,16 +215,16 @@ fn a_sick_link_and_a_sick_memory_are_the_verdict() {
         assert!(twin.verdict().contains("runs at 70 % of its"), "{}", twin.verdict());
     }
     let preset = twin.compare_preset(&MachineDesc::preset("mi250x").unwrap()).unwrap().to_string();
-    assert!(preset.starts_with("UNLIKE THE PRESET mi250x: "), "{preset}");
+    assert!(preset.starts_with("SUSPECT: unlike the preset mi250x: "), "{preset}");
     assert!(preset.contains("of 32 paths GPU to GPU by dma carry"), "{preset}");
     // 20 sets are measured twice, of which some are left out here; noise of 1 % is averaged.
     let floor = twin.floor.unwrap();
     assert!(floor.n > 0 && floor.p95 < 0.03, "{floor:?}");
 
     let twin = verdict(healthy);
-    assert!(twin.verdict().starts_with("ALIKE: "), "{}\n{twin}", twin.verdict());
+    assert!(twin.verdict().starts_with("OK: "), "{}\n{twin}", twin.verdict());
     let preset = twin.compare_preset(&MachineDesc::preset("mi250x").unwrap()).unwrap().to_string();
-    assert!(preset.starts_with("AS THE PRESET mi250x: "), "{preset}");
+    assert!(preset.starts_with("OK: as the preset mi250x: "), "{preset}");
 }
 
 /// Kernels that copy, read and write, or read once and three times, have other rates: only equal ones are
@@ -235,7 +235,7 @@ fn no_preset_is_unlike_itself() {
         let desc = MachineDesc::parse(name, text).unwrap();
         let run = crate::common::measure_default(&desc, 0.01, 3);
         let twin = calibrate(&[run], &mut |_| {}).unwrap();
-        assert!(twin.verdict().starts_with("ALIKE: "), "{name}: {}", twin.verdict());
+        assert!(twin.verdict().starts_with("OK: "), "{name}: {}", twin.verdict());
     }
 }
 
@@ -247,7 +247,7 @@ fn a_default_run_names_a_slow_memory() {
     let desc = MachineDesc::parse(name, &format!("{text}{fault}")).unwrap();
     let run = crate::common::measure_default(&desc, 0.01, 3);
     let twin = calibrate(&[run], &mut |_| {}).unwrap();
-    assert!(twin.verdict().starts_with("UNLIKE: "), "{}", twin.verdict());
+    assert!(twin.verdict().starts_with("SUSPECT: "), "{}", twin.verdict());
     for unlike in &twin.peers.unlike {
         assert!(unlike.part.contains("gpu3") && unlike.is_decided(), "{unlike}");
         assert!((unlike.share() - 0.7).abs() < 0.03 && unlike.peers == 7, "{unlike}");

@@ -13,9 +13,8 @@ use super::units::{duration, noise, percent};
 /// What to examine, and how sure the verdict must be.
 #[derive(Debug, Clone, Parser)]
 #[command(
-    after_help = "Exit codes: 0 PASS; 1 FAIL; 2 unusable arguments or files, or a reference of another node; 3 UNSTABLE \
-                  or INCONCLUSIVE. \
-                  With --format nagios: 0 PASS; 1 UNSTABLE; 2 FAIL; 3 anything else."
+    after_help = "Exit codes: 0 OK; 1 SUSPECT or FAIL; 2 unusable arguments or files, or a reference of another node; 3 \
+                  UNDECIDED. With --format nagios: 0 OK; 1 SUSPECT; 2 FAIL; 3 UNDECIDED."
 )]
 pub(crate) struct HealthArgs {
     /// Examine a simulated machine instead of this host.

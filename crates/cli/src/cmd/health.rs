@@ -11,14 +11,14 @@ use pathline_diagnose::{
 };
 use pathline_flow::{MachineDesc, Network, RuntimeEnv};
 use pathline_report::health::{
-    DocumentState, HealthClass, HealthDocument, HealthPath, HealthPhases, HealthReference, json,
-    junit, nagios, prometheus, reframe, text,
+    HealthClass, HealthDocument, HealthPath, HealthPhases, HealthReference, json, junit, nagios,
+    prometheus, reframe, text,
 };
 use pathline_runner::{
     HealthOutcome, HealthRequest, HostMachine, MachineChoice, MachineModel, NodeView, PathTimes,
     StorePlaces, TwinReference, examine, hostname, switches,
 };
-use pathline_schema::{PciAddress, RunBegin, Topology, Unit, WorldKind, shell_word};
+use pathline_schema::{NodeVerdict, PciAddress, RunBegin, Topology, Unit, WorldKind, shell_word};
 use pathline_stats::SeriesSummary;
 
 use super::{ExitKind, digest, hide_other_gpus};
@@ -54,19 +54,17 @@ pub(super) fn run(args: &HealthArgs) -> ExitKind {
             }
         }
     }
-    match (args.format, document.state) {
-        (HealthFormat::Nagios, state) => ExitKind::Foreign(state.nagios_code()),
-        (_, DocumentState::Pass) => ExitKind::Fine,
-        (_, DocumentState::Fail) => ExitKind::Wrong,
-        (_, DocumentState::Unusable) => ExitKind::Unusable,
-        (_, DocumentState::Unstable | DocumentState::Inconclusive) => ExitKind::CouldNotJudge,
+    match args.format {
+        HealthFormat::Nagios => ExitKind::Foreign(document.state.nagios_code()),
+        _ if document.is_unusable() => ExitKind::Unusable,
+        _ => document.state.into(),
     }
 }
 
 /// Keeps a result that does not fail, if it was asked for.
 fn kept(args: &HealthArgs, document: HealthDocument) -> Result<HealthDocument> {
     if let (Some(folder), Some(digest)) = (&args.history, &document.digest)
-        && document.state != DocumentState::Fail
+        && document.state != NodeVerdict::Fail
     {
         digest::keep(folder, digest.clone())?;
     }
@@ -105,11 +103,11 @@ enum Judgement {
 }
 
 impl Judgement {
-    fn state(&self) -> DocumentState {
+    fn state(&self) -> NodeVerdict {
         match self {
-            Self::Fine => DocumentState::Pass,
-            Self::Slower(_) => DocumentState::Fail,
-            Self::TooLittle(_) => DocumentState::Inconclusive,
+            Self::Fine => NodeVerdict::Ok,
+            Self::Slower(_) => NodeVerdict::Fail,
+            Self::TooLittle(_) => NodeVerdict::Undecided,
         }
     }
 }
@@ -163,10 +161,10 @@ fn check(args: &HealthArgs, started: &str) -> Result<HealthDocument> {
     document.digest = digest;
     if let Some((against, judgement)) = against.transpose()? {
         let decides = match judgement {
-            Judgement::Slower(_) => document.state != DocumentState::Fail,
+            Judgement::Slower(_) => document.state != NodeVerdict::Fail,
             // A history that is too short yet is no fault of the node.
             Judgement::TooLittle(_) if args.history.is_some() => false,
-            _ => document.state == DocumentState::Pass,
+            _ => document.state == NodeVerdict::Ok,
         };
         let state = judgement.state();
         if let (Judgement::Slower(why) | Judgement::TooLittle(why), true) = (judgement, decides) {
@@ -349,7 +347,7 @@ fn digest_of(machine: &MachineChoice, started: &str, outcome: &HealthOutcome) ->
 
 fn document(args: &HealthArgs, started: &str, outcome: HealthOutcome) -> HealthDocument {
     let HealthOutcome { view, plan, paths, facts, report, times, processes } = outcome;
-    let state = DocumentState::from(report.state);
+    let state = report.state;
     let simulated = match view.as_ref().map(|view| &view.world) {
         Some(WorldKind::Simulated(name)) => Some(name.clone()),
         Some(WorldKind::Real) | None => args.machine.clone(),

@@ -35,13 +35,14 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use clap::CommandFactory;
-use pathline_explain::judge::RunVerdict;
-use pathline_findings::VerdictState;
+use pathline_findings::RunAnswer;
 use pathline_runner::{
     HostMachine, StorePlaces, keep_launched, serve_health, serve_launch, serve_probe, serve_rank,
     serve_worker,
 };
-use pathline_schema::{CaseOutcome, CpuSet, FaultedCase, Journal, Severity, plain_line};
+use pathline_schema::{
+    CaseOutcome, CpuSet, FaultedCase, Journal, NodeVerdict, Severity, plain_line,
+};
 
 use crate::args::{
     Args, ColourChoice, Command, InternalArgs, InternalCommand, ModelArgs, ModelCommand,
@@ -71,27 +72,21 @@ impl ExitKind {
     }
 }
 
-/// The code of the verdict that a report prints.
-impl From<VerdictState> for ExitKind {
-    fn from(state: VerdictState) -> Self {
-        match state {
-            VerdictState::NoFault => Self::Fine,
-            VerdictState::Faulty => Self::Wrong,
-            VerdictState::Suspect | VerdictState::Incomplete | VerdictState::Unknown => {
-                Self::CouldNotJudge
-            }
+/// The code of a verdict that was asked for.
+impl From<NodeVerdict> for ExitKind {
+    fn from(verdict: NodeVerdict) -> Self {
+        match verdict {
+            NodeVerdict::Ok => Self::Fine,
+            NodeVerdict::Suspect | NodeVerdict::Fail => Self::Wrong,
+            NodeVerdict::Undecided => Self::CouldNotJudge,
         }
     }
 }
 
-/// The code of measuring: a sound run without peers has measured what it was to.
-impl From<RunVerdict> for ExitKind {
-    fn from(verdict: RunVerdict) -> Self {
-        match verdict {
-            RunVerdict::Fine => Self::Fine,
-            RunVerdict::Wrong => Self::Wrong,
-            RunVerdict::Incomplete | RunVerdict::CouldNotJudge => Self::CouldNotJudge,
-        }
+/// The code of a run and of its report: nobody asked for a verdict, so a sound run without peers is fine.
+impl From<&RunAnswer> for ExitKind {
+    fn from(answer: &RunAnswer) -> Self {
+        if answer.is_measured { Self::Fine } else { answer.state.into() }
     }
 }
 

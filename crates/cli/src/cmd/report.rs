@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow, bail};
 use pathline_explain::figure::RunReport;
-use pathline_explain::judge::judge;
 use pathline_findings::RunConclusions;
 use pathline_flow::Network;
 use pathline_report::html::{MAX_RUNS, PageRun, render_several};
@@ -40,6 +39,7 @@ impl ConcludedRun {
             page: pathline_report::html::render(report, conclusions, &journal.topology, &map),
             summary: summary(report, conclusions, say::width(), form.colour),
             json: self.to_json(journal)?,
+            exit: (&conclusions.verdict).into(),
         })
     }
 
@@ -59,6 +59,8 @@ pub(super) struct RenderedRun {
     pub(super) summary: String,
     /// Everything that is derived from the run.
     pub(super) json: String,
+    /// How a command that shows the run ends.
+    pub(super) exit: ExitKind,
 }
 
 /// Form of the summary.
@@ -92,14 +94,18 @@ pub(super) fn run(args: &ReportArgs) -> Result<ExitKind> {
             ReportFormat::Elbencho => pathline_report::format::elbencho(&journal),
         };
         out!("{}", text.map_err(|why| anyhow!(why))?);
-        return Ok(judge(&journal).into());
+        return Ok(ExitKind::from(
+            &ConcludedRun::new(&journal, &network(&journal, &files::journal_path(run))?)
+                .conclusions
+                .verdict,
+        ));
     }
     let path = files::journal_path(run);
     let network = network(&journal, &path)?;
     let colour = colour(args.color);
     let form = SummaryForm { full: args.full, colour };
     let concluded = ConcludedRun::new(&journal, &network);
-    let RenderedRun { page: html, summary, json } = concluded.render(&journal, form)?;
+    let RenderedRun { page: html, summary, json, exit } = concluded.render(&journal, form)?;
     let page = match &args.html {
         Some(named) => {
             files::write(named, &html)?;
@@ -131,7 +137,7 @@ pub(super) fn run(args: &ReportArgs) -> Result<ExitKind> {
             None => outln!("\nno page was written; --html FILE writes one"),
         }
     }
-    Ok(concluded.conclusions.verdict.state.into())
+    Ok(exit)
 }
 
 /// A page that shows runs side by side.
@@ -153,7 +159,7 @@ fn several(runs: &[PathBuf], args: &ReportArgs) -> Result<ExitKind> {
         let journal = files::read(run)?;
         let network = network(&journal, &files::journal_path(run))?;
         let concluded = ConcludedRun::new(&journal, &network);
-        exit = exit.worse(concluded.conclusions.verdict.state.into());
+        exit = exit.worse((&concluded.conclusions.verdict).into());
         reports.push((run.display().to_string(), concluded));
     }
     let shown: Vec<PageRun<'_>> = reports

@@ -10,7 +10,6 @@ use pathline_bench::{
     BestKernel, CaseChooser, Executor, JournalFile, JournalSession, LocalExecutor, MachineInfo,
     PlanScope, RunHeader, RunPlan, SearchStamp, TimerScope, TunedKernels, searches, tune,
 };
-use pathline_explain::judge::judge;
 use pathline_flow::Network;
 use pathline_gpu::RuntimeFamily;
 use pathline_runner::{
@@ -378,7 +377,8 @@ fn report(args: &RunArgs, measured: &RunResult) -> Result<ExitKind> {
     let page = files::page_path(path);
     let colour = colour(args.color);
     let form = SummaryForm { full: args.full, colour };
-    let RenderedRun { page: html, summary, json } = report::render_run(&journal, network, form)?;
+    let RenderedRun { page: html, summary, json, exit } =
+        report::render_run(&journal, network, form)?;
     files::write_page(&page, &html).context(
         "the run is in its journal, its report is not written; `pathline report` or another --out writes it",
     )?;
@@ -394,7 +394,7 @@ fn report(args: &RunArgs, measured: &RunResult) -> Result<ExitKind> {
             outln!("this run was cut; `pathline run --resume {}` goes on", resume::name_of(path));
         }
     }
-    Ok(judge(&journal).into())
+    Ok(exit)
 }
 
 fn plan_for(scope: &PlanScope<'_>, args: &RunArgs, name: &str) -> Result<RunPlan> {

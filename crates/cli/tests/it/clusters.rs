@@ -92,9 +92,9 @@ fn a_run_over_two_nodes_has_published_values() {
         "r0.gpu0.vram > r7.gpu3.vram by mpi@gpu0[all_reduce] x 8B",
     ];
     stdout(pathline(here, &[run.as_slice(), &cases].concat(), ""));
-    // Messages have no peers, so the report cannot say whether the node is sound.
+    // Messages have no peers, so nothing is said of the node, and nothing is wrong.
     let report = pathline(here, &["report", "run", "--csv", "-"], "");
-    assert_eq!(report.status.code(), Some(3), "{}", String::from_utf8_lossy(&report.stderr));
+    assert_eq!(report.status.code(), Some(0), "{}", String::from_utf8_lossy(&report.stderr));
     let csv = String::from_utf8(report.stdout).unwrap();
     let mut rows = csv::Reader::from_reader(csv.as_bytes());
     let names: Vec<String> = rows.headers().unwrap().iter().map(str::to_owned).collect();

@@ -15,10 +15,10 @@ fn stdout(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// A report on messages, which have no peers: it cannot say whether the node is sound.
+/// A report on messages, which have no peers.
 fn report(run: &Path, option: &str) -> String {
     let output = pathline(&["report", run.to_str().unwrap(), option, "-"]);
-    assert_eq!(output.status.code(), Some(3), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 

@@ -1,24 +1,9 @@
 //! The verdict on a node and what it rests on.
 
-use pathline_schema::Case;
+use pathline_schema::{Case, NodeVerdict};
 use serde::Serialize;
 
 use crate::culprit::Culprit;
-
-/// The verdict in a word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum HealthState {
-    /// Every path with a peer was shown to lose at most [`crate::HealthSettings::loss`], all the time, in
-    /// three processes or more, and nothing was left out.
-    Pass,
-    /// A fact or a path that is slow in every process.
-    Fail,
-    /// Paths are slow in some processes only.
-    Unstable,
-    /// Neither could be shown.
-    Inconclusive,
-}
 
 /// A path that is slower than its peers.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -89,7 +74,7 @@ pub struct TestPower {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct HealthReport {
     /// The verdict.
-    pub state: HealthState,
+    pub state: NodeVerdict,
     /// Why, in at most 100 characters.
     pub reason: String,
     /// Paths that are slower than their peers, the slowest first.

@@ -1,5 +1,6 @@
 //! From evidence and facts to a verdict.
 
+use pathline_schema::NodeVerdict;
 use pathline_stats::{ascending, interpolated};
 
 use crate::culprit::{Culprit, PathLosses};
@@ -7,7 +8,7 @@ use crate::health::facts::{NodeFacts, TrainedLink};
 use crate::health::losses::probe_losses;
 use crate::health::monitor::{HealthMonitor, ProbeSeries};
 use crate::health::plan::PathCeiling;
-use crate::health::report::{ClassShare, HealthReport, HealthState, SuspectPath, TestPower};
+use crate::health::report::{ClassShare, HealthReport, SuspectPath, TestPower};
 use crate::posterior::SURE;
 
 /// The most characters of a reason.
@@ -50,7 +51,7 @@ pub(crate) fn judge_node(monitor: &HealthMonitor<'_>, facts: &NodeFacts) -> Heal
     let checked =
         Checked { facts, faults: &faults, suspects: &suspects, unjudged: &unjudged, low: &low };
     let (state, reason) = state(monitor, &checked, &culprits);
-    if state == HealthState::Inconclusive {
+    if state == NodeVerdict::Undecided {
         // What may be no fault has no culprit.
         culprits.clear();
     }
@@ -210,15 +211,15 @@ fn state(
     monitor: &HealthMonitor<'_>,
     checked: &Checked<'_>,
     culprits: &[Culprit],
-) -> (HealthState, String) {
+) -> (NodeVerdict, String) {
     let Checked { facts, faults, suspects, unjudged, .. } = *checked;
     if let Some(first) = faults.first() {
         let more = faults.len() - 1;
         let more = if more > 0 { format!(", and {more} more") } else { String::new() };
-        return (HealthState::Fail, format!("{first}{more}"));
+        return (NodeVerdict::Fail, format!("{first}{more}"));
     }
     if let Some(busy) = &facts.busy {
-        return (HealthState::Inconclusive, format!("busy: {busy}"));
+        return (NodeVerdict::Undecided, format!("busy: {busy}"));
     }
     let confirmed: Vec<&SuspectPath> = suspects.iter().filter(|s| s.confirmed).collect();
     if let Some(worst) = confirmed.first() {
@@ -230,14 +231,14 @@ fn state(
                 reason => reason,
             },
         );
-        return (HealthState::Fail, reason);
+        return (NodeVerdict::Fail, reason);
     }
     if let Some(reason) = unstable(monitor, unjudged) {
-        return (HealthState::Unstable, reason);
+        return (NodeVerdict::Suspect, reason);
     }
     match undecided(monitor, checked) {
-        Some(why) => (HealthState::Inconclusive, why),
-        None => (HealthState::Pass, power(monitor).text),
+        Some(why) => (NodeVerdict::Undecided, why),
+        None => (NodeVerdict::Ok, power(monitor).text),
     }
 }
 

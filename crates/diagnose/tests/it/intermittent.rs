@@ -3,7 +3,7 @@
 
 use std::sync::OnceLock;
 
-use pathline_diagnose::HealthState;
+use pathline_schema::NodeVerdict;
 
 use crate::fixture::fixture;
 use crate::world::{REAL_STATES, RealNoise, TestNode, nodes, run, run_at};
@@ -64,7 +64,7 @@ fn passes(runs: u64, draw: impl Fn(&mut fastrand::Rng) -> Intermittent) -> u64 {
             if acts[process] && is_slow { fault.factor } else { 1.0 }
         };
         let report = run_at(node, noise, REAL_STATES, BUDGET, seed, &mut factor).report;
-        passed += u64::from(report.state == HealthState::Pass);
+        passed += u64::from(report.state == NodeVerdict::Ok);
     }
     passed
 }
@@ -145,9 +145,9 @@ fn two_independent_faults_fail_and_both_are_named() {
         let report = run(node, &factors, noise, REAL_STATES, BUDGET, seed).report;
         let names = report.culprits.first().map_or("", |culprit| culprit.element.as_str());
         let is_named = first.1.iter().chain(&second.1).all(|name| names.contains(name.as_str()));
-        failed += u64::from(report.state == HealthState::Fail);
+        failed += u64::from(report.state == NodeVerdict::Fail);
         named += u64::from(is_named);
-        if !is_named || report.state != HealthState::Fail {
+        if !is_named || report.state != NodeVerdict::Fail {
             eprintln!("{} {:?} {:?}: {} [{names}]", node.name, first.1, second.1, report.reason);
         }
     }

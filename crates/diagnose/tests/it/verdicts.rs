@@ -3,10 +3,10 @@
 use std::sync::OnceLock;
 
 use pathline_diagnose::{
-    HealthMonitor, HealthPlan, HealthReport, HealthSettings, HealthState, NextStep, NodeFacts,
-    TailKind, TrainedLink, compare_with_reference,
+    HealthMonitor, HealthPlan, HealthReport, HealthSettings, NextStep, NodeFacts, TailKind,
+    TrainedLink, compare_with_reference,
 };
-use pathline_schema::{LinkKind, Topology};
+use pathline_schema::{LinkKind, NodeVerdict, Topology};
 
 use crate::fixture::fixture;
 use crate::rules::{RULES, statistic};
@@ -37,12 +37,12 @@ fn healthy_nodes_do_not_fail_and_a_lost_link_is_named() {
         let healthy = vec![1.0; node.plan.probes.len()];
         for seed in 0..12 {
             let run = run(node, &healthy, noise, REAL_STATES, 5.0, seed);
-            assert_ne!(run.report.state, HealthState::Fail, "{}: {:?}", node.name, run.report);
+            assert_ne!(run.report.state, NodeVerdict::Fail, "{}: {:?}", node.name, run.report);
         }
         for (nth, (ends, factors)) in lost_links(node).iter().enumerate().step_by(6) {
             let run = run(node, factors, noise, REAL_STATES, 5.0, nth as u64);
             let report = &run.report;
-            assert_eq!(report.state, HealthState::Fail, "{} {ends}: {report:?}", node.name);
+            assert_eq!(report.state, NodeVerdict::Fail, "{} {ends}: {report:?}", node.name);
             assert!(report.reason.chars().count() <= 100);
             let suspects: Vec<_> = report.suspects.iter().map(|s| (&s.path, s.loss)).collect();
             assert!(suspects.is_sorted_by(|a, b| a.1 >= b.1), "{suspects:?}");
@@ -61,7 +61,7 @@ fn a_pair_that_loses_1_percent_and_a_host_link_that_loses_5_fail() {
     for node in &nodes[..2] {
         let pair = node.factors(|label| label.starts_with("gpu2→gpu3,"), 1.0 / 0.99);
         let report = run(node, &pair, noise, REAL_STATES, 5.0, 1).report;
-        assert_eq!(report.state, HealthState::Fail, "{}: {report:?}", node.name);
+        assert_eq!(report.state, NodeVerdict::Fail, "{}: {report:?}", node.name);
         // The margin is 0.5 %, real pairs differ by 0.1 %.
         let confirmed: Vec<_> = report.suspects.iter().filter(|s| s.confirmed).collect();
         assert!(confirmed.iter().all(|s| s.path.starts_with("gpu2→gpu3,")), "{report:?}");
@@ -70,7 +70,7 @@ fn a_pair_that_loses_1_percent_and_a_host_link_that_loses_5_fail() {
         let host = |label: &str| label.contains("→gpu5,") && label.starts_with("numa");
         let host = node.factors(host, 1.0 / 0.95);
         let report = run(node, &host, noise, REAL_STATES, 5.0, 2).report;
-        assert_eq!(report.state, HealthState::Fail, "{}: {report:?}", node.name);
+        assert_eq!(report.state, NodeVerdict::Fail, "{}: {report:?}", node.name);
     }
 }
 
@@ -81,9 +81,9 @@ fn a_path_that_is_slow_in_many_processes_is_unstable_and_no_failure() {
     let of = |share: f64| {
         let states = ProcessStates { gpu: (0.0, 1.0), host: (share, 1.07) };
         let state = |seed| run(&nodes[1], &healthy, noise, states, 10.0, seed).report.state;
-        let states: Vec<HealthState> = (0..20).map(state).collect();
+        let states: Vec<NodeVerdict> = (0..20).map(state).collect();
         let count = |wanted| states.iter().filter(|state| **state == wanted).count();
-        [HealthState::Pass, HealthState::Fail].map(count)
+        [NodeVerdict::Ok, NodeVerdict::Fail].map(count)
     };
     // 24 host paths, each 7 % slower in 40 % of processes: all of three with 6 %, all of six with 0.4 %.
     let [pass, _] = of(0.4);
@@ -134,27 +134,27 @@ fn the_share_of_slow_processes_decides() {
     // A process in a slow state has 0.05 x 0.9 x 0.99^10 / 0.8 = 0.051, one that is fine 4.57 at most: 20
     // takes four of them after one.
     let (state, processes, report) = host(&[0], 1.07);
-    assert_eq!(state, HealthState::Pass, "{}", report.reason);
+    assert_eq!(state, NodeVerdict::Ok, "{}", report.reason);
     assert!((5..=7).contains(&processes), "{processes}");
     assert!(report.reason.contains("throughout 3 processes"), "{}", report.reason);
     assert!(report.notes.iter().any(|note| note.contains("in 1 of ")), "{:?}", report.notes);
     // Two, and 20 / 0.051^2 = 4.57^5.9.
     let (state, processes, report) = host(&[0, 2], 1.07);
-    assert_eq!(state, HealthState::Pass, "{}", report.reason);
+    assert_eq!(state, NodeVerdict::Ok, "{}", report.reason);
     assert!((8..=10).contains(&processes), "{processes}");
     // Three of five.
     let (state, processes, report) = host(&[0, 2, 3], 1.07);
-    assert_eq!((state, processes), (HealthState::Unstable, 5), "{}", report.reason);
+    assert_eq!((state, processes), (NodeVerdict::Suspect, 5), "{}", report.reason);
     assert!(report.reason.contains("slow in 3 of 5 processes"), "{}", report.reason);
     // 88 paths / 1e-5 = 8.8e6. (0.95/0.05)^5 = 2.5e6 is less, ^6 is 4.7e7. One process that is not slow
     // multiplies by 0.05/0.95: 19^7 x 0.0526 = 4.7e7.
     let (state, processes, report) = host(&[0, 1, 2, 3, 4, 5, 6, 7, 8], 1.07);
-    assert_eq!((state, processes), (HealthState::Fail, 6), "{report:?}");
+    assert_eq!((state, processes), (NodeVerdict::Fail, 6), "{report:?}");
     let (state, processes, report) = host(&[0, 2, 3, 4, 5, 6, 7, 8], 1.07);
-    assert_eq!((state, processes), (HealthState::Fail, 8), "{report:?}");
+    assert_eq!((state, processes), (NodeVerdict::Fail, 8), "{report:?}");
     // No process was seen to lose a third: (0.95/0.02)^5 = 2.4e8.
     let (state, processes, report) = host(&[0, 1, 2, 3, 4, 5, 6, 7, 8], 1.5);
-    assert_eq!((state, processes), (HealthState::Fail, 5), "{report:?}");
+    assert_eq!((state, processes), (NodeVerdict::Fail, 5), "{report:?}");
 }
 
 #[test]
@@ -168,10 +168,10 @@ fn a_pair_that_is_slow_in_one_process_must_be_fine_in_more_if_it_lost_more_than_
     };
     let (report, processes) = pair(1.0 / 0.99);
     // Two processes of the pair and its peers, then two of all paths.
-    assert_eq!((report.state, processes), (HealthState::Pass, 5), "{}", report.reason);
+    assert_eq!((report.state, processes), (NodeVerdict::Ok, 5), "{}", report.reason);
     let (report, processes) = pair(1.0 / 0.94);
     // 0.004 x 0.9 x 0.99^10 / 0.8 = 0.0041, and a fine process is 0.996 x 4.81 = 4.79 at most: six of them.
-    assert_eq!(report.state, HealthState::Pass, "{}", report.reason);
+    assert_eq!(report.state, NodeVerdict::Ok, "{}", report.reason);
     assert!(
         processes > 6 && report.notes[0].contains("in 1 of "),
         "{processes} {:?}",
@@ -193,11 +193,11 @@ fn a_link_that_comes_and_goes_within_a_process_is_unstable() {
     };
     // Half of the rounds: the path is neither slow nor clear.
     let half = report(2);
-    assert_eq!(half.state, HealthState::Unstable, "{half:?}");
+    assert_eq!(half.state, NodeVerdict::Suspect, "{half:?}");
     assert!(half.reason.contains("comes and goes: slow in 24 of 48 rounds"), "{}", half.reason);
-    assert_eq!(report(0).state, HealthState::Pass);
+    assert_eq!(report(0).state, NodeVerdict::Ok);
     // A quarter of the rounds leaves the median as it is, and is seen all the same.
-    assert_eq!(report(1).state, HealthState::Unstable);
+    assert_eq!(report(1).state, NodeVerdict::Suspect);
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn a_path_that_recovers_in_each_process_has_no_evidence_for_a_failure() {
         monitor.add_round(process, &times);
     }
     let report = monitor.report(&NodeFacts::default());
-    assert!(![HealthState::Fail, HealthState::Pass].contains(&report.state), "{}", report.reason);
+    assert!(![NodeVerdict::Fail, NodeVerdict::Ok].contains(&report.state), "{}", report.reason);
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn three_of_eight_without_a_part_are_a_wrong_class_and_have_no_culprit() {
         if meant && label.contains("numa") { 1.06 } else { 1.0 }
     };
     let (report, _) = noiseless(&test_nodes()[1], slow);
-    assert_eq!(report.state, HealthState::Inconclusive, "{}", report.reason);
+    assert_eq!(report.state, NodeVerdict::Undecided, "{}", report.reason);
     assert!(report.reason.contains("not equal by design"), "{}", report.reason);
     assert!(report.culprits.is_empty(), "{:?}", report.culprits);
 }
@@ -239,7 +239,7 @@ fn what_was_not_read_or_is_slow_everywhere_does_not_pass() {
     let times: Vec<Option<f64>> = node.base_ns.iter().map(|ns| Some(*ns)).collect();
     rounds().for_each(|process| monitor.add_round(process, &times));
     let state = |facts: &NodeFacts| monitor.report(facts).state;
-    assert_eq!(state(&NodeFacts::default()), HealthState::Pass);
+    assert_eq!(state(&NodeFacts::default()), NodeVerdict::Ok);
     let reason = monitor.report(&NodeFacts::default()).reason;
     assert_eq!(reason, "all 88 paths are within 3.0 % of their peers, throughout 3 processes, now");
     let unread = NodeFacts {
@@ -247,7 +247,7 @@ fn what_was_not_read_or_is_slow_everywhere_does_not_pass() {
         limits: vec!["no counters".into()],
         ..NodeFacts::default()
     };
-    assert_eq!(state(&unread), HealthState::Inconclusive);
+    assert_eq!(state(&unread), NodeVerdict::Undecided);
     assert_eq!(monitor.report(&unread).reason, "gpu3 was not read");
     let unseen = ["gpu3 was not read", "no counters"].map(str::to_owned);
     assert!(monitor.report(&unread).unseen.ends_with(&unseen));
@@ -259,7 +259,7 @@ fn what_was_not_read_or_is_slow_everywhere_does_not_pass() {
     let times: Vec<Option<f64>> = node.plan.probes.iter().zip(&node.base_ns).map(halved).collect();
     rounds().for_each(|process| monitor.add_round(process, &times));
     let report = monitor.report(&NodeFacts::default());
-    assert_eq!(report.state, HealthState::Inconclusive, "{}", report.reason);
+    assert_eq!(report.state, NodeVerdict::Undecided, "{}", report.reason);
     assert!(report.reason.contains("all reach 44 % of PCIe"), "{}", report.reason);
 }
 
@@ -279,13 +279,13 @@ fn a_path_that_is_neither_suspect_nor_clear_does_not_pass() {
         monitor.report(&NodeFacts::default())
     };
     let open = report(0.01, 3, &|_| 1.0 / 0.98);
-    assert_eq!(open.state, HealthState::Inconclusive);
+    assert_eq!(open.state, NodeVerdict::Undecided);
     assert!(open.reason.starts_with("1 of 88 paths are undecided"), "{}", open.reason);
     let suspects = |lost: f64| report(0.03, 3, &|_| 1.0 / (1.0 - lost)).suspects.len();
     assert_eq!([0.024, 0.026].map(suspects), [0, 1]);
     // Six slow processes are enough, 19^6 = 4.7e7 of 8.8e6, and a fine one after them takes nothing back.
     let slow_at_first = |process: usize| if process < 6 { 1.07 } else { 1.0 };
-    assert_eq!(report(0.03, 7, &slow_at_first).state, HealthState::Fail);
+    assert_eq!(report(0.03, 7, &slow_at_first).state, NodeVerdict::Fail);
 }
 
 #[test]
@@ -304,7 +304,7 @@ fn equals_in_a_slow_state_do_not_hide_a_slow_path() {
         _ => 1.0,
     };
     let (report, _) = noiseless(node, slow);
-    assert_eq!(report.state, HealthState::Fail, "{report:?}");
+    assert_eq!(report.state, NodeVerdict::Fail, "{report:?}");
     assert!(report.reason.starts_with(members[0]), "{}", report.reason);
 }
 
@@ -316,7 +316,7 @@ fn a_path_that_is_slow_without_a_part_is_named_and_no_part() {
             if label.starts_with("gpu0→gpu6,") { 1.0 / 0.99 } else { 1.0 }
         };
         let (report, _) = noiseless(node, slow);
-        assert_eq!(report.state, HealthState::Fail, "{}: {report:?}", node.name);
+        assert_eq!(report.state, NodeVerdict::Fail, "{}: {report:?}", node.name);
         let first = &report.culprits[0];
         assert!(first.element.contains("gpu0→gpu6"), "{}: {:?}", node.name, report.culprits);
     }
@@ -336,8 +336,8 @@ fn a_class_of_which_a_third_differs_is_wrong_unless_one_part_explains_it() {
     let report = run(node, &node.factors(crosses, 1.2), noise, steady, 5.0, 3).report;
     // A path to the host may be in another state in some process; no pair of GPUs fails or is measured
     // again.
-    assert_ne!(report.state, HealthState::Fail, "{report:?}");
-    assert_ne!(report.state, HealthState::Pass, "{report:?}");
+    assert_ne!(report.state, NodeVerdict::Fail, "{report:?}");
+    assert_ne!(report.state, NodeVerdict::Ok, "{report:?}");
     assert!(report.notes.iter().any(|note| note.contains("not equal by design")), "{report:?}");
     let pairs = report.suspects.iter().filter(|s| s.path.matches("gpu").count() == 2);
     let once = pairs.clone().all(|suspect| suspect.evidence.len() == 1);
@@ -345,7 +345,7 @@ fn a_class_of_which_a_third_differs_is_wrong_unless_one_part_explains_it() {
     // A port that loses a link in both directions slows 6 of 24 pairs of its socket.
     let one = |label: &str| label.matches("gpu").count() == 2 && label.contains("gpu3");
     let report = run(node, &node.factors(one, 1.06), noise, REAL_STATES, 5.0, 4).report;
-    assert_eq!(report.state, HealthState::Fail, "{report:?}");
+    assert_eq!(report.state, NodeVerdict::Fail, "{report:?}");
 }
 
 #[test]
@@ -353,7 +353,7 @@ fn facts_fail_without_times_and_nothing_is_no_pass() {
     let nodes = test_nodes();
     let monitor = HealthMonitor::new(&nodes[1].plan, HealthSettings::default());
     let nothing = monitor.report(&NodeFacts::default());
-    assert_eq!(nothing.state, HealthState::Inconclusive, "{}", nothing.reason);
+    assert_eq!(nothing.state, NodeVerdict::Undecided, "{}", nothing.reason);
     let link = TrainedLink {
         name: "gpu3 PCIe".into(),
         kind: LinkKind::Pcie,
@@ -366,7 +366,7 @@ fn facts_fail_without_times_and_nothing_is_no_pass() {
     };
     let facts = NodeFacts { links: vec![link.clone()], ..NodeFacts::default() };
     let narrow = monitor.report(&facts);
-    assert_eq!(narrow.state, HealthState::Fail);
+    assert_eq!(narrow.state, NodeVerdict::Fail);
     assert_eq!(narrow.reason, "gpu3 PCIe runs 8 of 16 lanes or links");
     assert_eq!(narrow.notes.len(), 2, "2 errors, and a speed that was read while idle: {narrow:?}");
     // An idle link may clock down; corrected errors without loss are no fault.
@@ -374,7 +374,7 @@ fn facts_fail_without_times_and_nothing_is_no_pass() {
     let unread = TrainedLink { width: 0, errors: Some((4, 4)), ..idle.clone() };
     let facts = NodeFacts { links: vec![idle, unread], ..NodeFacts::default() };
     let report = monitor.report(&facts);
-    assert_eq!((report.state, report.notes.len()), (HealthState::Inconclusive, 3), "{report:?}");
+    assert_eq!((report.state, report.notes.len()), (NodeVerdict::Undecided, 3), "{report:?}");
     let busy = NodeFacts { busy: Some("python3 uses gpu0".into()), ..NodeFacts::default() };
     assert_eq!(monitor.report(&busy).reason, "busy: python3 uses gpu0");
     let plan = HealthPlan::new(&Topology::default(), None, 0.03);
@@ -421,7 +421,7 @@ fn published_rules_do_not_see_one_link_of_18() {
     let steady = ProcessStates { gpu: (0.0, 1.0), host: (0.0, 1.0) };
     let (_, factors) = &lost_links(node)[0];
     let damaged = run(node, factors, noise, steady, 5.0, 5);
-    assert_eq!(damaged.report.state, HealthState::Fail);
+    assert_eq!(damaged.report.state, NodeVerdict::Fail);
     assert!(damaged.seconds < 5.5, "{}", damaged.seconds);
     // The same noise on the healthy node.
     let healthy = run(node, &vec![1.0; factors.len()], noise, steady, 5.0, 5);

@@ -6,12 +6,12 @@ use std::sync::LazyLock;
 use pathline_explain::judge::{RunVerdict, judge};
 use pathline_explain::run_report;
 use pathline_findings::{
-    DERIVED_FORMAT, DerivedRun, Finding, FindingSeverity, GainBasis, RunConclusions, VerdictState,
-    conclude,
+    DERIVED_FORMAT, DerivedRun, Finding, FindingSeverity, GainBasis, RunConclusions, conclude,
 };
 use pathline_flow::Network;
 use pathline_schema::{
-    Case, CaseOutcome, GpuReadings, GpuState, Journal, LinkEnd, MeasuredCase, SuiteId, VerifyResult,
+    Case, CaseOutcome, GpuReadings, GpuState, Journal, LinkEnd, MeasuredCase, NodeVerdict, SuiteId,
+    VerifyResult,
 };
 
 use crate::common::{conclusions, fixture, made, simulated, simulated_ranks, text};
@@ -56,7 +56,7 @@ fn cases_that_were_ended_from_outside_do_not_accuse_the_node() {
     let (mut journal, network) = fixture("h200-x4-killed");
     let verdict = |journal: &Journal| conclusions(&(journal.clone(), network.clone())).verdict;
     insta::assert_snapshot!("h200-x4-killed", verdict(&journal).reason);
-    assert_eq!(verdict(&journal).state, VerdictState::Incomplete);
+    assert_eq!(verdict(&journal).state, NodeVerdict::Undecided);
     assert_eq!(judge(&journal), RunVerdict::Incomplete);
     // One end that a driver call may have caused is enough to be charged.
     let faults = journal.outcomes.iter_mut().filter_map(|outcome| match outcome {
@@ -65,7 +65,7 @@ fn cases_that_were_ended_from_outside_do_not_accuse_the_node() {
     });
     let first = faults.into_iter().next().unwrap();
     first.error = first.error.replace("signal 9 (SIGKILL", "signal 11 (SIGSEGV");
-    assert_eq!(verdict(&journal).state, VerdictState::Faulty);
+    assert_eq!(verdict(&journal).state, NodeVerdict::Fail);
     assert!(verdict(&journal).reason.starts_with("1 of 295 cases failed"));
     assert_eq!(judge(&journal), RunVerdict::Wrong);
 }
@@ -74,15 +74,15 @@ fn cases_that_were_ended_from_outside_do_not_accuse_the_node() {
 fn what_was_not_looked_at_is_not_good() {
     let (mut journal, network) = H200S.clone();
     let verdict = |journal: &Journal| conclude_alone(journal, &network).verdict;
-    assert_eq!(verdict(&journal).state, VerdictState::NoFault);
+    assert_eq!(verdict(&journal).state, NodeVerdict::Ok);
     let end = journal.end.take();
-    assert_eq!(verdict(&journal).state, VerdictState::Incomplete);
+    assert_eq!(verdict(&journal).state, NodeVerdict::Undecided);
     assert!(verdict(&journal).reason.starts_with("the run did not end: "));
     journal.end = end;
     for measured in measured(&mut journal) {
         measured.verdict = VerifyResult::Unverified("no time".to_owned());
     }
-    assert_eq!(verdict(&journal).state, VerdictState::Unknown);
+    assert_eq!(verdict(&journal).state, NodeVerdict::Undecided);
     assert!(verdict(&journal).reason.ends_with("the bytes of none were verified: no time"));
 }
 
@@ -216,7 +216,7 @@ fn a_run_that_others_disturbed_throughout_has_no_finding_and_no_verdict() {
     let all = conclusions(&(journal, network.clone()));
     assert_eq!(all.findings, []);
     assert_eq!(all.tiles, []);
-    assert_eq!(all.verdict.state, VerdictState::Unknown, "{:?}", all.verdict);
+    assert_eq!(all.verdict.state, NodeVerdict::Undecided, "{:?}", all.verdict);
 }
 
 #[test]
@@ -246,7 +246,7 @@ fn a_slow_link_is_the_first_finding_and_the_verdict() {
         }
     }
     let all = conclude_alone(&journal, network);
-    assert_eq!(all.verdict.state, VerdictState::Suspect, "{:?}", all.verdict);
+    assert_eq!(all.verdict.state, NodeVerdict::Suspect, "{:?}", all.verdict);
     let first = &all.findings[0];
     assert_eq!((first.id, first.severity), ("path-slower-than-equals", FindingSeverity::Fault));
     // 1 / 1.6 is 0.625: 37 or 38 % are lost.
@@ -414,7 +414,7 @@ fn the_json_of_a_run_reads_back() {
     assert_eq!(read["format"], DERIVED_FORMAT);
     assert_eq!(read["identity"]["gpus"].as_array().unwrap().len(), 4);
     assert_eq!(read["identity"]["command"][0], journal.begin.command[0].as_str());
-    assert_eq!(read["verdict"]["state"], "no-fault");
+    assert_eq!(read["verdict"]["state"], "ok");
     let findings = read["findings"].as_array().unwrap();
     assert_eq!(findings.len(), all.findings.len());
     for (read, finding) in findings.iter().zip(&all.findings) {

@@ -2,75 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use pathline_diagnose::{HealthReport, HealthState, NodeFacts, RunDigest};
+use pathline_diagnose::{HealthReport, NodeFacts, RunDigest};
+use pathline_schema::NodeVerdict;
 use serde::Serialize;
 
 /// Version of [`HealthDocument`] as JSON.
-const SCHEMA: u32 = 1;
-
-/// The verdict, or why there is none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum DocumentState {
-    /// No path lost more than allowed.
-    Pass,
-    /// Something is wrong with the node.
-    Fail,
-    /// Paths are slow in some processes only.
-    Unstable,
-    /// Neither could be shown.
-    Inconclusive,
-    /// The check could not begin: unusable arguments or files.
-    Unusable,
-}
-
-impl DocumentState {
-    /// All verdicts.
-    pub const ALL: [Self; 5] =
-        [Self::Pass, Self::Fail, Self::Unstable, Self::Inconclusive, Self::Unusable];
-
-    /// The verdict as printed.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Pass => "PASS",
-            Self::Fail => "FAIL",
-            Self::Unstable => "UNSTABLE",
-            Self::Inconclusive => "INCONCLUSIVE",
-            Self::Unusable => "UNUSABLE",
-        }
-    }
-
-    /// Exit code of the command: 0 fine, 1 fault found, 2 unusable input, 3 undecided.
-    pub const fn exit_code(self) -> u8 {
-        match self {
-            Self::Pass => 0,
-            Self::Fail => 1,
-            Self::Unusable => 2,
-            Self::Unstable | Self::Inconclusive => 3,
-        }
-    }
-
-    /// Exit code of a Nagios plugin: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN.
-    pub const fn nagios_code(self) -> u8 {
-        match self {
-            Self::Pass => 0,
-            Self::Unstable => 1,
-            Self::Fail => 2,
-            Self::Inconclusive | Self::Unusable => 3,
-        }
-    }
-}
-
-impl From<HealthState> for DocumentState {
-    fn from(state: HealthState) -> Self {
-        match state {
-            HealthState::Pass => Self::Pass,
-            HealthState::Fail => Self::Fail,
-            HealthState::Unstable => Self::Unstable,
-            HealthState::Inconclusive => Self::Inconclusive,
-        }
-    }
-}
+const SCHEMA: u32 = 2;
+/// Exit code of a check that could not begin.
+const UNUSABLE: u8 = 2;
 
 /// A class of paths with equal expected rates.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -120,8 +59,8 @@ pub struct HealthPhases {
 pub struct HealthReference {
     /// The file or folder of the other side.
     pub name: String,
-    /// What it says of the node: slower is FAIL, too little to compare with INCONCLUSIVE.
-    pub state: DocumentState,
+    /// What it says of the node: slower is FAIL, too little to compare with UNDECIDED.
+    pub state: NodeVerdict,
     /// The result in one sentence.
     pub result: String,
     /// Slower paths and classes, the slowest first: label and lost share of the speed.
@@ -144,7 +83,7 @@ pub struct HealthDocument {
     /// Start of the check, RFC 3339.
     pub started: String,
     /// The verdict.
-    pub state: DocumentState,
+    pub state: NodeVerdict,
     /// Reason of the verdict, at most 100 characters.
     pub reason: String,
     /// Exit code of the command.
@@ -174,9 +113,14 @@ pub struct HealthDocument {
 impl HealthDocument {
     /// Sets the verdict and the corresponding exit code, by the convention of Nagios or of
     /// pathline.
-    pub fn set_state(&mut self, state: DocumentState, nagios: bool) {
+    pub fn set_state(&mut self, state: NodeVerdict, nagios: bool) {
         self.state = state;
         self.exit_code = if nagios { state.nagios_code() } else { state.exit_code() };
+    }
+
+    /// Whether the check could not begin: unusable arguments or files.
+    pub fn is_unusable(&self) -> bool {
+        self.report.is_none() && self.exit_code == UNUSABLE
     }
 
     /// Number of paths that are slower than their peers, or than the reference if that decided against the
@@ -184,7 +128,7 @@ impl HealthDocument {
     pub fn slower(&self) -> (usize, f64) {
         let suspects = self.report.iter().flat_map(|report| &report.suspects);
         let suspects = suspects.map(|s| (s.path.as_str(), s.loss));
-        let reference = self.against.iter().filter(|a| a.state == DocumentState::Fail);
+        let reference = self.against.iter().filter(|a| a.state == NodeVerdict::Fail);
         let slower = reference.flat_map(|a| &a.slower).map(|(path, loss)| (path.as_str(), *loss));
         let all: BTreeMap<&str, f64> = slower.chain(suspects).collect();
         (all.len(), all.into_values().fold(0.0, f64::max))
@@ -192,7 +136,7 @@ impl HealthDocument {
 
     /// The document of a check that could not begin.
     pub fn unusable(version: &str, host: &str, started: &str, error: &str) -> Self {
-        let state = DocumentState::Unusable;
+        let state = NodeVerdict::Undecided;
         Self {
             schema: SCHEMA,
             version: version.to_owned(),
@@ -202,7 +146,7 @@ impl HealthDocument {
             started: started.to_owned(),
             state,
             reason: error.chars().take(100).collect(),
-            exit_code: state.exit_code(),
+            exit_code: UNUSABLE,
             seconds: HealthPhases::default(),
             processes: 0,
             report: None,

@@ -3,16 +3,16 @@
 use std::fmt::Write as _;
 
 use pathline_diagnose::{SuspectPath, TrainedLink};
-use pathline_schema::{label_text, markup_text, plain_line};
+use pathline_schema::{NodeVerdict, label_text, markup_text, plain_line};
 
-use super::document::{DocumentState, HealthClass, HealthDocument};
+use super::document::{HealthClass, HealthDocument};
 
 /// The document as JSON, with a newline.
 pub fn json(document: &HealthDocument) -> String {
     match serde_json::to_string_pretty(document) {
         Ok(text) => text + "\n",
         // Serialisation fails only for maps whose keys are not text.
-        Err(error) => format!("{{\"state\":\"unusable\",\"reason\":\"{error}\"}}\n"),
+        Err(error) => format!("{{\"state\":\"undecided\",\"reason\":\"{error}\"}}\n"),
     }
 }
 
@@ -29,7 +29,7 @@ fn suspects_of<'d>(
 pub fn junit(document: &HealthDocument) -> String {
     let mut cases = String::new();
     let (mut failures, mut skipped) = (0, 0);
-    let undecided = !matches!(document.state, DocumentState::Pass | DocumentState::Fail);
+    let undecided = !matches!(document.state, NodeVerdict::Ok | NodeVerdict::Fail);
     let name = |name: &str| format!("classname=\"pathline.health\" name=\"{}\"", markup_text(name));
     let culprits = document.report.iter().flat_map(|report| &report.culprits);
     let culprit = culprits
@@ -57,7 +57,7 @@ pub fn junit(document: &HealthDocument) -> String {
         let _ = write!(cases, "    <testcase {} time=\"{time:.6}\"", name(&class.label));
         if let Some(first) = lines.first() {
             failures += 1;
-            let kind = document.state.label().to_lowercase();
+            let kind = document.state.label();
             let _ = write!(
                 cases,
                 ">\n      <failure type=\"{kind}\" message=\"{}\">{}</failure>\n    </testcase>\n",
@@ -78,17 +78,17 @@ pub fn junit(document: &HealthDocument) -> String {
             format!("\n{path}: {:.1} % slower than the reference", loss * 100.0)
         });
         let text = against.result.clone() + &lines.collect::<String>();
-        let is_slower = against.state == DocumentState::Fail;
+        let is_slower = against.state == NodeVerdict::Fail;
         others.push(("comparison with the reference", is_slower.then_some(text)));
     }
     let mut faults: Vec<&str> =
         document.report.iter().flat_map(|r| &r.faults).map(String::as_str).collect();
     let named = failures > 0 || others.iter().any(|(_, text)| text.is_some());
-    if document.state == DocumentState::Fail && faults.is_empty() && !named {
+    if document.state == NodeVerdict::Fail && faults.is_empty() && !named {
         faults.push(&document.reason);
     }
     others.push(("links and parts of the node", (!faults.is_empty()).then(|| faults.join("\n"))));
-    let errors = usize::from(document.state == DocumentState::Unusable);
+    let errors = usize::from(document.is_unusable());
     for (case, text) in &others {
         let why = markup_text(&document.reason);
         let _ = write!(cases, "    <testcase {}", name(case));
@@ -122,7 +122,7 @@ pub fn junit(document: &HealthDocument) -> String {
         document.seconds.total,
         markup_text(&document.started),
         markup_text(&document.host),
-        document.state.label(),
+        document.state.word(),
         markup_text(&document.reason),
     )
 }
@@ -144,8 +144,8 @@ pub fn prometheus(document: &HealthDocument) -> String {
         }
     };
     let one = |value: f64| vec![(String::new(), value)];
-    let states = DocumentState::ALL.map(|state| {
-        let label = format!("{{state=\"{}\"}}", state.label().to_lowercase());
+    let states = NodeVerdict::ALL.map(|state| {
+        let label = format!("{{state=\"{}\"}}", state.label());
         (label, if state == document.state { 1.0 } else { 0.0 })
     });
     family("state", "gauge", "The verdict: 1 for the state that holds.", states.to_vec());
@@ -215,11 +215,11 @@ pub fn prometheus(document: &HealthDocument) -> String {
     text
 }
 
-/// Lines for a ReFrame test: `verdict: PASS` for its sanity function, `perf NAME: VALUE UNIT` for its
+/// Lines for a ReFrame test: `verdict: OK` for its sanity function, `perf NAME: VALUE UNIT` for its
 /// performance functions.
 pub fn reframe(document: &HealthDocument) -> String {
     let mut text =
-        format!("verdict: {}\nreason: {}\n", document.state.label(), plain_line(&document.reason));
+        format!("verdict: {}\nreason: {}\n", document.state.word(), plain_line(&document.reason));
     for class in &document.classes {
         let name = slug(&class.label);
         match (class.bytes_per_second, class.median_seconds) {
@@ -288,26 +288,26 @@ mod tests {
         };
         assert_eq!(counts(&document), [0, 1, 0]);
         for (state, expected) in [
-            (DocumentState::Fail, [1, 0, 0]),
-            (DocumentState::Unstable, [0, 0, 1]),
-            (DocumentState::Inconclusive, [0, 0, 1]),
-            (DocumentState::Pass, [0, 0, 0]),
+            (NodeVerdict::Fail, [1, 0, 0]),
+            (NodeVerdict::Suspect, [0, 0, 1]),
+            (NodeVerdict::Undecided, [0, 0, 1]),
+            (NodeVerdict::Ok, [0, 0, 0]),
         ] {
             document.set_state(state, false);
             assert_eq!(counts(&document), expected, "{state:?}");
         }
         // A class that is slower than the reference alone, by 14 %, which no path of the node shows.
-        document.set_state(DocumentState::Fail, false);
+        document.set_state(NodeVerdict::Fail, false);
         document.against = Some(HealthReference {
             name: "history".into(),
-            state: DocumentState::Fail,
+            state: NodeVerdict::Fail,
             result: "gpu→gpu: 14.0 % slower than history says".into(),
             slower: vec![("gpu→gpu".into(), 0.14)],
         });
         assert_eq!((counts(&document), document.slower()), ([1, 0, 0], (1, 0.14)));
         assert!(junit(&document).contains("gpu→gpu: 14.0 % slower than the reference"));
         // One that did not decide is no failure.
-        document.against.as_mut().unwrap().state = DocumentState::Pass;
+        document.against.as_mut().unwrap().state = NodeVerdict::Ok;
         assert_eq!((counts(&document), document.slower()), ([1, 0, 0], (0, 0.0)));
         assert!(junit(&document).contains("<failure type=\"fail\" message=\"the reason\">"));
     }

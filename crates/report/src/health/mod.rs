@@ -4,8 +4,6 @@ mod document;
 mod formats;
 mod text;
 
-pub use document::{
-    DocumentState, HealthClass, HealthDocument, HealthPath, HealthPhases, HealthReference,
-};
+pub use document::{HealthClass, HealthDocument, HealthPath, HealthPhases, HealthReference};
 pub use formats::{json, junit, nagios, prometheus, reframe};
 pub use text::text;

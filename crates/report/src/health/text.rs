@@ -20,7 +20,7 @@ pub fn text(document: &HealthDocument, width: usize) -> String {
         (None, false) => format!("{}: {}", document.host, document.node),
     };
     page.lines("", &identity);
-    page.lines("", &format!("{}  {}", document.state.label(), document.reason));
+    page.lines("", &format!("{}: {}", document.state.word(), document.reason));
     if let Some(report) = &document.report {
         evidence(&mut page, document, report);
     }

@@ -2,8 +2,9 @@
 
 use pathline_explain::figure::{Headline, HeadlineTone, RunReport};
 use pathline_findings::{
-    ExpectedGain, Finding, FindingSeverity, GainBasis, RunConclusions, SummaryTile, VerdictState,
+    ExpectedGain, Finding, FindingSeverity, GainBasis, RunConclusions, SummaryTile,
 };
+use pathline_schema::NodeVerdict;
 
 use super::build::{HtmlBuilder, PixelPos};
 use super::number::{count, num, percent};
@@ -26,7 +27,7 @@ pub(super) fn write(
         let verdict = &conclusions.verdict;
         let class = format!("verdict {}", state_class(verdict.state));
         h.el("p", &[("class", &class)], |h| {
-            h.leaf("strong", &[], verdict.state.label()).text(" ");
+            h.leaf("strong", &[], verdict.state.word()).text(" ");
             h.leaf("span", &[], pathline_explain::fmt::sentence(&verdict.reason));
         });
         write_tiles(h, &conclusions.tiles, link);
@@ -58,12 +59,12 @@ pub(super) fn write_identity(h: &mut HtmlBuilder, report: &RunReport) {
     super::write_command(h, &id.command);
 }
 
-fn state_class(state: VerdictState) -> &'static str {
+fn state_class(state: NodeVerdict) -> &'static str {
     match state {
-        VerdictState::NoFault => "good",
-        VerdictState::Suspect | VerdictState::Incomplete => "warn",
-        VerdictState::Faulty => "bad",
-        VerdictState::Unknown => "plain",
+        NodeVerdict::Ok => "good",
+        NodeVerdict::Suspect => "warn",
+        NodeVerdict::Fail => "bad",
+        NodeVerdict::Undecided => "plain",
     }
 }
 

@@ -168,7 +168,7 @@ fn write_identities(h: &mut HtmlBuilder, runs: &[PageRun<'_>]) {
         ("version", &|run| run.report.identity.version.clone()),
         ("verdict", &|run| {
             let verdict = &run.conclusions.verdict;
-            format!("{}: {}", verdict.state.label(), verdict.reason)
+            format!("{}: {}", verdict.state.word(), verdict.reason)
         }),
     ];
     write_table(h, runs, "", |h| {

@@ -63,6 +63,9 @@ impl TermPaint {
     pub(super) fn good(self, text: &str) -> String {
         self.code("32", text)
     }
+    pub(super) fn bad(self, text: &str) -> String {
+        self.code("1;31", text)
+    }
     pub(super) fn warn(self, text: &str) -> String {
         self.code("33", text)
     }

@@ -8,8 +8,8 @@ use pathline_explain::fmt;
 use pathline_explain::loss_breakdown::loss_classes;
 use pathline_findings::{
     ExpectedGain, Finding, FindingSeverity, GainBasis, RunAnswer, RunConclusions, SummaryTile,
-    VerdictState,
 };
+use pathline_schema::NodeVerdict;
 
 use super::draw::{self, TermColumn, TermPage, TermPaint, TermTable};
 
@@ -40,6 +40,12 @@ pub fn first_screen(
     let mut page = TermPage::new(width, paint);
     head(&mut page, report);
     verdict(&mut page, &conclusions.verdict);
+    // Other programs that left the GPUs alone are named behind what is said of these.
+    let on_host = report.busy.as_ref().is_some_and(|busy| !busy.effect.contains("GPU results"));
+    let busy_last = on_host && !report.identity.gpus.is_empty();
+    if !busy_last {
+        busy(&mut page, report);
+    }
     let shown = main_figure(report);
     let last = footer(report, shown.is_some());
     // Two lines for the last sentence, and a gap.
@@ -65,6 +71,10 @@ pub fn first_screen(
     // Sentences partly repeat findings and tables: they only fill the remaining lines.
     sentences(&mut page, report, best, room.saturating_sub(layout.below.len()));
     layout.write(&mut page);
+    if busy_last {
+        page.gap();
+        busy(&mut page, report);
+    }
     page.gap();
     let left = conclusions.findings.len().saturating_sub(best);
     let more = (left > 0).then(|| fmt::count(left, "more finding"));
@@ -88,9 +98,6 @@ fn count_fitting(trials: &[TermPage], room: usize) -> usize {
 pub(super) fn head(page: &mut TermPage, report: &RunReport) {
     let RunIdentity { node, gpus, packages, rank_gpus, processor, driver, .. } = &report.identity;
     let RunIdentity { ranks, started, duration, version, .. } = &report.identity;
-    if let Some(busy) = &report.busy {
-        page.wrapped(&page.paint.warn("BUSY:"), 5, &busy.text());
-    }
     let processes = if *ranks > 0 { fmt::count(*ranks, "rank") } else { String::new() };
     let mut parts = vec![gpus, driver, &processes];
     if gpus.is_empty() || page.width >= 120 {
@@ -135,12 +142,26 @@ pub(super) fn head(page: &mut TermPage, report: &RunReport) {
 
 /// The verdict, in one sentence.
 pub(super) fn verdict(page: &mut TermPage, verdict: &RunAnswer) {
-    let label = verdict.state.label();
+    let label = verdict.state.word();
     let mark = match verdict.state {
-        VerdictState::NoFault => page.paint.good(label),
-        _ => page.paint.warn(label),
+        NodeVerdict::Ok => page.paint.good(label),
+        NodeVerdict::Suspect | NodeVerdict::Fail => page.paint.bad(label),
+        // Nobody asked for a verdict: what was measured stands without one.
+        NodeVerdict::Undecided => return page.wrapped("", 0, &capitalised(&verdict.reason)),
     };
     page.wrapped(&format!("{mark}:"), label.chars().count() + 1, &verdict.reason);
+}
+
+/// What other programs disturbed.
+pub(super) fn busy(page: &mut TermPage, report: &RunReport) {
+    if let Some(busy) = &report.busy {
+        page.wrapped(&page.paint.warn("BUSY:"), 5, &busy.text());
+    }
+}
+
+fn capitalised(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or(String::new(), |first| first.to_uppercase().chain(chars).collect())
 }
 
 /// Sentences about the run, in lines up to `end`: warnings first, then others if there are few
@@ -401,15 +422,39 @@ fn draw_figure(figure: MainFigure<'_>, width: usize, paint: TermPaint) -> TermLi
     }
 }
 
+/// The warnings in one text, by what they change: `12 warnings (9 unsteady, 3 lower bounds)`.
+fn warnings_by_effect(report: &RunReport) -> Option<String> {
+    const EFFECTS: [(&str, &[&str]); 3] = [
+        ("unsteady", &["unsteady", "drift", "bimodal", "wandering", "slower-when-compared"]),
+        ("lower bounds", &["overhead", "gpu-throttled", "pcie-below-max", "pages"]),
+        ("disturbed", &["preempted", "remeasured"]),
+    ];
+    let groups = report.warnings_by_code();
+    let count = |is: &dyn Fn(&str) -> bool| -> usize {
+        groups.iter().filter(|(code, _)| is(code)).map(|(_, all)| all.len()).sum()
+    };
+    let mut parts: Vec<String> = EFFECTS
+        .iter()
+        .map(|(effect, codes)| (effect, count(&|code| codes.contains(&code))))
+        .filter(|(_, n)| *n > 0)
+        .map(|(effect, n)| format!("{n} {effect}"))
+        .collect();
+    let others = count(&|code| EFFECTS.iter().all(|(_, codes)| !codes.contains(&code)));
+    if others > 0 && !parts.is_empty() {
+        parts.push(format!("{others} others"));
+    }
+    let parts = if parts.is_empty() { String::new() } else { format!(" ({})", parts.join(", ")) };
+    let all = report.warnings.len();
+    (all > 0).then(|| format!("{}{parts}", fmt::count(all, "warning")))
+}
+
 /// Further contents of the long form and the page.
 fn footer(report: &RunReport, shown: bool) -> Vec<String> {
     // Some figures are on the page alone.
     let figures = report.figures.iter().filter(|figure| super::is_drawn(figure)).count();
     let figures = figures.saturating_sub(usize::from(shown));
     let mut parts = vec![fmt::count(figures, "more figure")];
-    if !report.warnings.is_empty() {
-        parts.push(fmt::count(report.warnings.len(), "warning"));
-    }
+    parts.extend(warnings_by_effect(report));
     if !report.absences.is_empty() {
         parts.push(format!("{} without a result", fmt::count(report.absences.len(), "case")));
     }

@@ -79,8 +79,10 @@ fn tables_name_type_operation_and_root() {
 #[test]
 fn a_run_without_messages_says_what_measures_some() {
     let none = run(0, vec![at_rate("local", "gpu0.vram > gpu0.vram by dma@gpu0 x 1MiB", 600.0)]);
-    assert!(format::osu(&none).expect_err("no MPI").contains("--suite mpi-latency"));
-    assert!(format::nccl_tests(&none).expect_err("no NCCL").contains("--suite ccl-collectives"));
+    assert!(format::osu(&none).expect_err("no MPI").contains("pathline run mpi-latency"));
+    assert!(
+        format::nccl_tests(&none).expect_err("no NCCL").contains("pathline run ccl-collectives")
+    );
 }
 
 #[test]

@@ -16,12 +16,14 @@ fn loaded(foreign_cpus: f64) -> Journal {
 }
 
 #[test]
-fn a_busy_machine_comes_first_on_terminal_and_page() {
+fn a_busy_machine_is_named_before_its_figures() {
     let journal = loaded(1.9);
     let report = run_report::build(&journal, None);
     let text = terminal::summary(&report, &RunConclusions::default(), 100, false);
-    let first = text.lines().next().unwrap();
-    assert!(first.starts_with("BUSY: other processes used 1.90 of 2 CPUs: all 80 host"), "{text}");
+    let at = text.lines().position(|line| line.starts_with("BUSY: "));
+    let busy = text.lines().nth(at.unwrap()).unwrap();
+    assert!(at < text.lines().position(|line| line.contains("GB/s")), "{text}");
+    assert!(busy.starts_with("BUSY: other processes used 1.90 of 2 CPUs: all 80 host"), "{text}");
     assert!(
         text.contains("~: other programs disturbed it") && !text.contains("Host memory gives"),
         "{text}"

@@ -20,7 +20,7 @@ fn elbencho_prints_its_own_table() {
     let journal = run_of(cases.iter().map(|(case, does)| io(case, does)).collect());
     insta::assert_snapshot!(format::elbencho(&journal).expect("I/O"));
     let none = run_of(vec![at_rate("local", "gpu0.vram > gpu0.vram by dma@gpu0 x 1MiB", 600.0)]);
-    assert!(format::elbencho(&none).expect_err("no I/O").contains("--suite storage"));
+    assert!(format::elbencho(&none).expect_err("no I/O").contains("pathline run storage"));
 }
 
 #[test]

@@ -6,11 +6,10 @@ use pathline_explain::figure::{FigureBody, FigureCell};
 use pathline_explain::run_report;
 use pathline_findings::{
     ExpectedGain, Finding, FindingSeverity, GainBasis, RunAnswer, RunConclusions, SummaryTile,
-    VerdictState,
 };
 use pathline_flow::Network;
 use pathline_report::{html, terminal};
-use pathline_schema::{Journal, WorldKind};
+use pathline_schema::{Journal, NodeVerdict, WorldKind};
 
 /// Widths that a screen must fit.
 const WIDTHS: [usize; 5] = [72, 80, 100, 160, 200];
@@ -142,8 +141,9 @@ fn full_conclusions() -> RunConclusions {
     let names = ["H2D", "D2H", "D2D", "local", "latency", "all_reduce", "file read"];
     RunConclusions {
         verdict: RunAnswer {
-            state: VerdictState::Suspect,
+            state: NodeVerdict::Suspect,
             reason: "gpu2→gpu3 is 37 % below its 11 peers".into(),
+            is_measured: false,
         },
         findings: vec![
             finding("a", FindingSeverity::Fault, None),

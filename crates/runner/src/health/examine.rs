@@ -5,12 +5,11 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use pathline_diagnose::{
-    HealthMonitor, HealthPlan, HealthReport, HealthSettings, HealthState, NextStep, NodeFacts,
-    RoundPace,
+    HealthMonitor, HealthPlan, HealthReport, HealthSettings, NextStep, NodeFacts, RoundPace,
 };
 use pathline_flow::Network;
 use pathline_hal::pattern;
-use pathline_schema::{Severity, Topology};
+use pathline_schema::{NodeVerdict, Severity, Topology};
 
 use super::process::{KernelState, ProbeAnswer, ProbeProcess};
 use super::protocol::{NodeView, ProbeEvent, ProbeFailure, ProbeFault, ProbeOpening, ProbeOrder};
@@ -216,7 +215,7 @@ impl HealthCheck<'_> {
         self.link_facts(&view);
         let mut report = monitor.report(&self.facts);
         // Who came after the first process was open can be what is slow.
-        if matches!(report.state, HealthState::Fail | HealthState::Unstable) {
+        if matches!(report.state, NodeVerdict::Fail | NodeVerdict::Suspect) {
             self.look_for_users();
             if self.busy_later.is_some() {
                 self.facts.busy = self.busy_later.take();
@@ -622,7 +621,7 @@ impl HealthCheck<'_> {
         let mut report =
             HealthMonitor::new(&HealthPlan::default(), self.request.settings).report(&self.facts);
         if let Some(why) = nothing {
-            report.state = HealthState::Inconclusive;
+            report.state = NodeVerdict::Undecided;
             report.reason = why.chars().take(MAX_REASON).collect();
         }
         let Self { facts, times, processes, .. } = self;
