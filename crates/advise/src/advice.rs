@@ -4,7 +4,7 @@ use std::fmt;
 
 use pathline_schema::Bytes;
 use pathline_tuner::TunerRow;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::arm::{AdviceChoice, AdviceScope, ArmEnv, TrialArm};
 use crate::emit::{AdviceFile, AdviceOrigin};
@@ -13,10 +13,11 @@ use crate::proof::GainInterval;
 use crate::tuner_choice::tuner_row;
 
 /// Whether to change something.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AdviceVerdict {
     /// The change gains at least what was asked for, on trials that did not choose it.
+    #[serde(alias = "do")]
     Proven,
     /// The same on a simulated machine, whose gains are what its model assumes.
     Predicted,
@@ -25,28 +26,37 @@ pub enum AdviceVerdict {
     /// No choice gains that much: keep the default. Of a variable that is set: it gains.
     Keep,
     /// A variable that is set gains nothing: unset it.
+    #[serde(alias = "drop")]
     Remove,
     /// A gain was expected or proven, and the change must not be made.
     Withdrawn,
     /// The setting cannot act here.
     Ignored,
     /// The trials decide nothing.
+    #[serde(alias = "undecided")]
     Unclear,
 }
 
 impl AdviceVerdict {
-    /// As reports print it.
+    /// The words that reports print, in their order.
+    pub(crate) const WORDS: [&'static str; 5] = ["DO", "PREDICTED", "DROP", "KEEP", "UNDECIDED"];
+
+    /// As reports print it: what to do with the setting.
     pub const fn word(self) -> &'static str {
         match self {
-            Self::Proven => "PROVEN",
+            Self::Proven => "DO",
             Self::Predicted => "PREDICTED",
-            Self::BySize => "BY SIZE",
-            Self::Keep => "KEEP",
-            Self::Remove => "REMOVE",
-            Self::Withdrawn => "WITHDRAWN",
-            Self::Ignored => "IGNORED",
-            Self::Unclear => "UNCLEAR",
+            Self::BySize | Self::Keep => "KEEP",
+            Self::Remove | Self::Withdrawn | Self::Ignored => "DROP",
+            Self::Unclear => "UNDECIDED",
         }
+    }
+}
+
+/// Files have the word that reports print, in small letters. Those of earlier versions name the reason.
+impl Serialize for AdviceVerdict {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.word().to_lowercase())
     }
 }
 

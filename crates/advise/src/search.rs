@@ -161,7 +161,10 @@ impl AdviceSession<'_> {
         if let Some(first) = all_ignored {
             selected.choice = Some(first);
             let why = first.ignored.clone().unwrap_or_default();
-            return selected.answered(AdviceVerdict::Ignored, why);
+            // A setting that is set is dropped; of those that nobody set none can be tried.
+            let is_set = first.settings.values().any(String::is_empty);
+            let verdict = if is_set { AdviceVerdict::Ignored } else { AdviceVerdict::Unclear };
+            return selected.answered(verdict, why);
         }
         if let [only] = tried.as_slice() {
             // Nothing to select from: its proof says at once whether it gains.
@@ -223,7 +226,7 @@ impl AdviceSession<'_> {
         if tried.iter().all(|tried| tried.is_ignored) {
             let why = tried.iter().find_map(|tried| tried.error.clone()).unwrap_or_default();
             selected.screened.extend(tried.into_iter().map(TriedChoice::into_screened));
-            return selected.answered(AdviceVerdict::Ignored, format!("no setting acts: {why}"));
+            return selected.answered(AdviceVerdict::Unclear, format!("no setting acts: {why}"));
         }
         self.keep_worthy(selected, tried)
     }

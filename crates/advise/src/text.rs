@@ -22,40 +22,26 @@ struct AnswerGroup<'a> {
 /// The answers of a session for a terminal of `width` columns.
 pub fn answers_text(answers: &[Advice], limits: &AdviceLimits, width: usize) -> String {
     let mut text = String::new();
-    let count = |verdict: AdviceVerdict| answers.iter().filter(|a| a.verdict == verdict).count();
+    let count = |word: &str| answers.iter().filter(|a| a.verdict.word() == word).count();
     let all = answers.len();
     let asked = if all == 1 { "1 question".to_owned() } else { format!("{all} questions") };
-    let proven = count(AdviceVerdict::Proven);
-    let mut parts = Vec::new();
-    for verdict in [
-        AdviceVerdict::Proven,
-        AdviceVerdict::Predicted,
-        AdviceVerdict::Remove,
-        AdviceVerdict::Keep,
-        AdviceVerdict::BySize,
-        AdviceVerdict::Withdrawn,
-        AdviceVerdict::Ignored,
-        AdviceVerdict::Unclear,
-    ] {
-        let n = count(verdict);
-        if n > 0 {
-            parts.push(format!("{n} {}", verdict.word().to_lowercase()));
-        }
-    }
+    let counts = AdviceVerdict::WORDS.map(|word| (count(word), word.to_lowercase()));
+    let counts = counts.into_iter().filter(|(n, _)| *n > 0);
+    let mut parts: Vec<String> = counts.map(|(n, word)| format!("{n} {word}")).collect();
     if !answers.iter().any(Advice::is_change) {
         parts.insert(0, "nothing to change".to_owned());
     }
     let _ = writeln!(text, "{asked}: {}.", parts.join(", "));
-    if proven > 0 {
+    if count("DO") > 0 {
         let sure = format!(
-            "PROVEN: gains more than {} %. If the choices changed nothing, a session would print any of these \
+            "DO: gains more than {} %. If the choices changed nothing, a session would print any of these \
              with probability at most {} %.",
             share_text(limits.min_gain),
             share_text(limits.level)
         );
         text.push_str(&wrapped("", &sure, 0, width));
     }
-    if count(AdviceVerdict::Predicted) > 0 {
+    if count("PREDICTED") > 0 {
         let sure =
             "PREDICTED: gains of the model, not measured. Run this on the node to prove them.";
         text.push_str(&wrapped("", sure, 0, width));
@@ -315,12 +301,12 @@ mod tests {
         let text = answers_text(&all, &AdviceLimits::default(), 60);
         assert_eq!(
             text,
-            "3 questions: 2 proven, 1 keep.\n\
-             PROVEN: gains more than 1 %. If the choices changed nothing,\n\
-             a session would print any of these with probability at most\n\
-             1 %.\n\
+            "3 questions: 2 do, 1 keep.\n\
+             DO: gains more than 1 %. If the choices changed nothing, a\n\
+             session would print any of these with probability at most 1\n\
+             %.\n\
              \n\
-             PROVEN     Set A=1.\n           \
+             DO         Set A=1.\n           \
              copies from a to b: 1MiB +50 %; 64MiB +25 %\n           \
              It costs CUs.\n\
              \n\

@@ -4,7 +4,7 @@ use pathline_paste::{
     CollectiveTable, LineSpan, MatrixEnd, MatrixTool, NcclLog, PasteContent, PasteContext,
     PasteReading, ProfileRow, ProfileTable, RateMatrix,
 };
-use pathline_schema::Topology;
+use pathline_schema::{NodeVerdict, Topology};
 use serde::Serialize;
 
 use crate::checks::CheckPath;
@@ -19,7 +19,7 @@ use crate::paste_answer::PasteAnswer;
 use crate::row_predictor::{PredictedRow, QueriedRow, RowPredictor};
 use crate::score::{AnswerClass, WorldEdit, rank};
 use crate::stated_settings::{StatedSetting, find_settings};
-use crate::verdict::{JudgedFigure, PasteVerdict, decide, is_within, possible};
+use crate::verdict::{JudgedFigure, decide, is_within, possible};
 use crate::{adapters, collectives, copies, io, link_state, logs, memory, messages, wiring};
 
 /// Causes of an answer.
@@ -152,13 +152,13 @@ impl<'a> PasteExplainer<'a> {
         }
         // What is slow comes first, and tables before what only describes the node.
         answers.sort_by_key(|answer| match answer.verdict {
-            PasteVerdict::Slow if answer.is_fault => 0,
-            PasteVerdict::Slow => 1,
+            NodeVerdict::Suspect if answer.is_fault => 0,
+            NodeVerdict::Suspect => 1,
             _ if answer.value_gbs.is_some() => 2,
             _ => 3,
         });
         PasteExplanation {
-            format: 2,
+            format: 3,
             answers,
             settings,
             lines: reading.lines,
@@ -323,7 +323,7 @@ impl<'a> PasteExplainer<'a> {
         let judged =
             JudgedFigure { outliers, share, is_modelled, is_checked, range, note, condition };
         let decision = decide(&causes, &judged);
-        let is_open = decision.cause.is_none() && decision.verdict != PasteVerdict::AsExpected;
+        let is_open = decision.cause.is_none() && decision.verdict != NodeVerdict::Ok;
         let possible = possible(&causes, &decision).into_iter();
         let possible = possible.map(|cause| format!("{}: {}", cause.id, cause.text)).collect();
         causes.truncate(MAX_CAUSES);

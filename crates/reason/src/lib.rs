@@ -43,4 +43,3 @@ pub use product_facts::{FabricKind, ProductFacts, pcie_gbs, product_facts};
 pub use row_predictor::{PredictedRow, RowPredictor};
 pub use score::{AnswerClass, CauseBasis, LikelyCause};
 pub use stated_settings::StatedSetting;
-pub use verdict::PasteVerdict;

@@ -1,5 +1,6 @@
 //! An answer to a pasted output, and its lines.
 
+use pathline_schema::NodeVerdict;
 use serde::Serialize;
 
 use crate::checks::PathCheck;
@@ -7,7 +8,6 @@ use crate::draft::{ProbeOutcome, ProbeSubject};
 use crate::node_facts::figure;
 use crate::row_predictor::PredictedRow;
 use crate::score::LikelyCause;
-use crate::verdict::PasteVerdict;
 
 /// What a pasted output means, and what is said of it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -39,7 +39,7 @@ pub struct PasteAnswer {
     /// What a probe of the node changed, if one was run.
     pub checked: Option<ProbeOutcome>,
     /// What is said of the figure.
-    pub verdict: PasteVerdict,
+    pub verdict: NodeVerdict,
     /// Why.
     pub reason: String,
     /// Whether a part shows a fault.
@@ -80,16 +80,12 @@ impl PasteAnswer {
         if let Some(checked) = &self.checked {
             lines.push(("checked", self.check_text(checked)));
         }
-        let label = match (self.tool.as_str(), self.verdict) {
-            ("message", PasteVerdict::Slow) => "stated",
-            (_, verdict) => verdict.label(),
-        };
-        lines.push(("verdict", format!("{label}: {}", self.reason)));
+        lines.push(("verdict", format!("{}: {}", self.verdict.word(), self.reason)));
         lines.extend(self.possible.iter().map(|text| ("possible", text.clone())));
-        if self.verdict == PasteVerdict::Slow && !self.action.is_empty() {
+        if self.verdict == NodeVerdict::Suspect && !self.action.is_empty() {
             lines.push(("do", self.action.clone()));
         }
-        if self.verdict != PasteVerdict::AsExpected && !self.ask.is_empty() {
+        if self.verdict != NodeVerdict::Ok && !self.ask.is_empty() {
             lines.push(("ask", self.ask.clone()));
         }
         let check = |check: &PathCheck| {

@@ -1,6 +1,6 @@
-//! What is said of a figure: as expected, slow with its cause, stated by a message or log, or UNDECIDED.
+//! What is said of a figure: OK, SUSPECT with its cause, or UNDECIDED.
 
-use serde::Serialize;
+use pathline_schema::NodeVerdict;
 
 use crate::node_facts::figure;
 use crate::outlier::Outlier;
@@ -24,33 +24,10 @@ const OUTLIER: &str = "outlier";
 /// Possible causes that are read.
 const MAX_POSSIBLE: usize = 3;
 
-/// What is said of a figure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum PasteVerdict {
-    /// Hardware and protocol allow no more, or the figure counts something else than is read into it.
-    AsExpected,
-    /// Slower than it could be, by a cause or a part that the figures show.
-    Slow,
-    /// Neither arithmetic nor a message decides.
-    Undecided,
-}
-
-impl PasteVerdict {
-    /// For people.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::AsExpected => "as expected",
-            Self::Slow => "slow",
-            Self::Undecided => "UNDECIDED",
-        }
-    }
-}
-
 /// A verdict with its reason.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Decision {
-    pub(crate) verdict: PasteVerdict,
+    pub(crate) verdict: NodeVerdict,
     /// The cause that decided, if one did.
     pub(crate) cause: Option<&'static str>,
     pub(crate) is_fault: bool,
@@ -60,15 +37,16 @@ pub(crate) struct Decision {
 }
 
 impl Decision {
-    fn of_cause(verdict: PasteVerdict, cause: &LikelyCause) -> Self {
-        let is_fault = verdict == PasteVerdict::Slow && cause.class == AnswerClass::HardwareSuspect;
+    fn of_cause(verdict: NodeVerdict, cause: &LikelyCause) -> Self {
+        let is_fault =
+            verdict == NodeVerdict::Suspect && cause.class == AnswerClass::HardwareSuspect;
         let (reason, action) = (cause.text.clone(), cause.check.clone());
         Self { verdict, cause: Some(cause.id), is_fault, reason, action }
     }
 
     fn undecided(reason: impl Into<String>) -> Self {
         Self {
-            verdict: PasteVerdict::Undecided,
+            verdict: NodeVerdict::Undecided,
             cause: None,
             is_fault: false,
             reason: reason.into(),
@@ -103,8 +81,7 @@ pub(crate) fn decide(causes: &[LikelyCause], judged: &JudgedFigure<'_>) -> Decis
     let &JudgedFigure { outliers, share, is_modelled, note, .. } = judged;
     let Some(first) = causes.first() else { return by_outliers(outliers, share, note) };
     let by = |cause: &LikelyCause| {
-        let verdict =
-            if is_good(cause.class) { PasteVerdict::AsExpected } else { PasteVerdict::Slow };
+        let verdict = if is_good(cause.class) { NodeVerdict::Ok } else { NodeVerdict::Suspect };
         Decision::of_cause(verdict, cause)
     };
     if first.basis == CauseBasis::Arithmetic {
@@ -167,7 +144,7 @@ fn at_limit(causes: &[LikelyCause], share: Option<f64>, note: &str) -> Option<De
         causes.iter().find(|cause| cause.class == AnswerClass::AsExpected && cause.is_exceeded)?;
     Some(Decision {
         reason: format!("{:.0} % of the limit, more than the usual: {}", share * 100.0, good.text),
-        ..Decision::of_cause(PasteVerdict::AsExpected, good)
+        ..Decision::of_cause(NodeVerdict::Ok, good)
     })
 }
 
@@ -176,7 +153,7 @@ fn below_limit(judged: &JudgedFigure<'_>) -> Option<Decision> {
     let share = judged.share.filter(|share| *share < SLOW)?;
     let is_shown = judged.note.is_empty() && judged.condition.is_empty();
     is_shown.then(|| Decision {
-        verdict: PasteVerdict::Slow,
+        verdict: NodeVerdict::Suspect,
         ..Decision::undecided(format!(
             "{:.0} % of the limit; the paste does not show why",
             share * 100.0
@@ -192,7 +169,7 @@ pub(crate) fn is_within(row: &PredictedRow, (low, high): (f64, f64)) -> bool {
 /// A slowest row that the model leaves open is what the node does.
 fn within_range(row: &PredictedRow, (low, high): (f64, f64)) -> Option<Decision> {
     is_within(row, (low, high)).then(|| Decision {
-        verdict: PasteVerdict::AsExpected,
+        verdict: NodeVerdict::Ok,
         cause: None,
         is_fault: false,
         reason: range_text(row, (low, high)),
@@ -204,7 +181,7 @@ fn within_range(row: &PredictedRow, (low, high): (f64, f64)) -> Option<Decision>
 fn below_range(judged: &JudgedFigure<'_>) -> Decision {
     match &judged.range {
         Some((row, range)) => Decision {
-            verdict: PasteVerdict::Slow,
+            verdict: NodeVerdict::Suspect,
             ..Decision::undecided(format!("by no single cause: {}", range_text(row, *range)))
         },
         None => by_outliers(judged.outliers, judged.share, judged.note),
@@ -233,7 +210,7 @@ fn by_outliers(outliers: &[Outlier], share: Option<f64>, note: &str) -> Decision
     };
     let reason: Vec<&str> = outliers.iter().map(|one| one.text.as_str()).collect();
     Decision {
-        verdict: PasteVerdict::Slow,
+        verdict: NodeVerdict::Suspect,
         cause: Some(OUTLIER),
         is_fault: outliers.iter().any(|one| !one.is_row),
         reason: reason.join("; "),
@@ -248,10 +225,10 @@ pub(crate) fn possible<'a>(causes: &'a [LikelyCause], decision: &Decision) -> Ve
             && cause.share >= POSSIBLE
             && cause.class != AnswerClass::Unknown
             && Some(cause.id) != decision.cause
-            && !(decision.verdict == PasteVerdict::Slow && is_good(cause.class))
+            && !(decision.verdict == NodeVerdict::Suspect && is_good(cause.class))
     };
     match decision.verdict {
-        PasteVerdict::AsExpected => Vec::new(),
+        NodeVerdict::Ok => Vec::new(),
         _ if decision.cause == Some(OUTLIER) => Vec::new(),
         _ => causes.iter().filter(is_other).take(MAX_POSSIBLE).collect(),
     }

@@ -112,7 +112,7 @@ pub(super) fn show_pairs(rows: &[LedgerRow]) {
         let Some(best) = best else { continue };
         let (pairs, setting) = (best.pairs(), &best.setting);
         let text = format!(
-            "UNCLEAR {} x {}: {setting} {:+.1} % over {pairs} pair{} of runs; the order of runs was not drawn, \
+            "UNDECIDED {} x {}: {setting} {:+.1} % over {pairs} pair{} of runs; the order of runs was not drawn, \
              so they prove nothing: --on here --set {setting} decides.",
             name(row),
             row.exchange.bytes,

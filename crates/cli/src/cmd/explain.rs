@@ -185,14 +185,12 @@ fn other_input(bytes: &[u8]) -> Option<&'static str> {
     )
 }
 
-/// A part that shows a fault is something wrong; without a figure, a log, a setting or a text of a library nothing
-/// could be judged.
+/// The worst verdict decides; without a figure, a log, a setting or a text of a library nothing could be judged.
 fn exit(explained: &PasteExplanation) -> ExitKind {
-    let nothing = explained.answers.is_empty() && explained.settings.is_empty();
-    match explained.answers.iter().any(|answer| answer.is_fault) {
-        true => ExitKind::Wrong,
-        false if nothing => ExitKind::CouldNotJudge,
-        false => ExitKind::Fine,
+    let verdicts = explained.answers.iter().map(|answer| answer.verdict.into());
+    match explained.answers.is_empty() && explained.settings.is_empty() {
+        true => ExitKind::CouldNotJudge,
+        false => verdicts.fold(ExitKind::Fine, ExitKind::worse),
     }
 }
 

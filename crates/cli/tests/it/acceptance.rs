@@ -42,11 +42,11 @@ fn review(lines: &str, node: &[&str]) -> String {
 fn a1_channels_that_rccl_refuses() {
     let script = "export NCCL_MIN_NCHANNELS=112\n";
     let four = review(script, &["--machine", "mi300x:0-3"]);
-    let why = "IGNORED RCCL refuses more than 64 channels for fewer than 8 GPUs, and this job has 4; \
+    let why = "DROP RCCL refuses more than 64 channels for fewer than 8 GPUs, and this job has 4; \
                up to 64 act (ROCm/rocm-systems#11253, #11255). NCCL_MIN_NCHANNELS=112";
     assert!(four.contains(why), "{four}");
     let eight = review(script, &["--machine", "mi300x"]);
-    assert!(eight.contains("UNCLEAR") && !eight.contains("IGNORED"), "{eight}");
+    assert!(eight.contains("UNDECIDED") && !eight.contains("DROP"), "{eight}");
 }
 
 /// vllm-project/vllm#55416: pinned workers gained 0.7 % on one instance and lost 43 % on the second.
@@ -61,7 +61,7 @@ fn a2_what_was_proven_elsewhere_is_withdrawn() {
     let (there, code) = answer(&[&first[..], &emitted].concat(), &[]);
     assert_eq!(code, 0, "{there}");
     // 1007 / 1000 - 1.
-    assert!(there.contains("PROVEN Set PIN=1.") && there.contains("+0.7 %"), "{there}");
+    assert!(there.contains("DO Set PIN=1.") && there.contains("+0.7 %"), "{there}");
     fs::write(&node, "570 tok/s\n").expect("a file");
     let file = Path::new(&folder).join("advice.json");
     let text = fs::read_to_string(&file).expect("a file");
@@ -72,7 +72,7 @@ fn a2_what_was_proven_elsewhere_is_withdrawn() {
     assert_eq!(code, 1, "{here}");
     assert!(here.contains("! it was proven on instance-1, and this is "), "{here}");
     // 570 / 1000 - 1.
-    assert!(here.contains("WITHDRAWN PIN=1 was proven on instance-1 ("), "{here}");
+    assert!(here.contains("DROP PIN=1 was proven on instance-1 ("), "{here}");
     assert!(here.contains("and gains less than 0.5 % here."), "{here}");
     assert!(here.contains("1000 tok/s; fi`: -43 %"), "{here}");
 }
@@ -85,7 +85,7 @@ fn a3_bound_ranks_are_proven_and_unbound_ones_flagged() {
     let args = ["advise", "--command", command, "--place", "1", "--metric", "decode ([0-9.]+) ms"];
     let (text, code) = answer(&args, &[]);
     assert_eq!(code, 0, "{text}");
-    let change = "PROVEN Start each rank by the wrapper of `pathline place --ranks 1`.";
+    let change = "DO Start each rank by the wrapper of `pathline place --ranks 1`.";
     // 70.4 / 14.1 - 1 = 399 %.
     assert!(text.contains(change) && text.contains("5.0x"), "{text}");
     // Eight ranks whose masks have the whole node: 8 L3 caches of 8 cores, 4 domains.
@@ -113,12 +113,12 @@ fn a6_settings_that_do_nothing_are_removed() {
                  export NCCL_TUNER_PLUGIN=/opt/amazon/ofi-nccl/lib/libnccl-ofi-tuner.so\n\
                  mpirun --mca pml ^ucx --mca btl tcp,self ./all_reduce_perf\n";
     fs::write(&script, lines).expect("a file");
-    // Two nodes: on one the chunk size is IGNORED without a trial.
+    // Two nodes: on one the chunk size is dropped without a trial.
     let on = ["--review", "--script", &script, "--nodes", "2", "--command", "echo busbw 512.1"];
     let metric = ["--metric", "busbw ([0-9.]+)", "--higher"];
     let (text, code) = answer(&[&["advise"], &on[..], &metric].concat(), &[]);
     assert_eq!(code, 0, "{text}");
-    assert!(text.contains("5 questions: 5 remove."), "{text}");
+    assert!(text.contains("5 questions: 5 drop."), "{text}");
     for name in [
         "NCCL_BUFFSIZE",
         "NCCL_P2P_NET_CHUNKSIZE",
@@ -126,7 +126,7 @@ fn a6_settings_that_do_nothing_are_removed() {
         "OMPI_MCA_btl",
         "OMPI_MCA_pml",
     ] {
-        assert!(text.contains(&format!("REMOVE Unset {name}.")), "{name}: {text}");
+        assert!(text.contains(&format!("DROP Unset {name}.")), "{name}: {text}");
     }
     let why = "It does nothing: no question of 1 loses 1 % without it.";
     assert_eq!(text.matches(why).count(), 5, "{text}");
@@ -206,7 +206,7 @@ fn published_blit_copies_of_host_memory() {
         |case: &str| answer(&["advise", "--review", "--machine", "mi250x", "--for", case], &set);
     let (into, code) = on("numa3.pinned > gpu0.vram by dma@gpu0 x 64MiB");
     assert_eq!(code, 0, "{into}");
-    assert!(into.contains("REMOVE Unset HSA_ENABLE_SDMA."), "{into}");
+    assert!(into.contains("DROP Unset HSA_ENABLE_SDMA."), "{into}");
     let why =
         "HSA_ENABLE_SDMA=0: +11 % HSA_ENABLE_SDMA=0 makes things slower; no question loses 1 %";
     assert!(into.contains(why), "{into}");
@@ -219,10 +219,10 @@ fn published_blit_copies_of_host_memory() {
 #[test]
 fn published_ll128_where_it_is_unsafe() {
     let text = review("export NCCL_PROTO=LL,LL128,Simple\n", &["--machine", "hgx-h200"]);
-    assert!(text.contains("REMOVE Unset NCCL_PROTO."), "{text}");
+    assert!(text.contains("DROP Unset NCCL_PROTO."), "{text}");
     assert!(text.contains("data may be corrupted without an error (NVIDIA/nccl#1081"), "{text}");
     let excluded = review("export NCCL_PROTO=^LL128\n", &["--machine", "hgx-h200"]);
-    assert!(!excluded.contains("REMOVE"), "{excluded}");
+    assert!(!excluded.contains("DROP"), "{excluded}");
 }
 
 /// The example tuner of NCCL sets one channel for every collective; RCCL reads the same file itself.
@@ -230,16 +230,16 @@ fn published_ll128_where_it_is_unsafe() {
 fn published_tuner_with_one_channel() {
     let script = "export NCCL_TUNER_CONFIG_FILE=/opt/rows.csv\n";
     let text = review(script, &["--machine", "hgx-h200"]);
-    assert!(text.contains("REMOVE Unset NCCL_TUNER_CONFIG_FILE."), "{text}");
+    assert!(text.contains("DROP Unset NCCL_TUNER_CONFIG_FILE."), "{text}");
     assert!(text.contains("10 to 16 times slower from 32 MiB up"), "{text}");
     let amd = review(script, &["--machine", "mi300x"]);
-    assert!(!amd.contains("REMOVE"), "{amd}");
+    assert!(!amd.contains("DROP"), "{amd}");
 }
 
 /// `NCCL_P2P_DISABLE=1` sends through host memory what links carry; set to 0 it is the default.
 #[test]
 fn published_copies_without_links() {
     let text = review("export NCCL_P2P_DISABLE=1\n", &["--machine", "hgx-h200"]);
-    assert!(text.contains("REMOVE Unset NCCL_P2P_DISABLE."), "{text}");
+    assert!(text.contains("DROP Unset NCCL_P2P_DISABLE."), "{text}");
     assert!(text.contains("through host memory instead of their links"), "{text}");
 }

@@ -56,11 +56,13 @@ fn a_model_advises_blit_for_large_messages_and_sdma_next_to_compute() {
     assert_eq!(overlap.map(|(_, verdict, _)| verdict.as_str()), Some("predicted"));
     // A variable changes all sizes: what gains from 1 MiB on slows 64 KiB.
     let setting = usual.iter().find(|(s, ..)| s == "copies from gpu0 to gpu1 by a setting, 64MiB");
-    assert_eq!(setting.map(|(_, verdict, _)| verdict.as_str()), Some("by-size"));
-    assert!(usual.iter().all(|(_, verdict, _)| verdict != "proven"), "{usual:?}");
+    assert_eq!(setting.map(|(_, verdict, _)| verdict.as_str()), Some("keep"));
+    assert!(usual.iter().all(|(_, verdict, _)| verdict != "do"), "{usual:?}");
     // Constants of its stores are assumed, so no gain of files is advice.
     let files = usual.iter().filter(|(subject, ..)| subject.contains(" of files, "));
-    assert!(files.clone().count() > 0 && files.clone().all(|(_, verdict, _)| verdict == "unclear"));
+    assert!(
+        files.clone().count() > 0 && files.clone().all(|(_, verdict, _)| verdict == "undecided")
+    );
     // Of 64 MiB into the GPU, to pin is 7.8x, and a second path 1.5x more: 11.7x in all.
     let gain = |of: &str| {
         let found = usual.iter().find(|(subject, ..)| subject == of).expect("a question");
@@ -115,7 +117,7 @@ fn a_model_keeps_the_defaults_of_nccl() {
     let (large, small) = (sum("32MiB"), sum("64KiB"));
     let on = ["--machine", "hgx-h200", "--ranks", "8", "--for", &large, "--for", &small];
     let found: Vec<String> = answers(&on).into_iter().map(|(_, verdict, _)| verdict).collect();
-    assert_eq!(found, ["keep", "ignored"]);
+    assert_eq!(found, ["keep", "drop"]);
     let output = advise(&on, &[]);
     assert!(
         out(&output).contains("NCCL_NVLS_ENABLE=0 does not act: the library"),
@@ -137,7 +139,7 @@ fn the_answer_fits_eighty_columns() {
     let answer: Vec<&str> = text.lines().skip_while(|line| !line.is_empty()).skip(1).collect();
     assert!(answer[0].contains(" questions: ") && answer[0].contains(" predicted"), "{text}");
     assert!(answer[1].starts_with("PREDICTED: gains of the model, not measured."), "{text}");
-    assert!(!text.contains("PROVEN"), "{text}");
+    assert!(!text.contains("DO"), "{text}");
 }
 
 #[test]
@@ -162,7 +164,7 @@ fn settings_are_proven_on_a_command_and_proven_again() {
     let output = advise(&words, &[]);
     assert_eq!(output.status.code(), Some(0), "{}", err(&output));
     // 4.5 / 1.5 - 1.
-    assert!(out(&output).contains("PROVEN     Set FAST=4 X='.") && out(&output).contains("3.0x"));
+    assert!(out(&output).contains("DO         Set FAST=4 X='.") && out(&output).contains("3.0x"));
     let script = fs::read_to_string(emitted.join("advice.env")).expect("a file");
     assert!(
         script.contains("\nexport FAST=4\n") && script.contains("\nexport X=''\\'''\n"),
@@ -181,7 +183,7 @@ fn settings_are_proven_on_a_command_and_proven_again() {
     fs::write(&file, text).expect("a file");
     let lost = advise(&["--check", folder], &[]);
     assert_eq!(lost.status.code(), Some(1), "{}", out(&lost));
-    assert!(out(&lost).contains("WITHDRAWN  FAST=4 X=' was proven on "), "{}", out(&lost));
+    assert!(out(&lost).contains("DROP       FAST=4 X=' was proven on "), "{}", out(&lost));
     let there = advise(&words, &[]);
     assert_eq!(there.status.code(), Some(2));
     assert!(err(&there).contains("it is there already"), "{}", err(&there));
@@ -201,7 +203,7 @@ fn a_placement_is_proven_and_emitted_for_launchers() {
     // 2 / 1 - 1.
     let text = out(&output);
     assert!(
-        text.contains("PROVEN     Start each rank by the wrapper of") && text.contains("+100 %")
+        text.contains("DO         Start each rank by the wrapper of") && text.contains("+100 %")
     );
     assert!(text.contains("advice.json, advice.env, place.sh, place-slurm.sh, rankfile"), "{text}");
     let read = |name: &str| fs::read_to_string(emitted.join(name)).expect("a file");
@@ -227,11 +229,11 @@ fn what_is_set_is_reviewed() {
     let output = advise(&words, &set);
     let text = out(&output);
     assert!(
-        text.contains("REMOVE     Unset NCCL_BAD.") && text.contains("makes things slower"),
+        text.contains("DROP       Unset NCCL_BAD.") && text.contains("makes things slower"),
         "{text}"
     );
     assert!(
-        text.contains("REMOVE     Unset NCCL_VOID.") && text.contains("It does nothing"),
+        text.contains("DROP       Unset NCCL_VOID.") && text.contains("It does nothing"),
         "{text}"
     );
     let needed = advise(
@@ -268,9 +270,9 @@ fn a_variable_that_the_library_does_not_hold_is_ignored() {
     let set =
         [library, ("NCCL_P2P_DISABEL", "1"), ("NCCL_ALGO", "Ring"), ("NCCL_IBEXT_DISABLE", "1")];
     let text = out(&advise(&words, &set));
-    assert!(text.contains("3 questions: 2 remove, 1 ignored."), "{text}");
+    assert!(text.contains("3 questions: 3 drop."), "{text}");
     let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let said = "IGNORED The library has no variable of this name; did you mean NCCL_P2P_DISABLE?";
+    let said = "DROP The library has no variable of this name; did you mean NCCL_P2P_DISABLE?";
     assert!(flat.contains(said), "{text}");
 }
 
@@ -308,14 +310,14 @@ fn a_script_is_reviewed_for_another_node() {
     let text = out(&advise(&words, &[]));
     let lines: Vec<&str> =
         text.lines().filter(|line| line.starts_with(char::is_uppercase)).collect();
-    assert!(text.contains("IGNORED    RCCL refuses more than 64 channels"), "{text}");
-    assert!(text.contains("REMOVE     Unset NCCL_PROTO."), "{text}");
+    assert!(text.contains("DROP       RCCL refuses more than 64 channels"), "{text}");
+    assert!(text.contains("DROP       Unset NCCL_PROTO."), "{text}");
     // What nothing is known of needs trials, which a model cannot give.
     assert!(
-        text.contains("UNCLEAR    No trial can decide here") && text.contains("OMPI_MCA_pml=^ucx")
+        text.contains("UNDECIDED  No trial can decide here") && text.contains("OMPI_MCA_pml=^ucx")
     );
     assert!(
-        lines.iter().any(|line| line.starts_with("IGNORED    It acts on the network")),
+        lines.iter().any(|line| line.starts_with("DROP       It acts on the network")),
         "{text}"
     );
     let two_nodes = out(&advise(&[&words[..], &["--nodes", "2"]].concat(), &[]));
@@ -346,14 +348,14 @@ if [ -n "$NCCL_ALGO$NCCL_VOID$NCCL_IB_TC" ]; then echo busbw 20; else echo busbw
         out(&output).split_whitespace().collect::<Vec<_>>().join(" ")
     };
     let ring = answer("NCCL_ALGO=RING");
-    assert!(ring.contains("PROVEN Set NCCL_ALGO=RING.") && ring.contains("+100 %"), "{ring}");
+    assert!(ring.contains("DO Set NCCL_ALGO=RING.") && ring.contains("+100 %"), "{ring}");
     let tree = answer("NCCL_ALGO=TREE");
     let same = "NCCL_ALGO=TREE does not act: the library chooses tree ll on 4 channels with and";
-    assert!(tree.contains("IGNORED") && tree.contains(same), "{tree}");
+    assert!(tree.contains("DROP") && tree.contains(same), "{tree}");
     for set in ["NCCL_VOID=1", "NCCL_IB_TC=106"] {
         let void = answer(set);
         let name = set.split('=').next().unwrap_or_default();
-        let why = format!("IGNORED {set} does not act: the library does not read {name}");
+        let why = format!("DROP {set} does not act: the library does not read {name}");
         assert!(void.contains(&why), "{void}");
     }
     assert!(!log.exists());
@@ -414,7 +416,7 @@ fn a_killed_session_on_a_command_goes_on() {
     std::thread::sleep(std::time::Duration::from_millis(300));
     let interrupted = session.end_after(kept.len() + 3, "-INT");
     let text = out(&interrupted);
-    assert!(text.contains("UNCLEAR"), "{text}");
+    assert!(text.contains("UNDECIDED"), "{text}");
     let said = err(&interrupted);
     assert!(
         said.contains("going on after them") && said.contains("the same call goes on"),
@@ -422,7 +424,7 @@ fn a_killed_session_on_a_command_goes_on() {
     );
     let output = session.command().output().expect("the binary runs");
     let text = out(&output);
-    assert!(text.contains("PROVEN     Set FAST=4.") && text.contains("3.0x"), "{text}");
+    assert!(text.contains("DO         Set FAST=4.") && text.contains("3.0x"), "{text}");
     let all = session.lines("trials.jsonl");
     assert_eq!(all[..kept.len()], kept, "what was kept stays");
     // 4.5 / 1.5 = 3 in 6 blocks of 3 runs, a line that names the session, and one that nothing shows whether the
@@ -459,7 +461,7 @@ fn trials_of_another_session_are_refused() {
     }
     // More time may be given.
     let more = session.command().args(["--budget", "300s"]).output().expect("it runs");
-    assert!(out(&more).contains("PROVEN"), "{}", out(&more));
+    assert!(out(&more).contains("DO"), "{}", out(&more));
     assert_eq!(session.lines("trials.jsonl"), kept);
 }
 
@@ -488,7 +490,7 @@ fn a_gain_that_harms_another_figure_is_withdrawn() {
     };
     let guard = ["--guard", "mem ([0-9]+)"];
     let proven = answer("FAST=2", &guard);
-    assert!(proven.contains("PROVEN Set FAST=2.") && proven.contains("+100 %"), "{proven}");
+    assert!(proven.contains("DO Set FAST=2.") && proven.contains("+100 %"), "{proven}");
     let shown = "Guarded: wall time loses less than 5 % or 0.1 s (seen ";
     assert!(
         proven.contains(shown)
@@ -500,19 +502,18 @@ fn a_gain_that_harms_another_figure_is_withdrawn() {
     let harmed = answer("FAST=2 MEM=25", &guard);
     // 100 / 125 - 1 = -20 %.
     assert!(
-        harmed.contains(
-            "WITHDRAWN FAST=2 MEM=25 makes 'mem ([0-9]+)' worse: -20 %, and 1 % may be lost"
-        ),
+        harmed
+            .contains("DROP FAST=2 MEM=25 makes 'mem ([0-9]+)' worse: -20 %, and 1 % may be lost"),
         "{harmed}"
     );
     // 125 MB are allowed if a user says so: 1 / 1.26 < 100 / 125.
     let allowed = answer("FAST=2 MEM=25", &["--guard", "mem ([0-9]+)", "--guard-margin", "26%"]);
-    assert!(allowed.contains("PROVEN Set FAST=2 MEM=25."), "{allowed}");
+    assert!(allowed.contains("DO Set FAST=2 MEM=25."), "{allowed}");
     // 0.3 s more of a program of a few ms.
     let slow = answer("FAST=2 WAIT=0.3", &[]);
-    assert!(slow.contains("WITHDRAWN FAST=2 WAIT=0.3 makes wall time worse: -"), "{slow}");
+    assert!(slow.contains("DROP FAST=2 WAIT=0.3 makes wall time worse: -"), "{slow}");
     let fails = answer("FAST=2 WAIT=x", &[]);
-    assert!(fails.contains("WITHDRAWN") && fails.contains("exit code 1"), "{fails}");
+    assert!(fails.contains("DROP") && fails.contains("exit code 1"), "{fails}");
     let rate = advise(&["--command", app, "--guard", "busbw (.*)", "--set", "A=1"], &[]);
     assert!(err(&rate).contains("use --guard-rate"), "{}", err(&rate));
 }

@@ -45,7 +45,7 @@ fn one_run_of_a_setting_decides_nothing() {
     let output =
         pathline(&["advise", "--collectives", "--machine", "mi250x", "--collectives", plain, set]);
     let found = text(&output).split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(found.contains("UNCLEAR all_reduce x 16MiB: NCCL_PROTO=Simple"), "{found}");
+    assert!(found.contains("UNDECIDED all_reduce x 16MiB: NCCL_PROTO=Simple"), "{found}");
     assert!(found.contains("over 1 pair of runs; the order of runs was not drawn"), "{found}");
     assert!(!found.contains("KEEP"), "{found}");
 }
@@ -82,7 +82,7 @@ fn trials_keep_a_good_default_and_change_a_bad_one() {
     // The word of a model.
     assert!(found.contains("PREDICTED Set NCCL_NVLS_ENABLE=0."), "{found}");
     let found = audit(machine, "short", "1ms");
-    assert!(found.contains("UNCLEAR") && found.contains("of --budget are over"), "{found}");
+    assert!(found.contains("UNDECIDED") && found.contains("of --budget are over"), "{found}");
 }
 
 /// ROCm/rocm-systems#7792: after an upgrade RCCL used 2 channels instead of 4, since a preset was lost.

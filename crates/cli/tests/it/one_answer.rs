@@ -69,7 +69,7 @@ fn predict_explain_and_advise_agree_on_forty_facts() {
             // busbw at the bound of the time, and at the longest time that constants leave open.
             let limit = busbw * us / number("bound_us");
             let low = busbw / predicted["known_within"][1].as_f64().unwrap();
-            for (value, verdict) in [(low * 1.02, "as-expected"), (low * 0.8, "slow")] {
+            for (value, verdict) in [(low * 1.02, "ok"), (low * 0.8, "suspect")] {
                 paste.push_str(&table(program, *factor, value));
                 asked.push((exchange(op), value, busbw, limit, verdict));
             }

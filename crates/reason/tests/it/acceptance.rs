@@ -1,7 +1,8 @@
 //! Cases E2 to E20 of the design: figures whose answer follows from them.
 
 use pathline_paste::read_paste;
-use pathline_reason::{PasteAnswer, PasteExplanation, PasteVerdict, explain_paste};
+use pathline_reason::{PasteAnswer, PasteExplanation, explain_paste};
+use pathline_schema::NodeVerdict;
 
 fn explain(paste: &str) -> PasteExplanation {
     explain_paste(&read_paste(paste.as_bytes()), None)
@@ -28,7 +29,7 @@ fn e2_nvlink_sharp_by_number_of_gpus() {
     for (n, seen) in [(5, 420.0), (6, 440.0), (7, 460.0), (8, 480.0)] {
         let found = first(&reduced("H100 SXM", n, seen));
         let law = 0.686 * 450.0 * 2.0 * f64::from(n - 1) / f64::from(n + 1);
-        assert_eq!((found.verdict, found.causes[0].id), (PasteVerdict::AsExpected, "nvls"), "{n}");
+        assert_eq!((found.verdict, found.causes[0].id), (NodeVerdict::Ok, "nvls"), "{n}");
         let predicted = found.causes[0].predicted.unwrap();
         assert!((predicted - law).abs() < 0.1 && (law / seen - 1.0).abs() < 0.02);
     }
@@ -39,11 +40,7 @@ fn e2_nvlink_sharp_of_the_h800_and_more_than_the_links() {
     // 0.686 x 200 x 2 x 7 / 9 = 213.4; seen: 215. On H200 480; seen: 475 of links of 450.
     for (gpu, seen) in [("8 x H800", 215.0), ("8 x H200", 475.0)] {
         let found = first(&reduced(gpu, 8, seen));
-        assert_eq!(
-            (found.verdict, found.causes[0].id),
-            (PasteVerdict::AsExpected, "nvls"),
-            "{gpu}"
-        );
+        assert_eq!((found.verdict, found.causes[0].id), (NodeVerdict::Ok, "nvls"), "{gpu}");
         // More than the links is no share of them.
         assert!(found.share.is_none() && !found.lines().iter().any(|line| line.0 == "share"));
     }
@@ -57,7 +54,7 @@ fn e4_a_rank_alone() {
          134217728 33554432 float sum -1 95.1 1411.1 0.00 0 0.4 3.3e+05 0.00 0\n\
          # Avg bus bandwidth    : 0\n",
     );
-    assert_eq!((found.verdict, found.causes[0].id), (PasteVerdict::Slow, "one-rank"));
+    assert_eq!((found.verdict, found.causes[0].id), (NodeVerdict::Suspect, "one-rank"));
     assert!(!found.is_fault);
 }
 
@@ -70,7 +67,7 @@ fn e7_one_of_two_streams() {
          SUM device_to_host_bidirectional_memcpy_ce 101\n",
     );
     let cause = found.causes[0].id;
-    assert_eq!((found.verdict, cause), (PasteVerdict::AsExpected, "one-of-two-streams"));
+    assert_eq!((found.verdict, cause), (NodeVerdict::Ok, "one-of-two-streams"));
 }
 
 #[test]
@@ -85,7 +82,7 @@ fn e9_a_shared_uplink_and_suspects_both_ways() {
          \u{20}  Dir\\D       0      1      2      3      4      5      6      7  Total\n\
          \u{20}  H2D     44.61  44.80  43.68  43.69  25.32  25.49  25.45  25.47 278.5\n",
     );
-    assert!(found.verdict == PasteVerdict::Slow && found.is_fault, "{}", found.reason);
+    assert!(found.verdict == NodeVerdict::Suspect && found.is_fault, "{}", found.reason);
     // 43.6, 7.25 and 9.71 of 101: gpu5 to gpu7, and not gpu4 at 89.2.
     assert!(found.reason.contains("gpu5 43.6, gpu6 7.25, gpu7 9.71"), "{}", found.reason);
     let shared = found.causes.iter().find(|cause| cause.id == "shared-uplink").expect("a cause");
@@ -102,7 +99,7 @@ fn e11_p2p_through_the_root() {
          0 912.68 9.90 9.90 9.90\n1 9.90 922.37 9.90 9.90\n2 10.01 10.01 922.24 10.01\n\
          3 10.23 10.23 10.23 921.83\n",
     );
-    assert_eq!((found.verdict, found.causes[0].id), (PasteVerdict::Slow, "peer-through-root"));
+    assert_eq!((found.verdict, found.causes[0].id), (NodeVerdict::Suspect, "peer-through-root"));
     // 9.9 / 22.2 = 45 %.
     assert!(found.reason.contains("45 % of those staged"), "{}", found.reason);
 }
@@ -113,7 +110,7 @@ fn e17_a_protocol_switch() {
         "# OSU MPI-CUDA Bandwidth Test v7.2\n# Send Buffer on DEVICE (D) and Receive Buffer on DEVICE (D)\n\
          4096 3500\n8192 6400\n16384 1500\n32768 1900\n1048576 3600\n4194304 3800\n",
     );
-    assert_eq!((found.verdict, found.causes[0].id), (PasteVerdict::Slow, "protocol-switch"));
+    assert_eq!((found.verdict, found.causes[0].id), (NodeVerdict::Suspect, "protocol-switch"));
     assert!(found.reason.contains("6.40 GB/s at 8192 B, 1.50 at 16384 B"), "{}", found.reason);
 }
 
@@ -127,7 +124,7 @@ fn e20_direct_storage_across_sockets() {
         )
     };
     let found = first(&format!("{}{}", line("GPUD", "6.9"), line("CPU_GPU", "20.6")));
-    assert_eq!((found.verdict, found.causes[0].id), (PasteVerdict::Slow, "direct-across-socket"));
+    assert_eq!((found.verdict, found.causes[0].id), (NodeVerdict::Suspect, "direct-across-socket"));
     assert!(found.reason.contains("33 %"), "{}", found.reason);
 }
 
@@ -151,7 +148,7 @@ fn records_of_profilers_are_explained() {
     let answer = first(&format!("A100-SXM4\n{few}{{\"summary\":{{\"complete\":true}}}}\n"));
     // 128 MiB x 8 / 21350 us x 7/8 = 44.0 GB/s.
     assert_eq!((answer.tool.as_str(), answer.causes[0].id), ("RCCL ACCL profiler", "few-channels"));
-    assert_eq!(answer.verdict, PasteVerdict::Slow);
+    assert_eq!(answer.verdict, NodeVerdict::Suspect);
     assert!(
         (answer.value_gbs.unwrap() - 44.0).abs() < 0.1 && !answer.meaning.contains("does not say")
     );

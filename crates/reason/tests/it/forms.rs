@@ -1,8 +1,8 @@
 //! Forms in which people paste outputs, each with the figure, limit and verdict that follow from it.
 
-use PasteVerdict::{AsExpected, Slow, Undecided};
 use pathline_paste::read_paste;
-use pathline_reason::{PasteVerdict, explain_paste};
+use pathline_reason::explain_paste;
+use pathline_schema::NodeVerdict;
 
 /// A file of `tests/data/forms` with what its first answer has.
 struct PastedForm {
@@ -11,7 +11,7 @@ struct PastedForm {
     value: Option<f64>,
     /// GB/s; none where the paste does not say it.
     limit: Option<f64>,
-    verdict: PasteVerdict,
+    verdict: NodeVerdict,
     /// Part of the reason, or of the question where the limit is not known.
     says: &'static str,
 }
@@ -20,7 +20,7 @@ const fn form(
     file: &'static str,
     value: f64,
     limit: f64,
-    verdict: PasteVerdict,
+    verdict: NodeVerdict,
     says: &'static str,
 ) -> PastedForm {
     PastedForm { file, value: Some(value), limit: Some(limit), verdict, says }
@@ -29,61 +29,72 @@ const fn form(
 const fn unlimited(
     file: &'static str,
     value: f64,
-    verdict: PasteVerdict,
+    verdict: NodeVerdict,
     says: &'static str,
 ) -> PastedForm {
     PastedForm { file, value: Some(value), limit: None, verdict, says }
 }
 
-const fn without_rate(file: &'static str, verdict: PasteVerdict, says: &'static str) -> PastedForm {
+const fn without_rate(file: &'static str, verdict: NodeVerdict, says: &'static str) -> PastedForm {
     PastedForm { file, value: None, limit: None, verdict, says }
 }
 
 const FORMS: [PastedForm; 34] = [
     // PCIe 5 x16: 32 GT/s x 16 x 128/130 / 8 = 63 GB/s; of generation 4 31.5.
-    form("nvbandwidth-d2h.txt", 54.9, 63.0, AsExpected, "52.9 of 63.0"),
-    form("nvbandwidth-quarter.txt", 25.1, 31.5, Slow, "gpu3: 6.31 of 25.1 GB/s"),
-    form("nvbandwidth.json", 55.0, 63.0, Slow, "gpu2: 27.3 of 55.0 GB/s"),
+    form("nvbandwidth-d2h.txt", 54.9, 63.0, NodeVerdict::Ok, "52.9 of 63.0"),
+    form("nvbandwidth-quarter.txt", 25.1, 31.5, NodeVerdict::Suspect, "gpu3: 6.31 of 25.1 GB/s"),
+    form("nvbandwidth.json", 55.0, 63.0, NodeVerdict::Suspect, "gpu2: 27.3 of 55.0 GB/s"),
     // 199.7 / 266.4 = 75 % = 9 of 12.
-    form("nvbandwidth-pairs-lost.txt", 233.0, 300.0, Slow, "gpu3: 200 of 266 GB/s"),
-    form("nvbandwidth-both-blocks.txt", 379.0, 450.0, AsExpected, "88 %"),
+    form("nvbandwidth-pairs-lost.txt", 233.0, 300.0, NodeVerdict::Suspect, "gpu3: 200 of 266 GB/s"),
+    form("nvbandwidth-both-blocks.txt", 379.0, 450.0, NodeVerdict::Ok, "88 %"),
     // 12310.4 MB/s in, 12890.7 out.
-    form("bandwidthtest.txt", 12.9, 15.75, AsExpected, "13.2 of 15.8"),
-    unlimited("p2p-one-gpu.txt", 18.6, Slow, "gpu3: 12.4 of 24.8 GB/s"),
-    form("transferbench-one-way.txt", 48.5, 64.0, Slow, "gpu3->gpu1: 33.1 of 48.5 GB/s"),
+    form("bandwidthtest.txt", 12.9, 15.75, NodeVerdict::Ok, "13.2 of 15.8"),
+    unlimited("p2p-one-gpu.txt", 18.6, NodeVerdict::Suspect, "gpu3: 12.4 of 24.8 GB/s"),
+    form(
+        "transferbench-one-way.txt",
+        48.5,
+        64.0,
+        NodeVerdict::Suspect,
+        "gpu3->gpu1: 33.1 of 48.5 GB/s",
+    ),
     // 900 x 0.81 = 729; 450 x 0.686 x 2 x 7 / 9 = 480.
-    form("nccl-compose.txt", 838.0, 900.0, AsExpected, "of the links"),
-    form("nccl-kubectl.txt", 478.0, 450.0, AsExpected, "480 GB/s"),
-    form("nccl-bare-name.txt", 233.0, 300.0, AsExpected, "243 GB/s"),
-    form("nccl-two-nodes-adapters.txt", 86.0, 100.0, AsExpected, "4 adapters of 25.0"),
-    unlimited("nccl-two-nodes-no-adapters.txt", 341.0, Undecided, "how many adapters"),
-    unlimited("nccl-socket.txt", 2.9, Slow, "TCP sockets"),
+    form("nccl-compose.txt", 838.0, 900.0, NodeVerdict::Ok, "of the links"),
+    form("nccl-kubectl.txt", 478.0, 450.0, NodeVerdict::Ok, "480 GB/s"),
+    form("nccl-bare-name.txt", 233.0, 300.0, NodeVerdict::Ok, "243 GB/s"),
+    form("nccl-two-nodes-adapters.txt", 86.0, 100.0, NodeVerdict::Ok, "4 adapters of 25.0"),
+    unlimited("nccl-two-nodes-no-adapters.txt", 341.0, NodeVerdict::Undecided, "how many adapters"),
+    unlimited("nccl-socket.txt", 2.9, NodeVerdict::Suspect, "TCP sockets"),
     // 4 channels x 22 GB/s = 88.
-    form("nccl-mnnvl-channels.txt", 92.0, 900.0, Slow, "4 channels"),
-    form("nccl-small-sizes.txt", 60.0, 450.0, AsExpected, "too small"),
+    form("nccl-mnnvl-channels.txt", 92.0, 900.0, NodeVerdict::Suspect, "4 channels"),
+    form("nccl-small-sizes.txt", 60.0, 450.0, NodeVerdict::Ok, "too small"),
     // 197.21 Gbit/s / 8; 251.9 / 8 = 31.49 = PCIe 4 x16 before headers.
-    unlimited("perftest-gpu-ndr200.txt", 24.65, Undecided, "if the port has 200 Gbit/s"),
-    form("perftest-slot.txt", 31.49, 50.0, Undecided, "neither arithmetic"),
-    form("osu-cuda-no-buffers.txt", 255.4, 300.0, AsExpected, "300 GB/s"),
-    form("osu-german.txt", 37.6, 50.0, AsExpected, "50.0 GB/s"),
-    form("osu-two-nodes-rocm.txt", 23.81, 25.0, AsExpected, "line rate"),
+    unlimited(
+        "perftest-gpu-ndr200.txt",
+        24.65,
+        NodeVerdict::Undecided,
+        "if the port has 200 Gbit/s",
+    ),
+    form("perftest-slot.txt", 31.49, 50.0, NodeVerdict::Undecided, "neither arithmetic"),
+    form("osu-cuda-no-buffers.txt", 255.4, 300.0, NodeVerdict::Ok, "300 GB/s"),
+    form("osu-german.txt", 37.6, 50.0, NodeVerdict::Ok, "50.0 GB/s"),
+    form("osu-two-nodes-rocm.txt", 23.81, 25.0, NodeVerdict::Ok, "line rate"),
     // 24996.1 x 2^20.
-    form("ucx.txt", 26.21, 31.5, AsExpected, "PCIe"),
+    form("ucx.txt", 26.21, 31.5, NodeVerdict::Ok, "PCIe"),
     // 0.6124 x 2^30 = 0.6576e9 = 2 x 65536 B / 199.3 us.
-    unlimited("gdsio-64k.txt", 0.6576, AsExpected, "in flight x 64.0 KiB / 199 us"),
-    unlimited("fio-sync.txt", 0.1604, AsExpected, "16.0 KiB / 101 us"),
+    unlimited("gdsio-64k.txt", 0.6576, NodeVerdict::Ok, "in flight x 64.0 KiB / 199 us"),
+    unlimited("fio-sync.txt", 0.1604, NodeVerdict::Ok, "16.0 KiB / 101 us"),
     // 8976 x 2^20; 6150 x 2^20.
-    unlimited("elbencho-phases.txt", 9.412, Undecided, "drives"),
-    unlimited("elbencho-live.csv", 6.449, Undecided, "drives"),
-    form("memory.txt", 4100.0, 5300.0, AsExpected, "memory"),
-    form("memory-other.txt", 2900.0, 3352.0, AsExpected, "memory"),
-    without_rate("rates.txt", Undecided, "what printed them"),
-    without_rate("rocprof.csv", Undecided, "how many bytes"),
-    without_rate("topo-m-quad.txt", AsExpected, "no part differs"),
-    without_rate("rocm-smi-three.txt", AsExpected, "no part differs"),
-    without_rate("ipc.txt", Slow, "hides those of the others"),
+    unlimited("elbencho-phases.txt", 9.412, NodeVerdict::Undecided, "drives"),
+    unlimited("elbencho-live.csv", 6.449, NodeVerdict::Undecided, "drives"),
+    form("memory.txt", 4100.0, 5300.0, NodeVerdict::Ok, "memory"),
+    form("memory-other.txt", 2900.0, 3352.0, NodeVerdict::Ok, "memory"),
+    without_rate("rates.txt", NodeVerdict::Undecided, "what printed them"),
+    without_rate("rocprof.csv", NodeVerdict::Undecided, "how many bytes"),
+    without_rate("topo-m-quad.txt", NodeVerdict::Ok, "no part differs"),
+    without_rate("rocm-smi-three.txt", NodeVerdict::Ok, "no part differs"),
+    without_rate("ipc.txt", NodeVerdict::Suspect, "hides those of the others"),
     // 32 GT/s x8 of x16.
-    form("lnksta.txt", 31.5, 63.0, Slow, "x8"),
+    form("lnksta.txt", 31.5, 63.0, NodeVerdict::Suspect, "x8"),
 ];
 
 fn is_near(found: Option<f64>, want: Option<f64>) -> bool {
@@ -107,7 +118,7 @@ fn forms_have_their_figure_limit_and_verdict() {
             && answer.verdict == form.verdict
             && format!("{} {}", answer.reason, answer.ask).contains(form.says);
         // What nothing decides has no cause, and three checks.
-        let is_open = answer.verdict == Undecided;
+        let is_open = answer.verdict == NodeVerdict::Undecided;
         let is_whole =
             is_open != answer.checks.is_empty() && (!is_open || answer.action.is_empty());
         let exceeds = answer.share.is_some_and(|share| share > 1.0);

@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 
 use pathline_paste::read_paste;
-use pathline_reason::{PasteVerdict, explain_paste};
+use pathline_reason::explain_paste;
+use pathline_schema::NodeVerdict;
 
 /// Noise without a library: a fixed sequence between -1 and 1.
 pub(crate) struct Jitter(pub(crate) u64);
@@ -163,7 +164,7 @@ fn no_other_cause_is_named_than_the_planted_one() {
                     || edit == "one-gpu-slow" && reason.contains("gpu2");
                 // A share of the limit names no cause.
                 let has_no_cause = reason.ends_with("does not show why");
-                if !is_named && !has_no_cause && verdict != PasteVerdict::Undecided {
+                if !is_named && !has_no_cause && verdict != NodeVerdict::Undecided {
                     wrong.push(format!("{edit} as {kind}, seed {seed}: {verdict:?} {reason}"));
                 }
             }
