@@ -68,55 +68,6 @@ pub(crate) fn matrices() -> Vec<Vec<u8>> {
     seeds.map(|seed| seed.as_bytes().to_vec()).to_vec()
 }
 
-pub(crate) const TAU: &[&str] = &[
-    "==> profile.1.0.0 <==\n",
-    "USER EVENTS Profile :NODE 1, CONTEXT 0, THREAD 0\n",
-    "# eventname numevents max min mean sumsqr\n",
-    "\"Message size sent to node 1\" ",
-    "Message size sent to node ",
-    "2 userevents\n",
-    "10 8 8 8 640\n",
-    " : main => MPI_Send()",
-    "1.5E+03",
-    "\"",
-    "-1",
-    "1e300",
-];
-
-pub(crate) fn tau_profiles() -> Vec<Vec<u8>> {
-    let seeds = [
-        "==> profile.0.0.0 <==\n1 templated_functions_MULTI_TIME\n\"main\" 1 10 5 105 0 GROUP=\"TAU_USER\"\n0 aggregates\n\
-         2 userevents\n# eventname numevents max min mean sumsqr\n\"Message size sent to node 1\" 10 8 8 8 640\n\
-         \"Message size sent to node 1 : main => MPI_Send()\" 10 8 8 8 640\n",
-        "USER EVENTS Profile :NODE 0, CONTEXT 0, THREAD 0\n\
-         NumSamples   MaxValue   MinValue  MeanValue  Std. Dev.  Event Name\n\
-         10 8 8 8 0  Message size sent to node 1\n",
-    ];
-    seeds.map(|seed| seed.as_bytes().to_vec()).to_vec()
-}
-
-pub(crate) const IPM: &[&str] = &[
-    "<ipm_job_profile>\n",
-    "</ipm_job_profile>\n",
-    "<task mpi_rank=\"1\" mpi_size=\"4\" >\n",
-    "</task>\n",
-    "<taskcopy mpi_rank=\"1\"></taskcopy>\n",
-    "<hent call=\"MPI_Send\" bytes=\"8\" orank=\"1\" count=\"2\" ></hent>\n",
-    " bytes=\"",
-    " orank=\"",
-    " count=\"",
-    " call=\"MPI_Sendrecv\"",
-    "\"",
-    "-1",
-];
-
-pub(crate) fn ipm_logs() -> Vec<Vec<u8>> {
-    let log = "<ipm_job_profile>\n<task mpi_rank=\"0\" mpi_size=\"2\" >\n\
-               <hent key=\"1\" call=\"MPI_Isend\" bytes=\"1024\" orank=\"1\" region=\"0\" count=\"10\" >1 1 1</hent>\n\
-               </task>\n</ipm_job_profile>\n";
-    vec![log.as_bytes().to_vec()]
-}
-
 pub(crate) const SENDS: &[&str] = &[
     "n:1:2 [0] NCCL INFO ",
     "comm 0x1 rank 0 nranks 2 cudaDev 0 commId 0xa - Init START\n",

@@ -198,8 +198,6 @@ pub const TARGETS: &[Target] = &[
     Target { name: "published", seeds: published, words: PUBLISHED, run: validate },
     Target { name: "plan", seeds: jobs::plans, words: jobs::PLAN, run: jobs::plan },
     Target { name: "matrix", seeds: jobs::matrices, words: jobs::MATRIX, run: jobs::matrix },
-    Target { name: "matrix-tau", seeds: jobs::tau_profiles, words: jobs::TAU, run: jobs::matrix },
-    Target { name: "matrix-ipm", seeds: jobs::ipm_logs, words: jobs::IPM, run: jobs::matrix },
     Target { name: "matrix-nccl", seeds: jobs::nccl_sends, words: jobs::SENDS, run: jobs::matrix },
     Target {
         name: "matrix-trace",

@@ -3,7 +3,6 @@
 
 mod cluster_mapping;
 mod core_blocks;
-mod ipm_log;
 mod job_script;
 mod launch_text;
 mod mapping_search;
@@ -17,7 +16,6 @@ mod rank_places;
 mod rank_site;
 mod rank_traffic;
 mod site_check;
-mod tau_profile;
 mod visible_gpus;
 
 pub use cluster_mapping::{ClusterModel, ClusterPhase, ClusterSearch, map_cluster};

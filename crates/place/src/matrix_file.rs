@@ -1,11 +1,9 @@
 //! Reads a matrix of the bytes that ranks send each other: CSV or Matrix Market.
 
-use crate::ipm_log::read_ipm;
 use crate::message_list::read_list;
 use crate::nccl_sends::read_nccl;
 use crate::nccl_trace::read_trace;
 use crate::rank_traffic::{MAX_RANKS, RankMessage, RankTraffic, TrafficError};
-use crate::tau_profile::read_tau;
 
 /// Reads a matrix whose row is the sender and whose column is the receiver, in bytes.
 ///
@@ -14,7 +12,7 @@ use crate::tau_profile::read_tau;
 /// numbers, separated by commas, semicolons, tabs or blanks; a line that begins with `#` is left out, and so
 /// are a first line and a first column of names. A table whose first line names columns `from`, `to` and
 /// `bytes`, and files of Open MPI's monitoring, one after the other, have their messages added up. So have
-/// profiles of TAU, logs of IPM and the calls of `ncclSend` in logs and traces of NCCL.
+/// the calls of `ncclSend` in logs and traces of NCCL.
 ///
 /// # Errors
 /// The first line that cannot be read, or a matrix that is not square.
@@ -22,8 +20,7 @@ pub fn read_matrix(text: &str) -> Result<RankTraffic, TrafficError> {
     if text.trim_start().starts_with("%%MatrixMarket") {
         return market(text);
     }
-    let of_tool = read_list(text).or_else(|| read_ipm(text)).or_else(|| read_tau(text));
-    let of_tool = of_tool.or_else(|| read_nccl(text)).or_else(|| read_trace(text));
+    let of_tool = read_list(text).or_else(|| read_nccl(text)).or_else(|| read_trace(text));
     of_tool.unwrap_or_else(|| rows(text))
 }
 
