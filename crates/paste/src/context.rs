@@ -1,5 +1,6 @@
 //! What the text around outputs says: settings, commands, products.
 
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use crate::counts;
@@ -29,10 +30,14 @@ const PROGRAMS: &str = concat!(
 /// Products of GPUs, a row each, with what their data sheets say; a longer name stands before its beginning.
 pub const PRODUCT_TABLE: &str = include_str!("../data/products.tsv");
 
-/// Product names as lists and sentences write them.
-static PRODUCTS: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
+/// Product names as lists and sentences write them, with their rows, by first byte.
+static PRODUCTS: LazyLock<BTreeMap<u8, Vec<(usize, &'static str)>>> = LazyLock::new(|| {
     let rows = PRODUCT_TABLE.lines().filter(|line| !line.starts_with('#'));
-    rows.filter_map(|row| row.split('\t').next()).collect()
+    let mut names: BTreeMap<u8, Vec<(usize, &'static str)>> = BTreeMap::new();
+    for (at, name) in rows.filter_map(|row| row.split('\t').next()).enumerate() {
+        names.entry(name.as_bytes().first().copied().unwrap_or(0)).or_default().push((at, name));
+    }
+    names
 });
 
 /// Takes what a line says.
@@ -119,44 +124,42 @@ fn settings(context: &mut PasteContext, text: &str) {
 /// The product that a text names, with `PCIe` where the card's name has it: `A100-PCIE-40GB`, `A100 80GB PCIe`.
 /// `None` if it names none that is known.
 pub fn find_product(text: &str) -> Option<&'static str> {
-    // Every product has a letter before a digit, or is a GeForce: most lines need no closer look.
-    let may_name = text.as_bytes().windows(2).any(|pair| match pair {
-        [letter, digit] if letter.is_ascii_uppercase() && digit.is_ascii_digit() => true,
-        other => matches!(other, b"90" | b"80" | b"TX"),
-    });
-    if !may_name {
+    if !text.bytes().any(|byte| byte.is_ascii_digit() || byte == b'T' || byte == b'V') {
         return None;
     }
-    let mut plain = text.replace("-PCIE", " PCIe");
-    for memory in [" 40GB", " 80GB"] {
-        plain = plain.replace(&format!("{memory} PCIe"), " PCIe");
-    }
-    let text = plain.as_str();
-    PRODUCTS.iter().copied().find(|name| {
-        text.match_indices(*name).any(|(at, _)| {
-            let before = text.get(..at).and_then(|t| t.chars().next_back());
-            let after = text.get(at + name.len()..).and_then(|t| t.chars().next());
-            let joins = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-            // `8xH100` and `8*H100` count GPUs.
-            let is_count = before.is_some_and(|c| c == 'x' || c == 'X' || c == '*');
-            // `I340-T4` is no GPU.
-            let is_part = before == Some('-')
-                && !["nvidia-", "tesla-", "gpu-"].iter().any(|maker| {
-                    text.get(..at).is_some_and(|before| before.to_lowercase().ends_with(maker))
-                });
-            // Numbers of GeForce cards are numbers elsewhere.
-            let is_bare = name.chars().all(|c| c.is_ascii_digit());
-            let is_geforce = !is_bare
-                || text.contains("RTX")
-                || text.contains("GeForce")
-                || text.to_lowercase().contains("gpu");
-            // `8 H100s`.
-            let is_plural = text.get(at + name.len()..).is_some_and(|rest| {
-                rest.strip_prefix('s').is_some_and(|rest| !joins(rest.chars().next()))
-            });
-            !is_part && (!joins(before) || is_count) && (!joins(after) || is_plural) && is_geforce
-        })
-    })
+    let plain = text.replace("-PCIE", " PCIe").replace(" 40GB PCIe", " PCIe-40GB");
+    let plain = plain.replace(" 80GB PCIe", " PCIe");
+    let plain = plain.replace("-SXM4-40GB", " 40GB").replace(" SXM4 40GB", " 40GB");
+    let found = plain.char_indices().filter_map(|(at, first)| {
+        let names = PRODUCTS.get(&u8::try_from(first).ok()?)?;
+        let before = plain.get(..at)?;
+        let last = before.chars().next_back();
+        // `8xH100` and `8*H100` count GPUs.
+        let is_start =
+            last.is_none_or(|c| !c.is_ascii_alphanumeric() || c == 'x' || c == 'X' || c == '*');
+        names.iter().find(|(_, name)| is_start && is_name_at(&plain, at, name))
+    });
+    found.min().map(|(_, name)| *name)
+}
+
+/// Whether a name stands there and is one of a GPU.
+fn is_name_at(text: &str, at: usize, name: &str) -> bool {
+    let (before, rest) = text.split_at_checked(at).unwrap_or_default();
+    let Some(rest) = rest.strip_prefix(name) else { return false };
+    let joins = |text: &str| text.starts_with(|c: char| c.is_ascii_alphanumeric());
+    // `I340-T4` is no GPU.
+    let is_part = before.ends_with('-')
+        && !["nvidia-", "tesla-", "gpu-"]
+            .iter()
+            .any(|maker| before.to_lowercase().ends_with(maker));
+    // Numbers of GeForce cards are numbers elsewhere.
+    let is_geforce = !name.chars().all(|c| c.is_ascii_digit())
+        || text.contains("RTX")
+        || text.contains("GeForce")
+        || text.to_lowercase().contains("gpu");
+    // `8 H100s`.
+    let is_plural = rest.strip_prefix('s').is_some_and(|rest| !joins(rest));
+    !is_part && (!joins(rest) || is_plural) && is_geforce
 }
 
 /// Takes the product of a line that has nothing else to say, and the number of its device.
@@ -254,7 +257,11 @@ mod tests {
         assert_eq!(find_product("8xH100 SXM"), Some("H100"));
         assert_eq!(find_product("NVIDIA H100 PCIe"), Some("H100 PCIe"));
         assert_eq!(find_product("NVIDIA A100-SXM4-80GB"), Some("A100"));
-        assert_eq!(find_product("NVIDIA A100-PCIE-40GB"), Some("A100 PCIe"));
+        assert_eq!(find_product("NVIDIA A100-PCIE-40GB"), Some("A100 PCIe-40GB"));
+        assert_eq!(find_product("A100-SXM4-40GB"), Some("A100 40GB"));
+        assert_eq!(find_product("GeForce GTX 1070"), Some("GTX 1070"));
+        assert_eq!(find_product("RTX 3060 Ti and TITAN Xp"), Some("TITAN Xp"));
+        assert_eq!(find_product("Vega 20 [Radeon VII]"), Some("Radeon VII"));
         assert_eq!(find_product("A100 80GB PCIe"), Some("A100 PCIe"));
         assert_eq!(find_product("NVIDIA L40S"), Some("L40S"));
         assert_eq!(find_product("4090 bytes"), None);

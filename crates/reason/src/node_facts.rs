@@ -6,7 +6,7 @@ use pathline_diagnose::{NodePeers, unit_shape};
 use pathline_paste::{NcclLog, PasteContent, PasteContext, PasteReading, find_product};
 use pathline_schema::{LinkEnd, LinkKind, Topology};
 
-use crate::product_facts::{FabricKind, ProductFacts, pcie_gbs, product_facts};
+use crate::product_facts::{FabricKind, ProductFacts, product_facts};
 
 /// Where a fact comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,7 +99,7 @@ impl NodeLimits {
             link_gbs: link_gbs(product),
             pair_links: BTreeMap::new(),
             peer_classes: machine.map(peer_classes).unwrap_or_default(),
-            pcie_gbs: product.map_or(0.0, |p| pcie_gbs(p.pcie_gen)),
+            pcie_gbs: product.map_or(0.0, |p| p.pcie_gbs),
             pcie_source: assumed,
             c2c_gbs: product.map_or(0.0, |p| p.c2c_gbs),
             c2c_source: assumed,
@@ -362,7 +362,7 @@ fn adapters_of_list(list: &str) -> Option<u32> {
 fn link_gbs(product: Option<&ProductFacts>) -> f64 {
     match product.map_or("", |product| product.name) {
         "P100" => 20.0,
-        "A40" | "A6000" | "A5000" | "3090" => 14.0625,
+        "A40" | "A6000" | "A5500" | "A5000" | "A4500" | "3090" | "3090 Ti" => 14.0625,
         "B200" | "B100" | "B300" | "GB200" | "GB300" => 50.0,
         _ => 25.0,
     }

@@ -31,8 +31,8 @@ pub struct ProductFacts {
     pub pair_gbs: f64,
     /// Links between the two GPUs of a package per direction, GB/s; 0 where a package has one.
     pub package_gbs: f64,
-    /// PCIe generation, 16 lanes.
-    pub pcie_gen: u32,
+    /// PCIe per direction, GB/s.
+    pub pcie_gbs: f64,
     /// NVLink-C2C of a GPU to its processor per direction, GB/s; 0 without.
     pub c2c_gbs: f64,
     /// Theoretical peak of its memory, GB/s.
@@ -49,7 +49,25 @@ static PRODUCTS: LazyLock<Vec<ProductFacts>> =
 
 fn parse_row(line: &'static str) -> Option<ProductFacts> {
     let cells: Vec<&'static str> = line.split('\t').collect();
-    let [name, fabric, links, pair, package, pcie_gen, c2c, memory, nvls, pcie_p2p] = cells[..]
+    let pcie = |text: &str| {
+        let (generation, lanes) = text.split_once('x').unwrap_or((text, "16"));
+        Some(pcie_gbs(generation.parse().ok()?) * lanes.parse::<f64>().ok()? / 16.0)
+    };
+    if let [name, generation, memory, pcie_p2p] = cells[..] {
+        return Some(ProductFacts {
+            name,
+            fabric: FabricKind::Pcie,
+            links_gbs: 0.0,
+            pair_gbs: 0.0,
+            package_gbs: 0.0,
+            pcie_gbs: pcie(generation)?,
+            c2c_gbs: 0.0,
+            memory_gbs: memory.parse().ok()?,
+            nvls: false,
+            pcie_p2p: pcie_p2p == "yes",
+        });
+    }
+    let [name, fabric, links, pair, package, generation, c2c, memory, nvls, pcie_p2p] = cells[..]
     else {
         return None;
     };
@@ -65,7 +83,7 @@ fn parse_row(line: &'static str) -> Option<ProductFacts> {
         links_gbs: links.parse().ok()?,
         pair_gbs: pair.parse().ok()?,
         package_gbs: package.parse().ok()?,
-        pcie_gen: pcie_gen.parse().ok()?,
+        pcie_gbs: pcie(generation)?,
         c2c_gbs: c2c.parse().ok()?,
         memory_gbs: memory.parse().ok()?,
         nvls: nvls == "yes",
@@ -81,7 +99,9 @@ pub fn product_facts(name: &str) -> Option<&'static ProductFacts> {
 /// One direction of 16 lanes, GB/s: GT/s x 16 x coding / 8 (PCI Express Base Specification).
 pub fn pcie_gbs(generation: u32) -> f64 {
     match generation {
-        0..=3 => 15.75,
+        0..=1 => 4.0,
+        2 => 8.0,
+        3 => 15.75,
         4 => 31.5,
         5 => 63.0,
         _ => 121.0,
