@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_schema::{
-    Cadence, Case, CaseOutcome, Flow, Journal, MeasuredCase, RunNote, StopReason, VerifyResult,
-    shell_word,
+    Cadence, Case, CaseOutcome, Flow, Journal, MeasuredCase, StopReason, VerifyResult,
 };
 use pathline_stats::MIN_VISITS;
 
@@ -34,7 +33,7 @@ pub(crate) fn all(run: &RunView, figures: &[Figure], sentences: Vec<Headline>) -
         all.extend(faults(journal).map(warn));
         all.extend(skips);
         all.extend(unverified(run).map(warn));
-        all.extend(unsettled(run).map(warn));
+        all.extend(unsettled(run).map(plain));
     } else {
         all.extend(few.into_iter().map(plain));
         all.extend(skips);
@@ -42,7 +41,6 @@ pub(crate) fn all(run: &RunView, figures: &[Figure], sentences: Vec<Headline>) -
         all.extend(unverified(run).map(warn));
     }
     all.extend(run.repeats.sentence(journal.begin.settings.repeats).map(plain));
-    all.extend(noted(journal).map(warn));
     all.extend(cut(journal).map(warn));
     all
 }
@@ -255,14 +253,9 @@ fn unsettled(run: &RunView) -> Option<String> {
         0 => String::new(),
         n => format!("; {n} more with fewer samples than wanted"),
     };
-    let again = match worst.case.flows().count() {
-        1 => {
-            format!(" Again, longer: pathline run --case {} --case-budget 2000.", shell_word(&case))
-        }
-        _ => " --case-budget gives them more.".to_owned(),
-    };
     Some(format!(
-        "{} of {total} did not reach ±{} within their time budget (worst ±{}, {case}){more}.{again}",
+        "{} of {total} are known less well than ±{} (worst ±{}, {case}){more}; --case-budget 1s gives them \
+         more time.",
         wide.len(),
         fmt::percent(precision),
         fmt::percent(worst.stop.half_width)
@@ -272,19 +265,6 @@ fn unsettled(run: &RunView) -> Option<String> {
 /// Whether a case has too few samples for an interval.
 fn is_short(measured: &MeasuredCase) -> bool {
     measured.series.iter().any(|s| s.samples_ns.len() < MIN_VISITS)
-}
-
-/// Warnings by kind.
-fn noted(journal: &Journal) -> Option<String> {
-    let mut codes: BTreeMap<&str, usize> = BTreeMap::new();
-    let is_warning = |note: &&RunNote| !note.lacks_gpus() && note.code != RunNote::CHOSEN;
-    for note in journal.notes.iter().filter(is_warning) {
-        *codes.entry(note.code.as_str()).or_default() += 1;
-    }
-    let texts: Vec<String> = codes.iter().map(|(code, n)| format!("{n} {code}")).collect();
-    let total = fmt::count(codes.values().sum(), "warning");
-    (!texts.is_empty())
-        .then(|| format!("{total}: {}; --full lists the consequences.", texts.join(", ")))
 }
 
 /// Required GPUs that could not be used, from the start or from some case on.

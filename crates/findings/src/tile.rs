@@ -31,11 +31,17 @@ pub struct SummaryTile {
     pub share_of_peak: Option<f64>,
     /// Share of what the model predicts, 0 to 1 and above; none of a simulated run.
     pub share_of_model: Option<f64>,
+    /// The slowest of equal paths, if it is more than 5 % below `value`, in the same unit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slowest: Option<f64>,
     /// Values over size or over units, for a small picture.
     pub spark: Vec<f64>,
     /// Id of the figure that has more; empty if the report has none.
     pub figure: String,
 }
+
+/// Share of the best below which the slowest of equal paths is shown next to it.
+const WORTH_SHOWING: f64 = 0.95;
 
 /// The headline values of a run, in display order.
 pub(crate) fn tiles(evidence: &Evidence, report: &RunReport) -> Vec<SummaryTile> {
@@ -79,6 +85,7 @@ fn tile(
         unit: value.unit.to_owned(),
         share_of_peak: cell.share_of_ceiling(),
         share_of_model: bound.map(|bound| value.value / bound),
+        slowest: None,
         spark,
         figure: figure.to_owned(),
     }
@@ -150,7 +157,9 @@ fn pair_tile(evidence: &Evidence, figure: &str) -> Option<SummaryTile> {
     let detail = format!("{by}, gpu{src}→gpu{dst} of {} pairs, {size}", rates.len());
     let mut spark: Vec<f64> = rates.iter().map(|r| r.3.value).collect();
     spark.sort_by(f64::total_cmp);
-    Some(tile(evidence, ("D2D", detail), best, CaseQuantity::Payload, spark, figure))
+    let slowest = spark.first().copied().filter(|slowest| *slowest < WORTH_SHOWING * best.value);
+    let tile = tile(evidence, ("D2D", detail), best, CaseQuantity::Payload, spark, figure);
+    Some(SummaryTile { slowest, ..tile })
 }
 
 /// The fastest copy or triad inside the first GPU, read and written.
@@ -266,6 +275,7 @@ fn collective_tile(evidence: &Evidence, report: &RunReport) -> Option<SummaryTil
         half_width: payload.half_width.map(|half| half * scale),
         share_of_peak: largest.limit.map(|(limit, _)| largest.bus / limit),
         share_of_model: None,
+        slowest: None,
         ..payload
     })
 }

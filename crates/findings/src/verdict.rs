@@ -124,18 +124,25 @@ fn of_figures(journal: &Journal, report: &RunReport, evidence: &Evidence) -> Run
         return RunAnswer::measured(none_sound(journal, report, evidence, &scope));
     }
     if let Some(worst) = evidence.unlike.first() {
-        let more = match evidence.unlike.len() - 1 {
-            0 => String::new(),
-            n => format!(", and {} slower than their peers", fmt::count(n, "other path")),
+        let (all, loss) = (evidence.unlike.len(), fmt::percent(1.0 - worst.ratio));
+        let reason = match (&worst.part, all - 1) {
+            (Some(part), 1..) => format!(
+                "{part}: {all} paths are slower than their peers, the worst, {}, by {loss}",
+                worst.path
+            ),
+            (part, more) => {
+                let more = match more {
+                    0 => String::new(),
+                    n => format!(", and {} slower than their peers", fmt::count(n, "other path")),
+                };
+                let part = part.as_ref().map(|part| format!("; damage of {part} explains it"));
+                let (path, peers) = (&worst.path, worst.peers);
+                format!(
+                    "{path} is {loss} below the median of its {peers} peers{more}{}",
+                    part.unwrap_or_default()
+                )
+            }
         };
-        let part = worst.part.as_ref().map(|part| format!("; damage of {part} explains it"));
-        let part = part.unwrap_or_default();
-        let reason = format!(
-            "{} is {} below the median of its {} peers{more}{part}",
-            worst.path,
-            fmt::percent(1.0 - worst.ratio),
-            worst.peers
-        );
         return RunAnswer::new(NodeVerdict::Suspect, reason);
     }
     let all = journal.outcomes.len() + journal.partial.len();
@@ -187,8 +194,8 @@ fn none_sound(journal: &Journal, report: &RunReport, evidence: &Evidence, scope:
     });
     let (assumed, disturbed) = (assumed.count(), evidence.disturbed());
     let rests = "on assumed constants of the model, which nobody measured";
-    let why =
-        report.busy.as_ref().map_or(String::new(), |b| format!(": {}", fmt::list(&b.reasons)));
+    // A busy machine has a line of its own.
+    let why = if report.busy.is_some() { " (BUSY)" } else { "" };
     match (assumed, disturbed) {
         (0, _) => format!("{scope}other programs disturbed every result{why}"),
         (1, 0) => format!("{scope}the only result rests {rests}"),

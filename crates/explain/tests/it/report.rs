@@ -318,7 +318,7 @@ fn suspect_results_are_listed() {
     assert!(report.headlines.iter().all(|h| !h.text.contains("time budget")));
     journal.begin.world = WorldKind::Real;
     let real = run_report::build(&journal, None);
-    assert!(headline(&real, "within their time budget").contains("did not reach ±1 %"));
+    assert!(headline(&real, "more time").contains("less well than ±1 %"));
 }
 
 /// A narrow interval of few samples is not imprecise: ±0.5 % is within the 1 % that were asked for.
@@ -341,9 +341,9 @@ fn few_samples_are_not_called_imprecise() {
     };
     let few = headline(&stop(&[0.005, 0.005]), "samples than wanted");
     assert!(few.starts_with("2 of ") && few.ends_with(" have fewer samples than wanted."), "{few}");
-    let wide = headline(&stop(&[0.07, 0.005]), "did not reach");
+    let wide = headline(&stop(&[0.07, 0.005]), "less well than");
     assert!(wide.starts_with("1 of ") && wide.contains("(worst ±7 %, r0."), "{wide}");
-    assert!(wide.contains("; 1 more with fewer samples than wanted. Again, longer: "), "{wide}");
+    assert!(wide.contains("; 1 more with fewer samples than wanted; --case-budget 1s"), "{wide}");
 }
 
 #[test]
@@ -413,18 +413,18 @@ fn the_command_of_a_figure_carries_what_the_run_was_given() {
     };
     journal.begin.world = WorldKind::Real;
     let command = local(&journal, None);
-    assert!(command.starts_with("pathline run --suite pairs --case '"), "{command}");
+    assert!(command.starts_with("pathline run pairs --case '"), "{command}");
     journal.begin.world = WorldKind::Simulated("a node".to_owned());
-    assert!(local(&journal, None).starts_with("pathline run --machine 'a node' --suite pairs "));
+    assert!(local(&journal, None).starts_with("pathline run --machine 'a node' pairs "));
     let given = ["--machine", "x y.toml", "--noise", "0.5"].map(str::to_owned);
     let command = local(&journal, Some(&given));
-    let expected = "pathline run --machine 'x y.toml' --noise 0.5 --suite pairs --case ";
+    let expected = "pathline run --machine 'x y.toml' --noise 0.5 pairs --case ";
     assert!(command.starts_with(expected), "{command}");
     // Ranks came from a launcher, or from pathline itself.
     journal.begin.ranks = (0..4).map(member).collect();
     assert!(local(&journal, Some(&given)).starts_with("mpirun -n 4 pathline run --machine "));
     let own = ["--ranks", "4"].map(str::to_owned);
-    assert!(local(&journal, Some(&own)).starts_with("pathline run --ranks 4 --suite "));
+    assert!(local(&journal, Some(&own)).starts_with("pathline run --ranks 4 "));
 }
 
 #[test]

@@ -146,6 +146,9 @@ pub(super) fn fit(text: &str, width: usize) -> String {
     format!("{}…", head[..end].trim_end_matches([' ', ',']))
 }
 
+/// Columns at which sentences end, however wide the terminal is.
+const PROSE: usize = 100;
+
 /// A text in lines of at most `width` columns, broken between words; longer words continue on the
 /// next lines.
 pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
@@ -356,7 +359,7 @@ impl TermPage {
     pub(super) fn wrapped(&mut self, mark: &str, mark_width: usize, text: &str) {
         let indent = mark_width + 1;
         let mut line = format!("{mark} ");
-        for (at, part) in wrap(text, self.width - indent).iter().enumerate() {
+        for (at, part) in wrap(text, self.width.min(PROSE) - indent).iter().enumerate() {
             if at > 0 {
                 self.line(&line);
                 line = " ".repeat(indent);

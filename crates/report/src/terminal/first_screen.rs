@@ -79,7 +79,16 @@ pub fn first_screen(
     let left = conclusions.findings.len().saturating_sub(best);
     let more = (left > 0).then(|| fmt::count(left, "more finding"));
     let last: Vec<String> = more.into_iter().chain(last).collect();
-    page.wrapped(&paint.dim("--full:"), 7, &last.join(", "));
+    if !last.is_empty() {
+        page.wrapped(&paint.dim("--full:"), 7, &last.join(", "));
+    }
+    if report.identity.gpus.is_empty() && report.simulated.is_none() {
+        page.wrapped(
+            "No GPU here:",
+            12,
+            "`pathline run -m mi250x` measures a simulated node of eight GCDs.",
+        );
+    }
     page.finish()
 }
 
@@ -147,7 +156,11 @@ pub(super) fn verdict(page: &mut TermPage, verdict: &RunAnswer) {
         NodeVerdict::Ok => page.paint.good(label),
         NodeVerdict::Suspect | NodeVerdict::Fail => page.paint.bad(label),
         // Nobody asked for a verdict: what was measured stands without one.
-        NodeVerdict::Undecided => return page.wrapped("", 0, &capitalised(&verdict.reason)),
+        NodeVerdict::Undecided => {
+            return draw::wrap(&capitalised(&verdict.reason), page.width)
+                .iter()
+                .for_each(|line| page.line(line));
+        }
     };
     page.wrapped(&format!("{mark}:"), label.chars().count() + 1, &verdict.reason);
 }
@@ -180,7 +193,7 @@ fn sentences(page: &mut TermPage, report: &RunReport, findings: usize, end: usiz
     if findings == 0 && report.headlines.iter().all(|headline| is_warning(&headline)) {
         page.line(match report.figures.is_empty() {
             true => "No figures.",
-            false => "No finding: no rule found anything to act on.",
+            false => "Nothing to act on was found.",
         });
     }
 }
@@ -251,6 +264,7 @@ fn tile_table(tiles: &[SummaryTile], width: usize, paint: TermPaint, is_narrow: 
         column("", 0, false, &|tile| tile.name.clone()),
         column("", 0, true, &|tile| format!("{} {}", fmt::number(tile.value), tile.unit)),
         column("±95 %", 2, true, &interval),
+        column("slowest", 1, true, &|tile| tile.slowest.map_or_else(String::new, fmt::number)),
         column("of peak", 1, true, &|tile| percent(tile.share_of_peak)),
         column("of model", 3, true, &|tile| percent(tile.share_of_model)),
         column("", if is_narrow { 4 } else { 0 }, false, &|tile| tile.detail.clone()),
@@ -287,7 +301,7 @@ pub(super) fn loss_table(matrix: &MatrixBody, width: usize, paint: TermPaint) ->
         column("limit", 3, true, &|row| row.limit.map_or_else(String::new, range)),
         column("measured", 0, true, &|row| range(row.measured)),
         column("of peak", 2, true, &|row| fmt::percent(row.share)),
-        column("held by", 0, false, &held_by),
+        column("limited by", 0, false, &held_by),
     ]);
     table.lines(width, paint)
 }
@@ -441,7 +455,7 @@ fn warnings_by_effect(report: &RunReport) -> Option<String> {
         .collect();
     let others = count(&|code| EFFECTS.iter().all(|(_, codes)| !codes.contains(&code)));
     if others > 0 && !parts.is_empty() {
-        parts.push(format!("{others} others"));
+        parts.push(format!("{others} other"));
     }
     let parts = if parts.is_empty() { String::new() } else { format!(" ({})", parts.join(", ")) };
     let all = report.warnings.len();
@@ -453,7 +467,10 @@ fn footer(report: &RunReport, shown: bool) -> Vec<String> {
     // Some figures are on the page alone.
     let figures = report.figures.iter().filter(|figure| super::is_drawn(figure)).count();
     let figures = figures.saturating_sub(usize::from(shown));
-    let mut parts = vec![fmt::count(figures, "more figure")];
+    let mut parts = Vec::new();
+    if figures > 0 {
+        parts.push(fmt::count(figures, "more figure"));
+    }
     parts.extend(warnings_by_effect(report));
     if !report.absences.is_empty() {
         parts.push(format!("{} without a result", fmt::count(report.absences.len(), "case")));

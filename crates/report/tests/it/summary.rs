@@ -135,6 +135,7 @@ fn full_conclusions() -> RunConclusions {
         unit: unit.into(),
         share_of_peak: Some(0.79),
         share_of_model: Some(1.0),
+        slowest: None,
         spark: Vec::new(),
         figure: "host-link".into(),
     };
@@ -188,9 +189,9 @@ fn columns_are_dropped_before_a_line_is_cut() {
     // 10 + 9 + 6 + 7 + 8 + 34 columns and gaps of 2 are 84: at 72 the share of the model goes first.
     assert!(!of(72).contains("of model") && of(72).contains("of peak"), "{}", of(72));
     // Its sentences are advice, too. A run with figures alone says that nothing was found.
-    assert!(!of(72).contains("No finding"), "{}", of(72));
+    assert!(!of(72).contains("Nothing to act on"), "{}", of(72));
     let mut silent = report.clone();
     silent.headlines.clear();
     let text = terminal::first_screen(&silent, &conclusions, 72, false);
-    assert!(text.contains("No finding: no rule found"), "{text}");
+    assert!(text.contains("Nothing to act on was found"), "{text}");
 }
