@@ -607,10 +607,10 @@ fn texts() -> Vec<Vec<u8>> {
     ])
 }
 
-/// The example of docs/records.md, whole, in halves and resumed.
+/// The example of docs/understand/records.md, whole, in halves and resumed.
 fn journals() -> Vec<Vec<u8>> {
     // The document breaks a message into lines after commas.
-    let text = include_str!("../../docs/records.md").replace(",\n  ", ",");
+    let text = include_str!("../../docs/understand/records.md").replace(",\n  ", ",");
     let whole: String = text
         .lines()
         .filter(|line| line.starts_with("{\"type\":"))

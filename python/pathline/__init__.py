@@ -8,7 +8,7 @@
 
 An end is a tensor (anything with data_ptr, numel and element_size, or nbytes), an object with
 __cuda_array_interface__ or __array_interface__, or a pair (address, bytes). A stream is a torch stream
-(cuda_stream), or its handle as a number. docs/libpathline.md has the rules of ordering and what is copied
+(cuda_stream), or its handle as a number. docs/use/libpathline.md has the rules of ordering and what is copied
 plainly. Nothing is imported but the standard library. Tensors of asynchronous copies live until the stream has
 passed them.
 

@@ -1,5 +1,5 @@
 //! An example of every journal message. A new field breaks this file, then the rule that every
-//! field is explained in docs/records.md.
+//! field is explained in docs/understand/records.md.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -11,7 +11,7 @@ use serde_json::Value;
 /// Columns of a line in a document.
 const WIDTH: usize = 110;
 
-/// Prints the example journal as docs/records.md shows it.
+/// Prints the example journal as docs/understand/records.md shows it.
 pub(crate) fn run(_root: &Path, _args: &[String]) -> Result<()> {
     for line in lines()? {
         println!("{}", fold(&line));

@@ -147,7 +147,7 @@ impl Tree {
 
 /// Every field of the journal is explained where the format is, and the example there is right.
 fn fields(tree: &Tree) -> Vec<Finding> {
-    const HOME: &str = "docs/records.md";
+    const HOME: &str = "docs/understand/records.md";
     let Some(text) = tree.get(HOME) else {
         return vec![Finding::new(HOME, 1, "is missing; it explains the fields of the journal")];
     };
@@ -200,16 +200,16 @@ mod tests {
         let names: Vec<String> =
             crate::schema::fields().iter().map(|field| format!("`{field}` ")).collect();
         let all = names.concat() + "\n" + &crate::schema::lines().unwrap().join("\n");
-        assert_eq!(fields(&Tree::of([("docs/records.md", &all)])), []);
+        assert_eq!(fields(&Tree::of([("docs/understand/records.md", &all)])), []);
         let folded = all.lines().map(crate::schema::fold).collect::<Vec<_>>().join("\n");
         assert_ne!(folded, all);
-        assert_eq!(fields(&Tree::of([("docs/records.md", &folded)])), []);
+        assert_eq!(fields(&Tree::of([("docs/understand/records.md", &folded)])), []);
         let less = all.replace("`samples_ns`", "");
-        let found = fields(&Tree::of([("docs/records.md", &less)]));
+        let found = fields(&Tree::of([("docs/understand/records.md", &less)]));
         assert_eq!(found.len(), 1);
         assert!(found[0].text.contains("samples_ns"));
         let stale = all.replace("\"schema\":", "\"format\":");
-        assert_eq!(fields(&Tree::of([("docs/records.md", &stale)])).len(), 1);
+        assert_eq!(fields(&Tree::of([("docs/understand/records.md", &stale)])).len(), 1);
         assert_eq!(fields(&Tree::default()).len(), 1, "no file at all");
     }
 

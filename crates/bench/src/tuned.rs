@@ -110,7 +110,7 @@ const FORMAT: u32 = 1;
 /// `sm_90`: two H200s of one node, payloads of 2 and 4 GiB, 2026-11-21, GB/s of payload. Copies:
 /// local 2140 (plain kernel 1904), from a peer 376.1 (374.3), to a peer 373.7 (369.6), from the
 /// host 51.4 (51.2), to the host 52.7 (52.6). Within the GPU, read 4692, write 4691, triad 1466. Why
-/// these: `docs/method.md`.
+/// these: `docs/understand/method.md`.
 const MEASURED: &[(&str, PathClass, &str)] = &[
     ("sm_90", PathClass::Local, "copy-w16-u1-nt-b256-gt"),
     ("sm_90", PathClass::Local, "read-w16-u8-b256-gt"),

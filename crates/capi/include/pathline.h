@@ -2,7 +2,7 @@
  *
  * A copy that several paths do not help is the runtime's own copy, made on the calling thread: small
  * copies, default streams, streams that are being captured or have unfinished work, pageable and managed
- * memory, MIG, nodes without a helper, and whatever the driver refuses. docs/libpathline.md has the rules of
+ * memory, MIG, nodes without a helper, and whatever the driver refuses. docs/use/libpathline.md has the rules of
  * ordering and the list of what falls back.
  *
  * Every function but pl_close and pl_last_error returns a pl_status. All may be called from any thread.

@@ -190,7 +190,7 @@ mod tests {
             let gbs = |time: &CopyTimeModel| time.rate(Bytes::gib(1), Ns::ZERO).gbs();
             (gbs(&chosen.enqueued), gbs(&probe.plain))
         };
-        // As in docs/multipath.md: 3 relays 189 GB/s of 190.5 that the memory of the domain allows, plainly 55.6.
+        // As in docs/use/multipath.md: 3 relays 189 GB/s of 190.5 that the memory of the domain allows, plainly 55.6.
         let (several, plain) = rate(Vec::new(), "gpu1+gpu2+gpu3");
         assert!((183.0..190.5).contains(&several), "{several}");
         assert!((55.0..56.0).contains(&plain), "{plain}");

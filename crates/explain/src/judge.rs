@@ -71,7 +71,8 @@ mod tests {
     fn journal(code: &str, text: &str) -> Journal {
         let note = RunNote { code: code.into(), subject: "gpus".into(), text: text.into() };
         let note = serde_json::to_string(&JournalRecord::Note(note)).unwrap();
-        let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/records.md");
+        let document =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/understand/records.md");
         // The document's example has a message of each kind, and breaks it into lines after commas.
         let document = std::fs::read_to_string(document).unwrap().replace(",\n  ", ",");
         let is = |line: &&str, kind: &str| line.starts_with(&format!("{{\"type\":\"{kind}\""));

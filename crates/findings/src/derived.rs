@@ -12,7 +12,7 @@ use crate::RunConclusions;
 /// one; new fields alone do not change it.
 pub const DERIVED_FORMAT: u32 = 1;
 
-/// Everything that is derived from a run. docs/findings.md describes it.
+/// Everything that is derived from a run. docs/understand/findings.md describes it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DerivedRun<'a> {
     /// [`DERIVED_FORMAT`].

@@ -55,7 +55,7 @@ pub struct FindingArm {
 /// A conclusion that a reader can act on.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Finding {
-    /// Stable name for tools: `engine-limits-pairs`. docs/findings.md lists all.
+    /// Stable name for tools: `engine-limits-pairs`. docs/understand/findings.md lists all.
     pub id: &'static str,
     /// How much it matters.
     pub severity: FindingSeverity,

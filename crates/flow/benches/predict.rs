@@ -1,7 +1,7 @@
 //! Prediction of one set of flows: `cargo bench -p pathline-flow --bench predict`.
 //!
 //! 16 flows on 8 GPUs, one order of queues: `known` with flows that the predictor has seen, as in a
-//! search; `new` from nothing but the network. Figures are in docs/evidence.md, "Speed".
+//! search; `new` from nothing but the network. Figures are in docs/understand/evidence.md, "Speed".
 
 use std::fmt::Write;
 

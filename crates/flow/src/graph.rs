@@ -529,7 +529,7 @@ impl NodeGraph {
 
 /// Of equal routes the one that a transfer takes: from the lower number to the higher the first, back
 /// the last. No source states which the fabric takes; a description can. Published figures suggest
-/// that the two directions take different ones: docs/model.md, "Two equal routes".
+/// that the two directions take different ones: docs/understand/model.md, "Two equal routes".
 pub(crate) fn taken(used: &InUse, src: LinkEnd, dst: LinkEnd) -> Option<&RoutePath> {
     if src < dst || used.striped { used.paths.first() } else { used.paths.last() }
 }

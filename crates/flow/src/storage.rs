@@ -4,7 +4,7 @@
 //! Blocks are cut at stripes and at the largest request; a request passes, one after the other, the
 //! network to its target (if there is one), the target's front (limits requests/s), one of its
 //! channels (a latency each), its bus (limits bytes/s) and the link of the node (if the
-//! target is beyond one). See docs/model.md.
+//! target is beyond one). See docs/understand/model.md.
 
 use pathline_schema::{Bytes, IoCache, IoEngine, IoOp, IoSpec, MemKind, Ns, Rate};
 use serde::Deserialize;

@@ -24,7 +24,7 @@ const NOTHING: &str = "nothing that is known";
 const CUT_GPUS: usize = 12;
 
 /// Size from which every library moves bytes by copies, so that [`TimeBounds::latency`] holds for all
-/// of them (docs/model.md). Smaller buffers may go through host memory or by flags of a kernel.
+/// of them (docs/understand/model.md). Smaller buffers may go through host memory or by flags of a kernel.
 pub const LEAST_COPIED: Bytes = Bytes::kib(64);
 
 /// Lower bounds of the time.

@@ -450,7 +450,7 @@ mod tests {
 
     #[test]
     fn the_example_of_the_document_is_read() {
-        let document = include_str!("../../../docs/validate.md");
+        let document = include_str!("../../../docs/understand/validate.md");
         let mut blocks = document.split("```text\n").filter_map(|text| text.split("```").next());
         let example = blocks.find(|block| block.starts_with("system,case,"));
         let rows = read(example.expect("an example")).expect("a table");

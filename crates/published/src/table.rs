@@ -45,7 +45,7 @@ pub enum TableError {
 }
 
 fn columns() -> String {
-    format!("{}; optional: {}; docs/validate.md", REQUIRED.join(","), OPTIONAL.join(","))
+    format!("{}; optional: {}; docs/understand/validate.md", REQUIRED.join(","), OPTIONAL.join(","))
 }
 
 /// One published value, its cells as they are written. An empty cell is an empty text.

@@ -27,7 +27,7 @@ pub struct Flow {
 
 impl Flow {
     /// The same copy as a setting makes it that takes copy engines away: by the runtime's copy kernel, which between
-    /// two GPUs runs at the destination (docs/model.md, "Blit kernel").
+    /// two GPUs runs at the destination (docs/understand/model.md, "Blit kernel").
     #[must_use]
     pub fn by_copy_kernel(&self) -> Self {
         let is_between = self.src.unit.gpu().is_some() && self.dst.unit.gpu().is_some();

@@ -110,7 +110,7 @@ fn reached(back: &BTreeMap<String, Back>) -> impl Iterator<Item = (&String, &Bac
     back.iter().filter(|(_, back)| back.sets >= ENOUGH)
 }
 
-/// The allowed error: the given bound, with two exceptions that docs/evidence.md explains.
+/// The allowed error: the given bound, with two exceptions that docs/understand/evidence.md explains.
 fn allowed(name: &str, back: &Back, bound: f64) -> f64 {
     if back.answers {
         // A path whose answers take a sixteenth of a link is held there to the rate of the payload.

@@ -28,7 +28,7 @@ pub(crate) struct ReportArgs {
     /// Print every figure and warning, not the first screen alone.
     #[arg(long)]
     pub(crate) full: bool,
-    /// Write verdict, findings and figures as JSON, for tools (docs/findings.md); `-` is standard output.
+    /// Write verdict, findings and figures as JSON, for tools (docs/understand/findings.md); `-` is standard output.
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
     /// Print messages, collectives and I/O as other tools do, for scripts that parse those, and nothing
@@ -135,7 +135,7 @@ pub(crate) struct ValidateArgs {
     #[arg(long, short, value_name = "NAME|FILE", default_value = "mi250x",
         value_parser = KnownName::MACHINES)]
     pub(crate) machine: String,
-    /// A table of published values (CSV; docs/validate.md has its columns). By default the one that
+    /// A table of published values (CSV; docs/understand/validate.md has its columns). By default the one that
     /// comes with the machine.
     #[arg(long, value_name = "FILE")]
     pub(crate) against: Option<PathBuf>,

@@ -1,4 +1,4 @@
-//! Machines of several nodes: the commands of docs/clusters.md.
+//! Machines of several nodes: the commands of docs/understand/clusters.md.
 
 // Helpers of tests may unwrap as tests do; the lint knows only functions marked as tests.
 #![allow(clippy::unwrap_used)]
@@ -8,7 +8,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-const DOCUMENT: &str = include_str!("../../../../docs/clusters.md");
+const DOCUMENT: &str = include_str!("../../../../docs/understand/clusters.md");
 
 fn pathline(folder: &Path, args: &[&str], input: &str) -> Output {
     let mut child = Command::new(assert_cmd::cargo::cargo_bin!("pathline"))

@@ -14,7 +14,13 @@ use tempfile::TempDir;
 fn documents() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut all = vec![root.join("README.md")];
-    all.extend(root.join("docs").read_dir().unwrap().map(|entry| entry.unwrap().path()));
+    let mut folders = vec![root.join("docs")];
+    while let Some(folder) = folders.pop() {
+        for path in folder.read_dir().unwrap().map(|entry| entry.unwrap().path()) {
+            let is_folder = path.is_dir();
+            if is_folder { &mut folders } else { &mut all }.push(path);
+        }
+    }
     all.retain(|path| path.extension().is_some_and(|end| end == "md"));
     all.sort();
     all

@@ -26,10 +26,10 @@ fn pathline(args: &[&str]) -> Output {
     command.args(args).stdin(std::process::Stdio::null()).output().expect("it runs")
 }
 
-/// One message of each kind, as docs/records.md shows them, and what moves bytes between processes and
+/// One message of each kind, as docs/understand/records.md shows them, and what moves bytes between processes and
 /// files of real runs, which the formats of other tools are made of.
 fn messages() -> Vec<Value> {
-    let document = fs::read_to_string(root().join("docs/records.md")).unwrap();
+    let document = fs::read_to_string(root().join("docs/understand/records.md")).unwrap();
     let example = document.split("```json\n").nth(1).unwrap().split("```").next().unwrap();
     // The document breaks a message into lines after commas.
     let example = example.replace(",\n  ", ",");

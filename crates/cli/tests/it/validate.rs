@@ -84,7 +84,7 @@ fn the_h200_preset_misses_its_target_as_documented() {
     assert_eq!(code, Some(1));
     assert!(stdout.contains("p95 34.6 % (at most 6.0 %), 17 rows"), "{stdout}");
     for document in [
-        include_str!("../../../../docs/validate.md"),
+        include_str!("../../../../docs/understand/validate.md"),
         include_str!("../../../flow/presets/hgx-h200.md"),
     ] {
         assert!(document.contains("34.6 %"), "the document does not state the miss");

@@ -26,7 +26,7 @@ struct FindingRule {
     find: fn(&Evidence) -> Vec<Finding>,
 }
 
-/// All rules. A new one is a file, a row and a section of docs/findings.md.
+/// All rules. A new one is a file, a row and a section of docs/understand/findings.md.
 const RULES: &[FindingRule] = &[
     FindingRule { ids: &[unlike::ID], find: unlike::find },
     FindingRule { ids: &[copy_engine::ID, copy_engine::READ], find: copy_engine::find },
@@ -99,9 +99,12 @@ mod tests {
 
     #[test]
     fn the_document_has_a_section_for_every_id() {
-        let document = include_str!("../../../../docs/findings.md");
+        let document = include_str!("../../../../docs/understand/findings.md");
         for id in RULES.iter().flat_map(|rule| rule.ids) {
-            assert!(document.contains(&format!("`{id}`")), "docs/findings.md lacks {id}");
+            assert!(
+                document.contains(&format!("`{id}`")),
+                "docs/understand/findings.md lacks {id}"
+            );
         }
     }
 }

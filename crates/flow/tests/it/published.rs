@@ -482,7 +482,7 @@ fn a_stack_has_versions_of_message_libraries() {
     assert_eq!(of(&later.with_stack("hsa").expect("a stack of the preset")), of(&desc));
 }
 
-/// Published times of kernels that only store, in us, and what forms them (docs/model.md, "Start-up costs").
+/// Published times of kernels that only store, in us, and what forms them (docs/understand/model.md, "Start-up costs").
 /// Local, 16 MiB: 12.27 + 8 MiB / 3500 GB/s + 8 MiB / 1304 GB/s = 21.1 (published 20.8). To a neighbour over
 /// one link, 64 KiB: of 65.5 kB the last 49.2 kB hide in the start: 12.27 + 16.4 / 38.8 = 12.7 (12.3).
 /// Pinned memory that a core has written: 16 MiB at 36 x 64 / 90.4 = 25.5 GB/s, 256 MiB at 28.3.

@@ -44,7 +44,7 @@ fn least_of_bound(preset: &str, bytes: Bytes, pairs: &[(u32, u32)]) -> f64 {
 }
 
 /// The goal is 0.95. Of `mi250x` one pair of each kind, among them two that need a relay of small gain or shares for it
-/// (1 to 6, 0 to 7): docs/multipath.md has the figures of all pairs.
+/// (1 to 6, 0 to 7): docs/use/multipath.md has the figures of all pairs.
 #[test]
 fn planned_pairs_of_meshes_come_near_the_bound() {
     let of_each_kind: Vec<(u32, u32)> = (1..8).map(|to| (0, to)).chain([(1, 6)]).collect();
@@ -54,7 +54,7 @@ fn planned_pairs_of_meshes_come_near_the_bound() {
     assert!(least > 0.95, "{least}");
 }
 
-/// Figures for docs/multipath.md: `cargo test -p pathline-multipath --test it every_pair -- --nocapture`, with
+/// Figures for docs/use/multipath.md: `cargo test -p pathline-multipath --test it every_pair -- --nocapture`, with
 /// `PATHLINE_TEST_ALL_SIZES=1` those of 1 and 4 GiB too.
 #[test]
 fn every_pair_gains() {
@@ -108,7 +108,7 @@ fn random_flow(state: &mut u64, preset: &str) -> Flow {
     }
 }
 
-/// The goal is a median of 3 % and a 95th percentile of 10 %: docs/evidence.md has figures of other seeds
+/// The goal is a median of 3 % and a 95th percentile of 10 %: docs/understand/evidence.md has figures of other seeds
 /// (`PATHLINE_TEST_SEED`), of which one in six misses it.
 #[test]
 fn copies_that_no_planner_chose_take_the_predicted_time() {

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use crate::common::mover;
 
-const RECORDS: &str = include_str!("../../../../docs/records.md");
+const RECORDS: &str = include_str!("../../../../docs/understand/records.md");
 
 proptest! {
     #[test]
