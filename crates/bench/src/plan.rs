@@ -99,7 +99,11 @@ impl RunPlan {
             }
         }
         for (pattern, used) in patterns.iter().zip(used) {
-            match pattern {
+            // A text that no suite has and that is a case with what is left out by default is measured as one.
+            let alone =
+                || Some(CasePattern::Exact(Case::parse_with_defaults(&pattern.to_string()).ok()?));
+            let whole = if used || !suites.is_empty() { None } else { alone() };
+            match whole.as_ref().unwrap_or(pattern) {
                 _ if used => {}
                 // The same text may be given twice.
                 CasePattern::Exact(case) if at.contains_key(case) => {}

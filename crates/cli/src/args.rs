@@ -26,7 +26,7 @@ use pathline_runner::{
     DeviceMemory, HostMachine, LibraryChoice, LibraryProbe, MachineChoice, MachineModel, RankJob,
     RunRequest, WorkerFault,
 };
-use pathline_schema::{Bytes, CasePattern, CpuSet, Ns, RunSettings, SuiteId};
+use pathline_schema::{Bytes, CasePattern, CpuSet, Ns, RunSettings, SuiteId, did_you_mean};
 
 use crate::known_name::KnownName;
 
@@ -65,6 +65,14 @@ impl Args {
             let text = format!(
                 "`pathline {old}` is now `pathline {new}`; `pathline help` lists the commands"
             );
+            command.error(ErrorKind::InvalidSubcommand, text).exit();
+        }
+        let known = || command.get_subcommands().filter(|known| !known.is_hide_set());
+        let is_word = !first.is_empty() && !first.starts_with('-');
+        if is_word && command.find_subcommand(&first).is_none() {
+            let near = did_you_mean(&first, known().map(clap::Command::get_name));
+            let text =
+                format!("there is no command '{first}'{near}; `pathline help` lists the commands");
             command.error(ErrorKind::InvalidSubcommand, text).exit();
         }
         let matches = command.get_matches_mut();
@@ -248,7 +256,7 @@ pub(crate) struct SelectArgs {
     #[arg(long, short, value_name = "NAME|FILE", value_parser = KnownName::MACHINES)]
     pub(crate) machine: Option<String>,
     /// Software stack whose starts and packet sizes the simulated machine has.
-    #[arg(long, value_name = "NAME", requires = "machine")]
+    #[arg(long, value_name = "NAME", requires = "machine", hide = true)]
     pub(crate) stack: Option<String>,
     /// Only these suites, or the suites of a group: gpu, mpi, ccl; `pathline run --list` says what
     /// they measure.
@@ -276,14 +284,14 @@ pub(crate) struct SelectArgs {
     /// Use the same plain kernels on every GPU.
     ///
     /// Neither what --tune found here nor what was measured best on other GPUs of the kind.
-    #[arg(long)]
+    #[arg(long, hide = true)]
     pub(crate) standard_kernels: bool,
     /// Seed of random sets and of simulated noise.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
     /// Number of random sets in suite concurrent.
     #[arg(long, value_name = "NUMBER", default_value_t = RandomDraw::default().sets,
-        value_parser = clap::value_parser!(u32).range(1..=100_000))]
+        value_parser = clap::value_parser!(u32).range(1..=100_000), hide = true)]
     pub(crate) sets: u32,
     /// Measure only those cases of suite contention from which a twin learns enough.
     ///
@@ -321,6 +329,7 @@ impl SelectArgs {
     /// that it may hold a key.
     pub(crate) fn check_stores(&self) -> anyhow::Result<()> {
         self.stores.check_names()?;
+        self.stores.check_places()?;
         let named = !self.stores.store.is_empty() || self.machine.is_some();
         let on_files = |suite: &&String| [STORAGE, METADATA, OF_RANKS].contains(&suite.as_str());
         let suites = self.suites();
@@ -572,7 +581,7 @@ pub(crate) struct RunArgs {
     ///
     /// By default the limit of a step follows from the size of its case and is 20s or more; that of
     /// opening the machine is 120s.
-    #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = TIME)]
+    #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = TIME, hide = true)]
     pub(crate) case_deadline: Option<f64>,
     /// Measure a simulated machine in a worker process, too.
     #[arg(long, hide = true)]

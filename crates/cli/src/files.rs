@@ -60,12 +60,32 @@ pub(crate) fn read(run: &Path) -> Result<Journal> {
         let path = path.display();
         return Err(anyhow!("{path}: it is a folder; expected a run's folder or its {JOURNAL}"));
     }
+    if run.is_dir() && !path.exists() {
+        let is_journal = |path: &PathBuf| path.to_string_lossy().contains(".jsonl");
+        let mut inside: Vec<PathBuf> = std::fs::read_dir(run)?
+            .flatten()
+            .map(|entry| entry.path())
+            .filter(is_journal)
+            .collect();
+        inside.sort();
+        let Some(first) = inside.first() else {
+            return Err(anyhow!(
+                "{}: no run is in this folder, which would be its {JOURNAL}",
+                run.display()
+            ));
+        };
+        let (count, first) = (inside.len(), first.display());
+        return Err(anyhow!(
+            "{}: a folder of {count} journals: name one, such as {first}",
+            run.display()
+        ));
+    }
     let file = File::open(&path)
         .with_context(|| format!("{}: expected a run's folder or its {JOURNAL}", path.display()))?;
     let journal = unpacked(file)
         .map_err(Into::into)
         .and_then(Journal::read)
-        .with_context(|| path.display().to_string())?;
+        .with_context(|| format!("{} is no journal of a run", path.display()))?;
     for broken in journal.broken.iter().take(SHOWN) {
         errln!("pathline: {}: {broken}; its record is missing", path.display());
     }

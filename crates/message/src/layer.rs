@@ -245,7 +245,7 @@ impl MessageLayer {
     fn lacks(&self, word: &str) -> NoPath {
         NoPath(format!(
             "{} does not describe {word}: no section [software.{word}]; add one, as in `pathline \
-             machines mi250x`",
+             model show mi250x`",
             self.file
         ))
     }

@@ -135,7 +135,7 @@ pub fn place_ranks(
             });
         }
     }
-    warn_of_shared_adapters(&mut plan);
+    warn_of_shared_parts(&mut plan);
     Ok(plan)
 }
 
@@ -233,7 +233,13 @@ pub(crate) fn nearest_nic<'t>(
     near_gpu.or_else(of_package)
 }
 
-fn warn_of_shared_adapters(plan: &mut PlacementPlan) {
+fn warn_of_shared_parts(plan: &mut PlacementPlan) {
+    let of = |gpu: u32| plan.ranks.iter().filter(move |place| place.gpu == Some(gpu)).count();
+    let shared = plan.ranks.iter().filter_map(|place| place.gpu).find(|gpu| of(*gpu) > 1);
+    if let Some(gpu) = shared {
+        plan.warnings
+            .push(format!("{} ranks share gpu{gpu}: there are fewer GPUs than ranks", of(gpu)));
+    }
     let without = plan.ranks.iter().filter(|place| place.nic.is_none()).count();
     if without > 0 && without < plan.ranks.len() {
         plan.warnings.push(format!(

@@ -141,11 +141,17 @@ fn read_description(name: &str) -> Result<String> {
     read_text(Path::new(name), MAX_DESCRIPTION).map_err(|error| {
         let known: Vec<&str> = presets.iter().map(|(name, _)| *name).collect();
         match error.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => anyhow!(
-                "no machine is called '{name}' (there are {}{}), and as a file: {error}",
-                known.join(", "),
-                did_you_mean(name, known.iter().copied())
-            ),
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+                let part = known.iter().find(|known| name.len() > 2 && known.contains(name));
+                let near = part.map_or_else(
+                    || did_you_mean(name, known.iter().copied()),
+                    |known| format!("; did you mean '{known}'?"),
+                );
+                anyhow!(
+                    "no machine is called '{name}' (there are {}{near}), and as a file: {error}",
+                    known.join(", ")
+                )
+            }
             _ => anyhow!("{name}: cannot be read as a machine description: {error}"),
         }
     })

@@ -18,7 +18,7 @@ pub(crate) struct AdviseArgs {
     ///
     /// By default copies between the first GPU and its host memory, from it to one peer of each kind,
     /// and, with --ranks, messages.
-    #[arg(long = "for", value_name = "CASE", help_heading = CASES)]
+    #[arg(long = "for", value_name = "CASE", value_parser = Case::parse_with_defaults, help_heading = CASES)]
     pub(crate) subject: Vec<Case>,
     /// Simulate this machine instead of measuring this host.
     #[arg(long, short, value_name = "NAME|FILE", value_parser = KnownName::MACHINES,
@@ -28,7 +28,7 @@ pub(crate) struct AdviseArgs {
     #[arg(long, value_name = "DIR", conflicts_with = "machine", help_heading = FILES)]
     pub(crate) store: Vec<PathBuf>,
     /// Size of each file of --store; by default 1 GiB, and at most a quarter of what is free.
-    #[arg(long, value_name = "SIZE", requires = "store", help_heading = FILES, value_parser = size)]
+    #[arg(long, value_name = "SIZE", requires = "store", help_heading = FILES, value_parser = size, hide = true)]
     pub(crate) span: Option<Bytes>,
     /// Say of variables that are set whether they gain anything, instead of looking for others.
     ///
@@ -79,7 +79,7 @@ pub(crate) struct AdviseArgs {
     #[arg(long, requires = "metric", conflicts_with = "lower", help_heading = CASES)]
     pub(crate) higher: bool,
     /// Less of the metric is better, though it is named like a rate.
-    #[arg(long, requires = "metric", help_heading = CASES)]
+    #[arg(long, requires = "metric", help_heading = CASES, hide = true)]
     pub(crate) lower: bool,
     /// A second figure that the command prints and that must not get worse; less of it is better; repeatable.
     ///
@@ -88,10 +88,10 @@ pub(crate) struct AdviseArgs {
     #[arg(long, value_name = "REGEX", requires = "command", help_heading = CASES)]
     pub(crate) guard: Vec<String>,
     /// The same of a figure of which more is better, as of GB/s.
-    #[arg(long, value_name = "REGEX", requires = "command", help_heading = CASES)]
+    #[arg(long, value_name = "REGEX", requires = "command", help_heading = CASES, hide = true)]
     pub(crate) guard_rate: Vec<String>,
     /// Loss of a guarded figure that counts as none; by default 1 %, of the time 5 %, and 0.1 s always.
-    #[arg(long, value_name = "PERCENT", requires = "command", value_parser = percent, help_heading = TIME)]
+    #[arg(long, value_name = "PERCENT", requires = "command", value_parser = percent, help_heading = TIME, hide = true)]
     pub(crate) guard_margin: Option<f64>,
     /// A setting to try with --command or --measure: NAME=VALUE, several separated by blanks; repeatable.
     #[arg(long, value_name = "NAME=VALUE", help_heading = CASES)]
@@ -110,7 +110,7 @@ pub(crate) struct AdviseArgs {
     pub(crate) trials: Option<PathBuf>,
     /// Time after which a run of the command is ended; by default five times the first, 30 s at least.
     #[arg(long, value_name = "TIME", value_parser = duration, requires = "command",
-        help_heading = TIME)]
+        help_heading = TIME, hide = true)]
     pub(crate) deadline: Option<Duration>,
     /// Measure messages between this many processes of this node too.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(2..=1024),
@@ -129,7 +129,7 @@ pub(crate) struct AdviseArgs {
         help_heading = TIME)]
     pub(crate) min_gain: f64,
     /// Seed of the order of trials and of simulated noise.
-    #[arg(long, default_value_t = 1, help_heading = CASES)]
+    #[arg(long, default_value_t = 1, help_heading = CASES, hide = true)]
     pub(crate) seed: u64,
     /// Write the answers into this new folder: advice.json, and advice.env for a shell or a job script.
     #[arg(long, value_name = "DIR", help_heading = FILES)]

@@ -140,19 +140,19 @@ pub(crate) struct ValidateArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) against: Option<PathBuf>,
     /// Rows of this system are of this machine, too. May be given several times.
-    #[arg(long, value_name = "SYSTEM")]
+    #[arg(long, value_name = "SYSTEM", hide = true)]
     pub(crate) system: Vec<String>,
     /// Take every row as measured with this stack of the machine, whatever its tool and source.
     #[arg(long, value_name = "NAME")]
     pub(crate) stack: Option<String>,
     /// Refit the starts, of each stack and kind of path, to a few rows and report the errors and
     /// intervals of the others. For tools and versions that no stack describes.
-    #[arg(long, value_name = "WHAT", requires = "hold_out")]
+    #[arg(long, value_name = "WHAT", requires = "hold_out", hide = true)]
     pub(crate) fit: Option<FittedConstants>,
     /// Rows of each class that --fit is done with, the smallest size first and others evenly spread; all
     /// other rows are held out and predicted.
     #[arg(long, value_name = "ROWS", requires = "fit",
-        value_parser = clap::value_parser!(u32).range(1..=1000))]
+        value_parser = clap::value_parser!(u32).range(1..=1000), hide = true)]
     pub(crate) hold_out: Option<u32>,
     /// What is allowed, in percent: TARGET=MEDIAN[,P95] such as bandwidth=2,6. Targets are bandwidth,
     /// sweeps, messages, topology. One that is missed ends with exit code 1.
@@ -167,7 +167,7 @@ pub(crate) struct ValidateArgs {
     pub(crate) sensitivity: bool,
     /// Change only constants whose key begins so, such as fabric or time.blit_us. May be given several
     /// times.
-    #[arg(long, value_name = "KEY", requires = "sensitivity")]
+    #[arg(long, value_name = "KEY", requires = "sensitivity", hide = true)]
     pub(crate) constant: Vec<String>,
     /// Write a page with pictures of predicted over published values.
     #[arg(long, value_name = "FILE")]
@@ -211,7 +211,7 @@ pub(crate) struct PredictArgs {
     pub(crate) goal: Option<PathBuf>,
     /// Ranks of a trace on each node; by default one for each GPU.
     #[arg(long, value_name = "NUMBER", requires = "goal",
-        value_parser = clap::value_parser!(u32).range(1..=1024))]
+        value_parser = clap::value_parser!(u32).range(1..=1024), hide = true)]
     pub(crate) ranks_per_node: Option<u32>,
     /// Write what each link, adapter and engine carries during exchanges and traces: CSV, or JSON if the name
     /// ends in .json; `-` is standard output.
@@ -223,11 +223,11 @@ pub(crate) struct PredictArgs {
     pub(crate) against: Option<PathBuf>,
     /// Leave out the cases that this run has, too: that which the machine was calibrated from. May be
     /// given several times.
-    #[arg(long, value_name = "RUN", requires = "against")]
+    #[arg(long, value_name = "RUN", requires = "against", hide = true)]
     pub(crate) only_unseen: Vec<PathBuf>,
     /// Engines that serve one copy at a time may do so in any order, as they do for a program that
     /// has all copies ready at one instant. By default they serve in the order of the case.
-    #[arg(long)]
+    #[arg(long, hide = true)]
     pub(crate) any_order: bool,
     /// Print JSON.
     #[arg(long, conflicts_with = "against")]

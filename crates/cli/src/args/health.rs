@@ -45,7 +45,7 @@ pub(crate) struct HealthArgs {
     ///
     /// Assumed: a healthy path is slow in at most 0.4 % of processes between GPUs, in 5 % to the host (2 % for a
     /// loss above 20 %). On hosts with more slow processes more healthy nodes fail.
-    #[arg(long, value_name = "PROBABILITY", default_value_t = 1e-5, value_parser = alpha)]
+    #[arg(long, value_name = "PROBABILITY", default_value_t = 1e-5, value_parser = alpha, hide = true)]
     pub(crate) alpha: f64,
     /// Share of its speed that a path may lose on a node that passes, such as 3%.
     #[arg(long, value_name = "PERCENT", default_value = "3%", value_parser = percent)]
@@ -60,10 +60,10 @@ pub(crate) struct HealthArgs {
     #[arg(long)]
     pub(crate) shared: bool,
     /// Seed of the order of probes, and of a simulated machine.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, hide = true)]
     pub(crate) seed: u64,
     /// Standard deviation of the times of a simulated machine; by default 0.2%.
-    #[arg(long, value_name = "PERCENT", value_parser = noise, requires = "machine")]
+    #[arg(long, value_name = "PERCENT", value_parser = noise, requires = "machine", hide = true)]
     pub(crate) noise: Option<f64>,
     /// Measure a simulated machine in processes, in real time.
     #[arg(long, hide = true, requires = "machine")]

@@ -51,7 +51,7 @@ pub(crate) struct PlaceArgs {
         conflicts_with = "prove", value_parser = clap::value_parser!(u32).range(2..=4096))]
     pub(crate) nodes: Option<u32>,
     /// Write the order of ranks over the nodes for MPICH_RANK_ORDER to this file; `-` is standard output.
-    #[arg(long, value_name = "FILE", requires = "nodes")]
+    #[arg(long, value_name = "FILE", requires = "nodes", hide = true)]
     pub(crate) order: Option<PathBuf>,
     /// Set the network adapter of each rank in the script, too.
     #[arg(long, requires = "format")]
@@ -67,7 +67,7 @@ pub(crate) struct PlaceArgs {
     pub(crate) machine: Option<String>,
     /// Where ranks of several hosts meet, as for `pathline run`.
     #[arg(long, value_name = "HOST:PORT", env = "PATHLINE_RENDEZVOUS",
-        help_heading = PROCESSES)]
+        help_heading = PROCESSES, hide = true)]
     pub(crate) rendezvous: Option<String>,
     /// With --check, print JSON.
     #[arg(long, requires = "check", help_heading = OUTPUT)]

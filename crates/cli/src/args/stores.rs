@@ -41,6 +41,18 @@ impl StoreArgs {
         StorePlaces { paths: store, span, overwrite, endpoint: s3_endpoint }
     }
 
+    /// Fails if no place is there; one of several costs its own cases.
+    pub(super) fn check_places(&self) -> anyhow::Result<()> {
+        let is_bucket = |path: &&PathBuf| path.to_string_lossy().starts_with("s3:");
+        let missing = |path: &&PathBuf| !is_bucket(path) && !path.exists();
+        match self.store.first().filter(|_| self.store.iter().all(|path| missing(&path))) {
+            Some(path) => {
+                anyhow::bail!("--store {}: there is no such folder, file or device", path.display())
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Fails if a server or bucket is written so that what it holds might be a key. The error does not repeat
     /// it.
     pub(super) fn check_names(&self) -> anyhow::Result<()> {

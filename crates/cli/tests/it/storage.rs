@@ -298,11 +298,12 @@ fn a_named_file_is_only_read_unless_it_may_be_overwritten() {
 fn a_place_that_does_not_fit_is_named() {
     let site = Site::new();
     let place = site.place.path();
+    let nowhere = place.join("nowhere");
+    let output = site.command_on(&nowhere, "nowhere", &QUICK, &[READ]).output().unwrap();
+    assert_eq!(code(&output), Some(2), "{}", stderr(&output));
+    assert!(stderr(&output).contains("there is no such folder, file or device"));
+    assert!(!site.run("nowhere").exists());
     for (store, words) in [
-        (
-            place.join("nowhere"),
-            "No such file or directory: name a folder, a file or a block device",
-        ),
         // It has 4 bytes.
         (place.join("thesis"), "it has 4B, and a span of 1MiB is requested"),
         (PathBuf::from("/dev/null"), "it is no folder, file or block device"),
