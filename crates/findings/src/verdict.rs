@@ -1,5 +1,8 @@
 //! The verdict on a node that a run allows.
 
+use std::collections::BTreeSet;
+
+use pathline_diagnose::UnlikePath;
 use pathline_explain::case_end::CaseEnds;
 use pathline_explain::figure::{FigureCell, RunReport, Suspicion};
 use pathline_explain::fmt;
@@ -18,6 +21,9 @@ pub struct RunAnswer {
     pub state: NodeVerdict,
     /// Why, in one sentence that names places and numbers.
     pub reason: String,
+    /// GPUs that the slow paths have in common, or the ends of the slowest.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub gpus: Vec<u32>,
     /// Whether everything was measured as it was to be and only a comparison is missing.
     #[serde(skip)]
     pub is_measured: bool,
@@ -25,7 +31,7 @@ pub struct RunAnswer {
 
 impl RunAnswer {
     fn new(state: NodeVerdict, reason: String) -> Self {
-        Self { state, reason, is_measured: false }
+        Self { state, reason, gpus: Vec::new(), is_measured: false }
     }
 
     /// Nothing failed, and nothing can be compared.
@@ -143,7 +149,10 @@ fn of_figures(journal: &Journal, report: &RunReport, evidence: &Evidence) -> Run
                 )
             }
         };
-        return RunAnswer::new(NodeVerdict::Suspect, reason);
+        return RunAnswer {
+            gpus: common_gpus(&evidence.unlike),
+            ..RunAnswer::new(NodeVerdict::Suspect, reason)
+        };
     }
     let all = journal.outcomes.len() + journal.partial.len();
     let busy = match evidence.disturbed() {
@@ -184,6 +193,17 @@ fn of_figures(journal: &Journal, report: &RunReport, evidence: &Evidence) -> Run
         fmt::count(evidence.compared, "compared result")
     );
     RunAnswer::new(NodeVerdict::Ok, reason)
+}
+
+/// The GPUs that all of these paths have in common, or the ends of the first.
+fn common_gpus(paths: &[UnlikePath]) -> Vec<u32> {
+    let ends = |path: &UnlikePath| -> BTreeSet<u32> {
+        let places = path.case.timed.iter().flat_map(|flow| [flow.src, flow.dst]);
+        places.filter_map(|place| place.unit.gpu()).collect()
+    };
+    let first = paths.first().map(ends).unwrap_or_default();
+    let common = paths.iter().fold(first.clone(), |common, path| &common & &ends(path));
+    if common.is_empty() { first } else { common }.into_iter().collect()
 }
 
 /// Why no result of a run allows a verdict, though nothing failed.

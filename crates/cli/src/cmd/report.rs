@@ -33,7 +33,7 @@ impl ConcludedRun {
 
     fn render(&self, journal: &Journal, form: SummaryForm) -> Result<RenderedRun> {
         let Self { report, conclusions } = self;
-        let map = pathline_report::map::svg(&journal.topology);
+        let map = pathline_report::map::svg(&journal.topology, &conclusions.verdict.gpus);
         let summary = if form.full { terminal::summary } else { terminal::first_screen };
         Ok(RenderedRun {
             page: pathline_report::html::render(report, conclusions, &journal.topology, &map),

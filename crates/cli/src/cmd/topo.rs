@@ -12,7 +12,7 @@ use crate::say::{self, outln};
 pub(super) fn run(args: &TopoArgs) -> Result<ExitKind> {
     let topology = topology(args)?;
     if let Some(file) = &args.svg {
-        files::write(file, &pathline_report::map::svg(&topology))?;
+        files::write(file, &pathline_report::map::svg(&topology, &[]))?;
     }
     if let Some(file) = &args.xml {
         files::write(file, &pathline_topo::write_nccl_xml(&topology))?;

@@ -33,6 +33,7 @@ const CSS: &str = "\
 .plmap .panel{fill:#f5f6f8;stroke:#c9d0d8;stroke-width:1}\
 .plmap .package{fill:none;stroke:#8d98a4;stroke-width:1.2;stroke-dasharray:5 4}\
 .plmap .gpu{fill:#fff;stroke:#0b5fa5;stroke-width:1.8}\
+.plmap .suspect{fill:#fdecea;stroke:#c62828;stroke-width:4}\
 .plmap .switch{fill:#eef4ea;stroke:#4d7a1e;stroke-width:1.6}\
 .plmap .cpu{fill:#5f8fc0}\
 .plmap .idle{fill:#cfd6de}\
@@ -46,7 +47,7 @@ const CSS: &str = "\
 @media screen and (prefers-color-scheme:dark){\
 .plmap text{fill:#e7ebef}.plmap .paper{fill:#101418}.plmap .soft{fill:#a2adb8}.plmap .warn{fill:#ffab66}\
 .plmap .panel{fill:#1a2027;stroke:#3a444f}.plmap .package{stroke:#7b8794}\
-.plmap .gpu{fill:#12202e;stroke:#6db3f2}.plmap .switch{fill:#1a2414;stroke:#9ccc65}\
+.plmap .gpu{fill:#12202e;stroke:#6db3f2}.plmap .suspect{fill:#3a1512;stroke:#ff6b5e}.plmap .switch{fill:#1a2414;stroke:#9ccc65}\
 .plmap .cpu{fill:#5a8fc4}.plmap .idle{fill:#39434e}.plmap .chip{fill:#101418;stroke:#3a444f}\
 .plmap .dot-net{fill:#3ecfa6}.plmap .dot-disk{fill:#dbc04a}\
 .plmap .w0{stroke:#8cc6fa}.plmap .w1{stroke:#4a93d6}.plmap .w2{stroke:#2f6699}.plmap .w3{stroke:#2a527a}\

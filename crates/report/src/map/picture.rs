@@ -32,8 +32,8 @@ const PAD: f64 = 18.0;
 
 /// A picture of the node as one SVG document without scripts, external fonts or images. Equal
 /// topologies give identical texts. Dark on light, or light on dark if the viewer prefers it.
-pub fn svg(topology: &Topology) -> String {
-    if topology.gpus.is_empty() { host_only(topology) } else { with_gpus(topology) }
+pub fn svg(topology: &Topology, suspect: &[u32]) -> String {
+    if topology.gpus.is_empty() { host_only(topology) } else { with_gpus(topology, suspect) }
 }
 
 /// Panels in rows.
@@ -74,7 +74,7 @@ struct DrawnGroup<'a> {
     height: f64,
 }
 
-fn with_gpus(topology: &Topology) -> String {
+fn with_gpus(topology: &Topology, suspect: &[u32]) -> String {
     let columns = GroupColumns::new(topology);
     let mut svg = SvgDocument::default();
     let skips = columns.skips(topology);
@@ -121,7 +121,7 @@ fn with_gpus(topology: &Topology) -> String {
     for gpu in &topology.gpus {
         if let Some(spot) = spots.get(&gpu.index) {
             host_link(&mut svg, topology, gpu, spot, outer);
-            gpu_box(&mut svg, gpu, spot);
+            gpu_box(&mut svg, gpu, spot, suspect.contains(&gpu.index));
         }
     }
     fabric::draw_labels(&mut svg, topology, &spots, columns.one_domain);
@@ -245,8 +245,8 @@ fn packages(svg: &mut SvgDocument, topology: &Topology, spots: &BTreeMap<u32, Gp
     }
 }
 
-fn gpu_box(svg: &mut SvgDocument, gpu: &Gpu, spot: &GpuSpot) {
-    svg.rect("gpu", (spot.x, spot.y, GPU_W, GPU_H), 8.0);
+fn gpu_box(svg: &mut SvgDocument, gpu: &Gpu, spot: &GpuSpot, is_suspect: bool) {
+    svg.rect(if is_suspect { "gpu suspect" } else { "gpu" }, (spot.x, spot.y, GPU_W, GPU_H), 8.0);
     let describe = |memory: String| {
         let short = clean(&gpu.arch);
         let units = match gpu.compute_units {

@@ -51,9 +51,9 @@ fn check_picture(picture: &str) {
 fn pictures_are_complete_and_the_same_each_time() {
     for name in FILES {
         let topology = read(name);
-        let picture = svg(&topology);
+        let picture = svg(&topology, &[]);
         check_picture(&picture);
-        assert_eq!(svg(&topology), picture);
+        assert_eq!(svg(&topology, &[]), picture);
         for gpu in &topology.gpus {
             assert!(picture.contains(&format!(">gpu{}<", gpu.index)), "{name}");
         }
@@ -68,12 +68,12 @@ fn pictures_are_complete_and_the_same_each_time() {
 #[test]
 fn the_mi250x_in_two_numberings() {
     let lines = |name: &str| {
-        let picture = svg(&read(name));
+        let picture = svg(&read(name), &[]);
         ["w0", "w1", "w2"].map(|class| picture.matches(&format!("class=\"link {class}\"")).count())
     };
     assert_eq!(lines("rccl-topo_8p1h_3.xml"), [4, 2, 6]);
     assert_eq!(lines("rccl-topo_8p1h.xml"), [4, 2, 6]);
-    let picture = svg(&read("mi250x-host"));
+    let picture = svg(&read("mi250x-host"), &[]);
     assert_eq!(picture.matches(">200 GB/s<").count(), 4);
     assert!(picture.contains("1-0-6-7 (in use)"));
 }
@@ -82,7 +82,7 @@ fn the_mi250x_in_two_numberings() {
 fn presets_have_maps() {
     for (name, _) in MachineDesc::presets() {
         let topology = MachineDesc::preset(name).unwrap().topology();
-        check_picture(&svg(&topology));
+        check_picture(&svg(&topology, &[]));
         insta::assert_snapshot!(format!("preset-{name}"), text(&topology, false));
     }
 }
@@ -108,7 +108,7 @@ fn hostile_names_stay_text() {
     let mut topology = read("h200-host");
     topology.gpus[0].name = "\"&<x</svg><script>alert(1)</script>\u{1b}[31m".into();
     topology.nics[0].name = "a\nb".into();
-    check_picture(&svg(&topology));
+    check_picture(&svg(&topology, &[]));
     let map = text(&topology, false);
     assert!(!map.contains('\u{1b}'));
     assert!(map.contains("  net     ab"));
@@ -117,11 +117,11 @@ fn hostile_names_stay_text() {
 #[test]
 fn nothing_known_has_a_map() {
     let nothing = Topology::default();
-    check_picture(&svg(&nothing));
+    check_picture(&svg(&nothing, &[]));
     assert_eq!(text(&nothing, false), "node\n");
     let lost = Gpu { index: 7, numa: Some(9), package: Some(1), ..Gpu::default() };
     let topology = Topology { gpus: vec![lost], ..Topology::default() };
-    check_picture(&svg(&topology));
+    check_picture(&svg(&topology, &[]));
     assert!(text(&topology, false).contains("near no known domain"));
 }
 
@@ -162,7 +162,7 @@ proptest! {
     /// Arbitrary links, even from a unit to itself or to a missing one.
     #[test]
     fn any_node_has_a_map(topology in any_topology()) {
-        check_picture(&svg(&topology));
+        check_picture(&svg(&topology, &[]));
         let map = text(&topology, true);
         let head = "\u{1b}[1mh";
         prop_assert!(map.starts_with(head), "{map}");
@@ -200,7 +200,7 @@ fn a_full_mesh_of_256_gpus_has_a_map_soon() {
     for alike in [true, false] {
         let topology = full_mesh(256, alike);
         let begun = cpu_seconds();
-        let (map, picture) = (text(&topology, false), svg(&topology));
+        let (map, picture) = (text(&topology, false), svg(&topology, &[]));
         let took = cpu_seconds() - begun;
         // 5 s without optimization.
         assert!(took < 20.0, "{took} s, widths alike: {alike}");
@@ -211,7 +211,14 @@ fn a_full_mesh_of_256_gpus_has_a_map_soon() {
         assert!(picture.contains(caption), "{caption}");
     }
     // 300 x 299 / 2 = 44,850 lines are a black square.
-    let picture = svg(&full_mesh(300, true));
+    let picture = svg(&full_mesh(300, true), &[]);
     assert_eq!(picture.matches("class=\"link ").count(), 0);
     assert!(picture.contains("44850 links between GPUs: too many to draw"));
+}
+
+#[test]
+fn suspect_gpus_are_marked() {
+    let topology = MachineDesc::preset("mi250x").unwrap().topology();
+    let marked = |suspect: &[u32]| svg(&topology, suspect).matches("class=\"gpu suspect\"").count();
+    assert_eq!((marked(&[]), marked(&[3]), marked(&[3, 5])), (0, 1, 2));
 }

@@ -58,7 +58,7 @@ fn a_summary_and_a_page_show_all_of_it() {
         &report,
         &RunConclusions::default(),
         &journal.topology,
-        &map::svg(&journal.topology),
+        &map::svg(&journal.topology, &[]),
     );
     for part in ["class=\"gaps\"", "class=\"heat sheet\"", "class=\"bars stacks\"", "≈ 0"] {
         assert!(page.contains(part), "{part}");

@@ -144,6 +144,7 @@ fn full_conclusions() -> RunConclusions {
         verdict: RunAnswer {
             state: NodeVerdict::Suspect,
             reason: "gpu2→gpu3 is 37 % below its 11 peers".into(),
+            gpus: Vec::new(),
             is_measured: false,
         },
         findings: vec![
