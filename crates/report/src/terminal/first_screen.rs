@@ -13,7 +13,9 @@ use pathline_schema::NodeVerdict;
 
 use super::draw::{self, TermColumn, TermPage, TermPaint, TermTable};
 
-/// Maximum lines of the screen; two lines with file names follow.
+/// Findings with one line each, behind those with all of theirs.
+const MAX_LISTED: usize = 9;
+/// Maximum lines of the screen up to its figure; a line for each further finding and two with file names follow.
 const MAX_LINES: usize = 38;
 
 /// Maximum number of findings.
@@ -71,12 +73,13 @@ pub fn first_screen(
     // Sentences partly repeat findings and tables: they only fill the remaining lines.
     sentences(&mut page, report, best, room.saturating_sub(layout.below.len()));
     layout.write(&mut page);
+    let listed = list_findings(&mut page, &conclusions.findings, best);
     if busy_last {
         page.gap();
         busy(&mut page, report);
     }
     page.gap();
-    let left = conclusions.findings.len().saturating_sub(best);
+    let left = conclusions.findings.len().saturating_sub(best + listed);
     let more = (left > 0).then(|| fmt::count(left, "more finding"));
     let last: Vec<String> = more.into_iter().chain(last).collect();
     if !last.is_empty() {
@@ -90,6 +93,21 @@ pub fn first_screen(
         );
     }
     page.finish()
+}
+
+/// A line for each further finding, cut to the width; their number.
+fn list_findings(page: &mut TermPage, findings: &[Finding], shown: usize) -> usize {
+    let further = findings.iter().enumerate().skip(shown).take(MAX_LISTED);
+    if further.len() > 0 {
+        page.gap();
+    }
+    let mut listed = 0;
+    for (at, finding) in further {
+        let line = format!("{}. {}", at + 1, finding.observation);
+        page.line(&page.cut(&line));
+        listed += 1;
+    }
+    listed
 }
 
 /// Number of findings that fit in `room` lines, including the gap before them. At least the first
@@ -264,7 +282,7 @@ fn tile_table(tiles: &[SummaryTile], width: usize, paint: TermPaint, is_narrow: 
         column("", 0, false, &|tile| tile.name.clone()),
         column("", 0, true, &|tile| format!("{} {}", fmt::number(tile.value), tile.unit)),
         column("±95 %", 2, true, &interval),
-        column("slowest", 1, true, &|tile| tile.slowest.map_or_else(String::new, fmt::number)),
+        column("slowest", 3, true, &|tile| tile.slowest.map_or_else(String::new, fmt::number)),
         column("of peak", 1, true, &|tile| percent(tile.share_of_peak)),
         column("of model", 3, true, &|tile| percent(tile.share_of_model)),
         column("", if is_narrow { 4 } else { 0 }, false, &|tile| tile.detail.clone()),
