@@ -123,7 +123,8 @@ fn transfer_bench_rows(found: &mut RateMatrix, lines: &[PasteLine], at: usize) -
 /// `Test 1:` with its executors and transfers.
 pub(crate) fn transfers(lines: &[PasteLine], at: usize) -> Option<(Vec<TimedTransfer>, usize)> {
     let first = &lines.get(at)?.text;
-    if !first.trim_start().starts_with("Test ") && !first.contains("Executor:") {
+    let is_executor = first.contains("Executor:") || first.trim_start().starts_with("Executor ");
+    if !first.trim_start().starts_with("Test ") && !is_executor {
         return None;
     }
     let (mut found, mut test, mut last) = (Vec::new(), 0, None);
@@ -137,14 +138,14 @@ pub(crate) fn transfers(lines: &[PasteLine], at: usize) -> Option<(Vec<TimedTran
             test = stated.unwrap_or(u32::saturating_add(test, 1));
             continue;
         }
-        let is_part = ["Executor:", "Transfer ", "Aggregate", "Iter ", "StandardDev"];
+        let is_part = ["Executor", "Transfer", "Aggregate", "Iter ", "StandardDev"];
         if text.is_empty() {
             continue;
         }
         if !is_part.iter().any(|part| text.starts_with(part)) || found.len() >= MAX_TRANSFERS {
             break;
         }
-        if text.starts_with("Transfer ") {
+        if text.starts_with("Transfer") {
             found.extend(transfer(text, test));
         }
         last = Some(index);
@@ -154,11 +155,14 @@ pub(crate) fn transfers(lines: &[PasteLine], at: usize) -> Option<(Vec<TimedTran
 
 /// `Transfer 00  |  49.2 GB/s |  1.3 ms |  67108864 bytes | G0 -> DMA00.*:001 -> G1`.
 fn transfer(text: &str, test: u32) -> Option<TimedTransfer> {
-    let mut parts = text.split(['|', ',']).map(str::trim).skip(1);
-    let gbs = number(parts.next()?.split_whitespace().next()?)?;
-    parts.next()?;
-    let bytes = whole(parts.next()?.split_whitespace().next()?)?;
-    let mut ends = parts.next()?.split("->").map(|end| end.trim().to_owned());
+    let words: Vec<&str> = text.split([' ', '|', ',']).filter(|word| !word.is_empty()).collect();
+    let before = |unit: &str| {
+        let at = words.iter().position(|word| *word == unit)?;
+        words.get(at.checked_sub(1)?).copied()
+    };
+    let (gbs, bytes) = (number(before("GB/s")?)?, whole(before("bytes")?)?);
+    let (_, ends) = text.split_once("bytes")?;
+    let mut ends = ends.split("->").map(|end| end.trim_matches(['|', ',', ' ']).to_owned());
     let (source, executor, destination) = (ends.next()?, ends.next()?, ends.next()?);
     Some(TimedTransfer { test, source, executor, destination, gbs, bytes })
 }

@@ -202,7 +202,16 @@ fn pcie(context: &mut PasteContext, text: &str) {
     {
         class.clone_into(&mut context.lspci_class);
     }
+    // `LnkCap: ...; LnkSta: ...` in one line.
+    if let Some((cap, state)) =
+        text.split_once("LnkSta:").filter(|(cap, _)| cap.contains("LnkCap:"))
+    {
+        pcie(context, cap);
+        return pcie(context, &format!("LnkSta:{state}"));
+    }
     let is_state = text.contains("LnkSta:");
+    context.pcie_downgraded |= is_state && text.contains("(downgraded)");
+    context.speed_downgraded |= is_state && text.contains("GT/s (downgraded)");
     if !is_state && !text.contains("LnkCap:") {
         return;
     }

@@ -25,11 +25,15 @@ enum Token {
     Node,
     Gpu,
     Drive,
+    /// `nvme3n1`.
+    NamedDrive,
     /// `PCIe 4`, `Gen5 x16`: generation, lanes.
     Pcie(u32, Option<u32>),
     Sata,
     /// `4X` of an InfiniBand port counts lanes; `only 1` counts what is used.
     Skipped,
+    /// `-n` of a command.
+    Option,
     Times,
     Other,
     Stop,
@@ -58,7 +62,8 @@ fn take_clause(context: &mut PasteContext, clause: &[Token]) {
         }
         _ => None,
     };
-    let is_disk = has(Token::Drive) && !has(Token::Adapter);
+    let named_drives = clause.iter().filter(|token| **token == Token::NamedDrive).count();
+    let is_disk = (has(Token::Drive) || named_drives > 0) && !has(Token::Adapter);
     if !has(Token::Sata) && !is_disk {
         context.network_gbits = context.network_gbits.or(clause.iter().find_map(named));
     }
@@ -72,6 +77,8 @@ fn take_clause(context: &mut PasteContext, clause: &[Token]) {
         Some((generation, lanes)) if is_disk => {
             let gbs = lane_gbs(generation) * f64::from(lanes.unwrap_or(4));
             context.drive_gbs = context.drive_gbs.or(Some(gbs));
+            let named = u32::try_from(named_drives).ok().filter(|drives| *drives > 1);
+            context.drives = context.drives.or(named);
         }
         Some((generation, Some(lanes))) if !has(Token::Adapter) => {
             let speed = match generation {
@@ -87,17 +94,18 @@ fn take_clause(context: &mut PasteContext, clause: &[Token]) {
         // `A100 * 8`, `200Gb * 4`: the noun stands before its count.
         let before = |back: usize| at.checked_sub(back).and_then(|at| clause.get(at)).copied();
         // `only 1`, and numbers of things: `node 1 and node 2`, `ConnectX 7`.
-        let is_number = matches!(
-            before(1),
-            Some(
-                Token::Skipped
-                    | Token::Node
-                    | Token::Gpu
-                    | Token::Adapter
-                    | Token::Drive
-                    | Token::Port
-            )
-        );
+        let is_number = before(1) == Some(Token::Option)
+            || matches!(
+                before(1),
+                Some(
+                    Token::Skipped
+                        | Token::Node
+                        | Token::Gpu
+                        | Token::Adapter
+                        | Token::Drive
+                        | Token::Port
+                )
+            );
         if is_number {
             continue;
         }
@@ -148,7 +156,8 @@ fn tokens(text: &str) -> Vec<Token> {
     let is_break =
         |c: char| c.is_whitespace() || matches!(c, '(' | ')' | '[' | ']' | '|' | '/' | '`' | '"');
     // A slash parts words, but not `Gb/s`.
-    let text = text.replace("/s", "ps");
+    // A folder that is named after drives is none.
+    let text = text.replace("/s", "ps").replace(" /nvme", " /of-nvme");
     let words: Vec<&str> =
         text.split(is_break).filter(|word| !word.is_empty()).take(MAX_TOKENS).collect();
     let mut found = Vec::new();
@@ -207,6 +216,7 @@ fn take_word(found: &mut Vec<Token>, words: &[&str]) -> usize {
 }
 
 fn noun(word: &str, lower: &str) -> Token {
+    let is_digit = |c: char| c.is_ascii_digit();
     const NODES: [&str; 10] =
         ["node", "server", "machine", "instance", "host", "client", "dgx", "hgx", "box", "system"];
     const ADAPTERS: [&str; 14] = [
@@ -236,12 +246,16 @@ fn noun(word: &str, lower: &str) -> Token {
     };
     match () {
         () if matches!(word, "x" | "×" | "*" | "X") => Token::Times,
+        () if word.starts_with('-') && word.len() > 1 => Token::Option,
         () if matches!(lower, "only" | "just" | "uses" | "using") => Token::Skipped,
         // `4 host threads` are no hosts.
         () if lower == "host" => Token::Other,
         () if NODES.contains(&family) => Token::Node,
-        () if ADAPTERS.contains(&family) => Token::Adapter,
+        () if ADAPTERS.contains(&family) || is_port_name(family) => Token::Adapter,
         () if family == "port" => Token::Port,
+        () if family.strip_prefix("nvme").is_some_and(|rest| rest.starts_with(is_digit)) => {
+            Token::NamedDrive
+        }
         () if DRIVES.contains(&family) => Token::Drive,
         () if family == "sata" => Token::Sata,
         () if family == "gpu" || find_product(word).is_some() => Token::Gpu,
@@ -251,6 +265,12 @@ fn noun(word: &str, lower: &str) -> Token {
             _ => Token::Other,
         },
     }
+}
+
+/// `mlx5_bond_0`, `hsn0`, `rocep1s0f1`, `bnxt_re0`.
+fn is_port_name(word: &str) -> bool {
+    let of = |start: &&str| word.starts_with(start) && word.ends_with(|c: char| c.is_ascii_digit());
+    ["mlx5_", "mlx4_", "hsn", "rocep", "ibp", "bnxt_re", "irdma", "rdmap"].iter().any(of)
 }
 
 /// `8`, `8x`, `eight`.
@@ -300,14 +320,32 @@ fn nvlinks(context: &mut PasteContext, text: &str) {
 
 /// `Rate: 400` of ibstat, `rate: 400 Gb/sec (4X NDR)` of ibstatus, `Speed: 200000Mb/s` of ethtool.
 fn port_state(context: &mut PasteContext, text: &str) {
+    // ibdev2netdev: `mlx5_0 port 1 ==> ib0 (Up)`.
+    context.ports += u32::from(text.contains(" ==> ") && text.ends_with("(Up)"));
+    // `/sys/class/net/NAME/speed` prints Mbit/s.
+    let speed = number(text).filter(|_| context.prose.trim_end().ends_with("/speed"));
+    let of_file = speed.map(|mbits| mbits / 1e3).filter(|gbits| LINE_RATES.contains(gbits));
+    context.network_gbits = context.network_gbits.or(of_file);
     let Some((name, value)) = text.split_once(':') else { return };
     let value = value.trim();
+    let lanes = || value.split(['X', 'x']).next()?.trim().parse::<f64>().ok();
     let gbits = match name.trim() {
         "Rate" | "rate" => value.split(' ').next().and_then(number),
+        // ibv_devinfo: `active_width: 4X (2)`, then `active_speed: 25.0 Gbps (32)` of a lane.
+        "active_width" => {
+            context.port_lanes = lanes().filter(|lanes| (1.0..=12.0).contains(lanes));
+            None
+        }
+        "active_speed" => value
+            .split_once(" Gbps")
+            .and_then(|(speed, _)| number(speed))
+            .zip(context.port_lanes)
+            .map(|(speed, lanes)| ((speed * lanes) / 5.0).round() * 5.0),
         "Speed" => value.strip_suffix("Mb/s").and_then(number).map(|mbits| mbits / 1e3),
         _ => None,
     };
     let gbits = gbits.filter(|gbits| LINE_RATES.contains(gbits));
+    context.ports = context.ports.saturating_add(u32::from(gbits.is_some()));
     context.network_gbits = context.network_gbits.or(gbits);
 }
 

@@ -159,6 +159,8 @@ pub struct CollectiveRow {
     pub in_place_busbw: Option<f64>,
     /// Wrong elements.
     pub wrong: f64,
+    /// The size over the bytes of its count: ranks, where each has a part; 0 where it is not printed.
+    pub parts: u64,
 }
 
 /// What OSU's benchmarks measure.
@@ -319,6 +321,12 @@ pub struct NetworkTable {
     pub rows: Vec<(u64, f64)>,
     /// Bytes with the time that 99 % of the operations stay below, us.
     pub longest: Vec<(u64, f64)>,
+    /// Of the first row of times the mean, the time that 99.9 % stay below, and the longest, us.
+    pub tail: Option<(f64, f64, f64)>,
+    /// Reads in flight at once.
+    pub outstanding_reads: Option<u32>,
+    /// Messages a second of the last row.
+    pub messages: Option<f64>,
 }
 
 /// A result of elbencho, fio or gdsio.
@@ -362,6 +370,10 @@ pub struct FileIoResult {
     pub together: u32,
     /// What they reached together, GB/s.
     pub together_gbs: f64,
+    /// Times that 50, 99 and 99.9 % of the I/Os stay below, us.
+    pub percentiles: Option<(f64, f64, f64)>,
+    /// Time of each worker or client, ms, where it is printed.
+    pub worker_ms: Vec<f64>,
     /// Devices below the file system, as fio lists them.
     pub devices: Vec<DeviceUse>,
 }
@@ -413,7 +425,7 @@ pub struct NcclLog {
     pub nvls: Option<bool>,
     /// Ranks of one NVLink domain over several nodes: `cliqueSize` of `MNNVL 1`.
     pub nvlink_domain: Option<u32>,
-    /// Adapters that `NET/IB : Using` lists; of several hosts the most.
+    /// Adapters that `NET/IB : Using` or the graph lists; of several hosts the most.
     pub adapters: Option<u32>,
     /// Line rate of one, Gbit/s, where the log or its provider states it.
     pub adapter_gbits: Option<f64>,
@@ -478,6 +490,14 @@ pub struct PasteContext {
     pub lspci_class: String,
     /// Line rate of an adapter, Gbit/s.
     pub network_gbits: Option<f64>,
+    /// Lanes of the port that lines of ibv_devinfo describe.
+    pub port_lanes: Option<f64>,
+    /// Ports of adapters that are listed with their rate or as up.
+    pub ports: u32,
+    /// Whether a link of PCIe is marked as `downgraded`.
+    pub pcie_downgraded: bool,
+    /// Whether its speed is.
+    pub speed_downgraded: bool,
     /// Adapters of a node, where a sentence counts them.
     pub adapters: Option<u32>,
     /// Nodes that a sentence counts.

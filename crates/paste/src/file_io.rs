@@ -62,6 +62,10 @@ pub(crate) fn elbencho(lines: &[PasteLine], at: usize) -> Option<(Vec<FileIoResu
             ("Files total", Some(value)) if (1.0..4e9).contains(&value) => {
                 result.files = Some(value as u32)
             }
+            ("Time ms each", _) => {
+                let words = values.split_whitespace().take(4096);
+                result.worker_ms = words.filter_map(number).filter(|ms| *ms > 0.0).collect();
+            }
             // Newer versions print units: `avg=1.2ms`.
             _ if what.starts_with("IO lat us") || what == "IO latency" => {
                 let mean = values.split("avg=").nth(1).and_then(|v| v.split_whitespace().next());
@@ -80,11 +84,13 @@ pub(crate) fn elbencho(lines: &[PasteLine], at: usize) -> Option<(Vec<FileIoResu
 /// `read: IOPS=397, BW=49.7MiB/s (52.1MB/s)(4096MiB/82485msec)`.
 pub(crate) fn fio(lines: &[PasteLine], at: usize) -> Option<(Vec<FileIoResult>, usize)> {
     let first = lines.get(at)?.text.trim();
-    let is_job = first.contains("rw=") && first.contains("ioengine=") && first.contains("bs=");
+    let is_job = first.contains("rw=") && first.contains("ioengine=") && first.contains("bs=")
+        || first.contains("(groupid=") && first.contains("err=");
     if !is_job && result(first).is_none() {
         return None;
     }
     let mut job = FileIoResult { tool: "fio", ..FileIoResult::default() };
+    let mut percentile_unit = 1.0;
     let (mut found, mut last) = (Vec::<FileIoResult>::new(), at);
     let mut is_over = false;
     for (index, line) in lines.iter().enumerate().skip(at).take(120) {
@@ -117,14 +123,28 @@ pub(crate) fn fio(lines: &[PasteLine], at: usize) -> Option<(Vec<FileIoResult>, 
             job.workers = jobs.split(')').next().and_then(|n| n.parse().ok());
             last = index;
         } else if let Some((operation, gbs, iops)) = result(text) {
-            found.push(FileIoResult { operation, gbs, iops, ..job.clone() });
+            let intervals = std::mem::take(&mut job.intervals);
+            found.push(FileIoResult { operation, gbs, iops, intervals, ..job.clone() });
+            last = index;
+        } else if let Some(rate) = live_rate(text) {
+            // A second of a run, above or below its result.
+            let second = (job.intervals.len() as u64 + 1) * 1000;
+            job.intervals.push((second, rate));
+            last = index;
+        } else if text.contains("percentiles (") {
+            percentile_unit = unit_of(text.split_once('(').map_or("", |(_, unit)| unit));
+            last = index;
+        } else if text.contains("th=[")
+            && let Some(result) = found.last_mut()
+        {
+            take_percentiles(result, text, percentile_unit);
+            last = index;
+        } else if let Some((_, depth)) = text.split_once(", depth=") {
+            let depth = depth.parse().ok();
+            found.iter_mut().for_each(|result| result.depth = result.depth.or(depth));
             last = index;
         } else if text.starts_with("lat (") {
-            let unit = match text.get(5..9) {
-                Some("nsec") => 1e-3,
-                Some("msec") => 1e3,
-                _ => 1.0,
-            };
+            let unit = unit_of(text.get(5..).unwrap_or_default());
             let mean = text.split("avg=").nth(1).and_then(|v| v.split(',').next());
             let mean = mean.and_then(|v| number(v.trim())).map(|v| v * unit);
             if let Some(result) = found.last_mut() {
@@ -140,6 +160,45 @@ pub(crate) fn fio(lines: &[PasteLine], at: usize) -> Option<(Vec<FileIoResult>, 
         }
     }
     (!found.is_empty()).then_some((found, last + 1))
+}
+
+/// us of `usec`, `nsec`, `msec`.
+fn unit_of(text: &str) -> f64 {
+    match text.get(..4) {
+        Some("nsec") => 1e-3,
+        Some("msec") => 1e3,
+        _ => 1.0,
+    }
+}
+
+/// GB/s of a live line: `Jobs: 1 (f=1): [R(1)][5.0%][r=6575MiB/s][r=52.6k IOPS][eta 00m:19s]`.
+fn live_rate(text: &str) -> Option<f64> {
+    let (_, rest) = text.split_once("Jobs: ")?;
+    let rate = |part: &str| {
+        let value = part.strip_prefix("r=").or(part.strip_prefix("w="))?;
+        let end = value.find(|c: char| c.is_ascii_alphabetic())?;
+        Some(number(value.get(..end)?)? * rate_unit(value.get(end..)?)?)
+    };
+    let parts = rest.split(['[', ']', ',']).take(16);
+    parts.filter_map(rate).reduce(|read, write| read + write)
+}
+
+/// `| 50.00th=[   73], 99.00th=[  108]` of percentiles.
+fn take_percentiles(result: &mut FileIoResult, text: &str, unit: f64) {
+    let mut kept = result.percentiles.unwrap_or_default();
+    for part in text.split("],") {
+        let Some((name, value)) = part.trim_matches(['|', ' ', ']', ',']).split_once("th=[") else {
+            continue;
+        };
+        let Some(value) = number(value.trim()).map(|value| value * unit) else { continue };
+        match name.trim() {
+            "50.00" => kept.0 = value,
+            "99.00" => kept.1 = value,
+            "99.90" => kept.2 = value,
+            _ => {}
+        }
+    }
+    result.percentiles = Some(kept);
 }
 
 /// Whether a line of fio below a result has nothing that is used.
@@ -196,6 +255,12 @@ pub(crate) fn fio_json(root: &Value) -> Vec<FileIoResult> {
             let Some(rate) = rate.filter(|rate| *rate > 0.0) else { continue };
             let engine = option("ioengine").unwrap_or_default().to_owned();
             let mean = side.get("lat_ns").and_then(|lat| lat.get("mean")?.as_f64());
+            let percentiles = side.get("clat_ns").and_then(|clat| {
+                let of = |name: &str| Some(clat.get("percentile")?.get(name)?.as_f64()? / 1e3);
+                Some((of("50.000000")?, of("99.000000")?, of("99.900000")?))
+            });
+            let name =
+                job.get("jobname").and_then(Value::as_str).filter(|name| name.starts_with('/'));
             found.push(FileIoResult {
                 tool: "fio",
                 operation: option("rw").unwrap_or(operation).to_owned(),
@@ -209,7 +274,12 @@ pub(crate) fn fio_json(root: &Value) -> Vec<FileIoResult> {
                 direct: option("direct").map(|on| on == "1"),
                 gpu_direct: engine == "libcufile",
                 engine,
-                path: option("filename").or(option("directory")).unwrap_or_default().to_owned(),
+                path: option("filename")
+                    .or(option("directory"))
+                    .or(name)
+                    .unwrap_or_default()
+                    .to_owned(),
+                percentiles,
                 devices: devices.clone(),
                 ..FileIoResult::default()
             });
@@ -250,6 +320,20 @@ fn join_jobs(root: &Value, names: &[(Option<&str>, &str)], found: &mut [FileIoRe
             }
         }
     }
+}
+
+/// dd's last line: `10737418240 bytes (11 GB, 10 GiB) copied, 5.5149 s, 1.9 GB/s`.
+pub(crate) fn dd(lines: &[PasteLine], at: usize) -> Option<(Vec<FileIoResult>, usize)> {
+    let text = lines.get(at)?.text.trim();
+    let (bytes, rest) = text.split_once(" copied, ")?;
+    let bytes = number(bytes.split_once(" bytes")?.0)?;
+    let mut parts = rest.split(", ");
+    let seconds = number(parts.next()?.split(' ').next()?)?;
+    let gbs = bytes / seconds.max(1e-9) / 1e9;
+    let result =
+        FileIoResult { tool: "dd", operation: "copy".to_owned(), gbs, ..FileIoResult::default() };
+    let is_last = lines.iter().skip(at + 1).take(4).all(|line| !line.text.contains(" copied, "));
+    (gbs > 0.0 && is_last && parts.next().is_some()).then_some((vec![result], at + 1))
 }
 
 /// The devices of fio's `disk_util`; of an array and its members the members.

@@ -208,6 +208,12 @@ fn link_rate(log: &mut NcclLog, text: &str) {
         if let Some(rate) = rest.split(']').next().and_then(number)
             && rate > 0.0
         {
+            // `+ NET[50.0] - NET/7 (7/0/50.000000)`: adapters are numbered from 0.
+            if kind == "NET" {
+                let number = after(rest, "NET/").filter(|number| *number < 64);
+                log.adapters = log.adapters.max(number.map(|number| number + 1));
+                log.adapter_gbits = log.adapter_gbits.or(Some(rate * 8.0));
+            }
             // The fastest link of a kind: idle ports have lower rates.
             let best = log.link_rates.entry(kind.to_owned()).or_insert(rate);
             *best = best.max(rate);

@@ -171,7 +171,7 @@ fn row(text: &str) -> Option<(CollectiveRow, f64)> {
         text.split_whitespace().filter(|word| !is_tag(word)).map(plain).take(32).collect();
     let mut words = words.iter().map(String::as_str).peekable();
     let bytes = whole(words.next()?)?;
-    whole(words.next()?)?;
+    let count = whole(words.next()?)?;
     let kind = words.next()?;
     if !TYPES.contains(&kind) {
         return None;
@@ -195,8 +195,19 @@ fn row(text: &str) -> Option<(CollectiveRow, f64)> {
     // Old versions print an error of the sums, not a count of wrong elements.
     let wrong = if wrong.fract() == 0.0 { wrong } else { 0.0 };
     let in_place_busbw = value(6).or(value(2));
-    let row = CollectiveRow { bytes, time_us, algbw, busbw, in_place_busbw, wrong };
+    let parts = bytes / count.saturating_mul(bytes_of(kind)).max(1);
+    let row = CollectiveRow { bytes, time_us, algbw, busbw, in_place_busbw, wrong, parts };
     (time_us >= 0.0 && algbw >= 0.0 && busbw >= 0.0).then_some((row, wrong))
+}
+
+/// Bytes of an element.
+fn bytes_of(kind: &str) -> u64 {
+    match kind {
+        "int32" | "uint32" | "float" | "int" | "fp32" => 4,
+        "int64" | "uint64" | "double" => 8,
+        "half" | "bfloat16" | "fp16" => 2,
+        _ => 1,
+    }
 }
 
 /// What follows from the rows.
@@ -217,6 +228,7 @@ pub(crate) fn finish(table: &mut CollectiveTable) {
             table.op = Some(Collective::AllReduce);
             ranks_of(f / 2.0)
         }
+        (None, Some(f)) if f < 0.99 => ranks_of(f),
         _ => None,
     };
     // Small rates have few digits: the ranks that are listed count, if their factor is that of the rows.
@@ -225,6 +237,11 @@ pub(crate) fn finish(table: &mut CollectiveTable) {
         (share(implied) / share(listed).max(0.1) - 1.0).abs() < 0.01
     });
     table.ranks = if is_listed { listed } else { implied.or(listed) };
+    // Of operations in which each rank has a part, size over count is the number of ranks.
+    let parts = best.map_or(0, |row| row.parts);
+    if parts > 1 && table.rows.iter().all(|row| row.parts == parts) && !table.is_sendrecv {
+        table.ranks = u32::try_from(parts).ok().or(table.ranks);
+    }
     // The tool says the ranks that it knows of; a factor of the header's ranks is the rule, unless each
     // process is a communicator of one.
     if best.is_some_and(|row| row.busbw == 0.0 && row.algbw > 0.0) {
@@ -279,6 +296,7 @@ pub(crate) fn from_json(root: &Value) -> Option<CollectiveTable> {
             busbw: busbw_first,
             in_place_busbw,
             wrong,
+            parts: 0,
         });
     }
     let average = root.get("average_bus_bandwidth").or(root.get("average_bus_bw"));

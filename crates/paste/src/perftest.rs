@@ -37,6 +37,7 @@ pub(crate) fn read(lines: &[PasteLine], at: usize) -> Option<(NetworkTable, usiz
                 "Device" => table.device = value.to_owned(),
                 "Number of qps" => table.queue_pairs = value.parse().ok(),
                 "Mtu" => table.mtu = value.split('[').next().and_then(|v| v.parse().ok()),
+                "Outstand reads" => table.outstanding_reads = value.parse().ok(),
                 "Link type" => table.link_type = value.to_owned(),
                 _ => {}
             }
@@ -68,6 +69,10 @@ pub(crate) fn read(lines: &[PasteLine], at: usize) -> Option<(NetworkTable, usiz
             table.rows.push((bytes as u64, if table.is_latency { value } else { value * unit }));
             let longest = words.get(7).filter(|_| header.contains("99% percentile"));
             table.longest.extend(longest.map(|us| (bytes as u64, *us)));
+            let tail = || Some((*words.get(5)?, *words.get(8)?, *words.get(3)?));
+            let has_tail = header.contains("99.9% percentile");
+            table.tail = table.tail.or_else(|| tail().filter(|_| has_tail));
+            table.messages = words.get(4).filter(|_| header.contains("MsgRate")).map(|n| n * 1e6);
             last = index;
         }
     }

@@ -214,7 +214,8 @@ impl PasteSplitter<'_> {
             .or_else(|| elbencho_csv::elbencho_csv(lines, at))
             .or_else(|| elbencho_csv::live_csv(lines, at))
             .or_else(|| file_io::fio(lines, at))
-            .or_else(|| file_io::gdsio(lines, at));
+            .or_else(|| file_io::gdsio(lines, at))
+            .or_else(|| file_io::dd(lines, at));
         if let Some((results, next)) = io {
             return self.add_all(results.into_iter().map(PasteContent::FileIo), next);
         }
