@@ -4,8 +4,8 @@ use pathline_paste::NetworkTable;
 
 use crate::checks::CheckPath;
 use crate::draft::DraftAnswer;
-use crate::node_facts::{NodeLimits, figure};
-use crate::outlier::long_tails;
+use crate::node_facts::{FactSource, NodeLimits, figure};
+use crate::outlier::{Outlier, RUN_SHARE, long_tails};
 use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
 
 /// Line rates of adapters, GB/s.
@@ -19,7 +19,11 @@ const SLOTS: [(&str, f64, f64); 4] = [
 ];
 
 /// A table of perftest.
-pub(crate) fn explain(table: &NetworkTable, node: Option<&NodeLimits>) -> DraftAnswer {
+pub(crate) fn explain(
+    table: &NetworkTable,
+    all: &[&NetworkTable],
+    node: Option<&NodeLimits>,
+) -> DraftAnswer {
     if table.is_latency {
         return explain_latency(table);
     }
@@ -57,6 +61,7 @@ pub(crate) fn explain(table: &NetworkTable, node: Option<&NodeLimits>) -> DraftA
             rate / line * 100.0
         );
     }
+    draft.outliers.extend(slower_test(table, all));
     draft.features.push(ObservedFeature::new("rate", rate.max(1e-4)));
     draft.edits.extend(candidates(table, node, rate, (line, named.is_some()), largest));
     if largest <= 8192 {
@@ -83,12 +88,13 @@ fn candidates(
         edits.push(edit.says(text).decided_by(check));
     };
     let (good, set) = (AnswerClass::AsExpected, AnswerClass::SetUpSo);
+    let is_slot = node.is_some_and(|node| node.nic_source == FactSource::Slot);
     add(
         "line-full",
         good,
         if is_named { 0.4 } else { 0.5 },
-        line * 0.965,
-        0.03,
+        line * if is_slot { 0.885 } else { 0.965 },
+        if is_slot { 0.05 } else { 0.03 },
         format!(
             "the adapter is at the rate of its line or slot; headers take 2 to 5 %{}",
             if table.on_gpu { "; GPUDirect RDMA works" } else { "" }
@@ -106,7 +112,9 @@ fn candidates(
             "nvidia-smi topo -m: take the adapter with PIX or PXB; host memory on the same adapter",
         );
     }
-    for (lanes, payload, raw) in SLOTS.into_iter().filter(|slot| slot.1 < line * 0.9) {
+    // A slot that the paste shows is no other.
+    let is_open = node.is_none_or(|node| !node.adapter_slot_known);
+    for (lanes, payload, raw) in SLOTS.into_iter().filter(|slot| is_open && slot.1 < line * 0.9) {
         // Some adapters reach what the lanes carry before headers.
         let gbs = if (rate / raw - 1.0).abs() < 0.02 { raw } else { payload };
         add(
@@ -138,31 +146,59 @@ fn candidates(
         let text = format!("messages of {largest} B: the message rate binds");
         add("small-size", good, prior, rate, 0.6, text, "-s 1048576, or -a");
     }
-    if table.mtu.is_some_and(|mtu| mtu <= 1024) {
-        let text = "path MTU 1024 B: 60 to 90 B of headers each".to_owned();
-        let check = "MTU 9000 on interface and switch: path MTU 4096";
-        add("small-mtu", set, 0.25, line * 0.88, 0.06, text, check);
-    }
-    if table.queue_pairs == Some(1) {
-        let text = "one queue pair: one path of a bond, one engine of the adapter".to_owned();
-        add("one-queue-pair", set, 0.04, line * 0.6, 0.3, text, "-q 4");
-    }
-    let text = "process or memory on the other socket than the adapter".to_owned();
-    let check =
-        "numactl --cpunodebind=N --membind=N, N of /sys/class/infiniband/*/device/numa_node";
-    add("far-core", set, 0.08, line * 0.7, 0.2, text, check);
     let is_far = node.is_some_and(|node| node.adapters_are_far);
     for edit in &mut edits {
         match edit.id {
             "gpu-far-from-adapter" if is_far => edit.evidence += 1.5,
             // What a slot or a port carries is known to a few percent.
             "adapter-slot" | "link-rate-low" => edit.tolerance = 0.05,
-            "small-mtu" => edit.is_stated = true,
             "small-size" => edit.tolerance = 0.7,
             _ => {}
         }
     }
     edits
+}
+
+/// Another test of the same adapter that is faster at the largest size.
+fn slower_test(table: &NetworkTable, all: &[&NetworkTable]) -> Option<Outlier> {
+    let &(bytes, rate) = table.rows.last()?;
+    let is_peer = |other: &&&NetworkTable| {
+        !other.is_latency && other.device == table.device && other.both_ways == table.both_ways
+    };
+    let faster = all.iter().filter(is_peer).filter_map(|other| {
+        let row = other.rows.iter().find(|row| row.0 == bytes)?;
+        (rate < row.1 * RUN_SHARE).then_some((row.1, *other))
+    });
+    let (usual, other) = faster.max_by(|a, b| a.0.total_cmp(&b.0))?;
+    let name = |of: &NetworkTable| format!("{} by {} at {bytes} B", of.test, of.device);
+    let mut one = Outlier::new(name(table), rate, usual, "GB/s", &name(other)).of_row();
+    if table.outstanding_reads == Some(1) {
+        one.text.push_str("; one read in flight at once (-o 1): each waits for the one before");
+    }
+    Some(one.checked_by("the same with the options of the other test; ib_read_bw -o 16"))
+}
+
+/// A mean above the typical time by this factor is made by few operations that take long.
+const RAISED_MEAN: f64 = 1.4;
+/// One of a thousand operations takes this many times the typical time.
+const LONG_TAIL: f64 = 20.0;
+
+/// Few operations that take so long that the mean is theirs.
+fn long_operations(table: &NetworkTable) -> Option<Outlier> {
+    let (mean, late, longest) = table.tail?;
+    let &(bytes, typical) = table.rows.first()?;
+    let is_tail = mean > typical * RAISED_MEAN && late > typical * LONG_TAIL;
+    let text = format!(
+        "{bytes} B: 1 of 1000 operations takes {} us or more, the longest {} us, where {} us are typical; the mean \
+         is {} us",
+        figure(late),
+        figure(longest),
+        figure(typical),
+        figure(mean)
+    );
+    let (part, share) = (format!("{bytes} B"), typical / late);
+    let check = "the same on isolated cores (taskset, performance governor); ethtool -S: pauses, retransmits";
+    is_tail.then(|| Outlier { part, share, text, check: check.to_owned(), is_row: true })
 }
 
 fn explain_latency(table: &NetworkTable) -> DraftAnswer {
@@ -180,6 +216,7 @@ fn explain_latency(table: &NetworkTable) -> DraftAnswer {
     };
     draft.features.push(ObservedFeature::new("start", first.1.max(1e-3)));
     draft.outliers = long_tails(&table.rows, &table.longest);
+    draft.outliers.extend(long_operations(table));
     draft.edits.push(
         WorldEdit::new("rdma-message", AnswerClass::AsExpected, 0.6)
             .expects("start", 1.6, 0.4)

@@ -137,7 +137,8 @@ impl<'a> PasteExplainer<'a> {
             }
         }
         let all = LineSpan { first: 1, last: reading.lines.max(1) };
-        let link_state = link_state::explain_link_state(context);
+        let figures: Vec<f64> = answers.iter().filter_map(|answer| answer.value_gbs).collect();
+        let link_state = link_state::explain_link_state(context, &figures);
         answers.extend(link_state.map(|draft| self.finish(draft, "PCIe link state", all)));
         if answers.is_empty() {
             let draft = memory::explain_rates(context, reading.lines, self.limits.as_ref());
@@ -189,7 +190,13 @@ impl<'a> PasteExplainer<'a> {
                 }
                 draft
             }
-            PasteContent::Network(table) => adapters::explain(table, limits),
+            PasteContent::Network(table) => {
+                let all = self.reading.documents.iter().filter_map(|d| match &d.content {
+                    PasteContent::Network(other) => Some(other),
+                    _ => None,
+                });
+                adapters::explain(table, &all.take(MAX_FILES).collect::<Vec<_>>(), limits)
+            }
             PasteContent::FileIo(result) => {
                 let files = self.reading.documents.iter().filter_map(|d| match &d.content {
                     PasteContent::FileIo(io) => Some(io),

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use pathline_paste::{CollectiveTable, NcclLog, PasteContext};
+use pathline_paste::{CollectiveRow, CollectiveTable, NcclLog, PasteContext};
 use pathline_schema::Collective;
 
 use crate::checks::CheckPath;
 use crate::draft::{DraftAnswer, ProbeSubject};
 use crate::logs::{lacks_direct_channels, uses_sockets};
 use crate::node_facts::{FactSource, NodeLimits, figure, is_set};
-use crate::outlier::{DIP, Outlier, slow_rows};
+use crate::outlier::{DIP, Outlier, falls_off, slow_rows};
 use crate::product_facts::FabricKind;
 use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
 
@@ -30,6 +30,8 @@ const CHANNEL_GBS: f64 = 22.0;
 /// A row this much faster than the one of half its size shows no plateau.
 const STILL_GROWS: f64 = 1.15;
 
+/// What an operation without a name may be.
+const ALL_TO_ALL: &str = "it is an all-to-all";
 /// The largest size is slower than the best from here on, as a share.
 const STILL_LEVEL: f64 = 0.85;
 
@@ -139,6 +141,9 @@ pub(crate) fn explain(
     let shape = TableSummary::new(table, log, node, context);
     let op = table.op.unwrap_or(Collective::AllReduce);
     let factor = if table.is_sendrecv { 1.0 } else { op.bus_factor(shape.ranks as usize) };
+    // Without a name the rows say what the factor is.
+    let of_rows = table.rows.iter().rev().find(|row| row.algbw >= 1.0 && table.op.is_none());
+    let factor = of_rows.map_or(factor, |row| row.busbw / row.algbw);
     let name = match (table.op, table.is_sendrecv) {
         (_, true) => "sendrecv".to_owned(),
         (Some(op), _) => op.to_string(),
@@ -170,14 +175,14 @@ pub(crate) fn explain(
     if let Some(edit) = certain_edit(table, best) {
         match edit.id {
             "one-rank" | "separate-runs" => draft.limit = "none: no rate counts here".to_owned(),
-            _ => set_limit(&mut draft, &shape, node),
+            _ => set_limit(&mut draft, table, &shape, node),
         }
         // Of wrong bytes no share counts.
         draft.limit_gbs = draft.limit_gbs.filter(|_| edit.id == "small-size");
         draft.edits.push(edit);
         return draft;
     }
-    set_limit(&mut draft, &shape, node);
+    set_limit(&mut draft, table, &shape, node);
     draft.outliers = slow_sizes(table);
     draft.features.push(ObservedFeature::new("busbw", best.max(1e-3)));
     shape.observe(&mut draft, table);
@@ -198,8 +203,10 @@ pub(crate) fn explain(
         in_node(&mut draft, &shape, op, factor, node, log, context, table);
         through_host(&mut draft.edits, node, &via);
     } else if let (Some(node), Some(total), true) =
-        (node, draft.limit_gbs, draft.condition.is_empty())
+        (node, draft.limit_gbs, draft.condition.is_empty() || draft.condition == ALL_TO_ALL)
     {
+        let total = node.nics.map_or(total, |nics| f64::from(nics) * node.nic_gbs);
+        let op = if draft.condition.is_empty() { op } else { Collective::AllToAll };
         let op = (!table.is_sendrecv).then_some(op);
         over_network(&mut draft.edits, &shape, node, total, &via, factor, op, context);
     } else {
@@ -216,10 +223,15 @@ fn wrong_sizes(table: &CollectiveTable) -> String {
 
 /// Sizes below their neighbours, in either place.
 fn slow_sizes(table: &CollectiveTable) -> Vec<Outlier> {
-    let out: Vec<(u64, f64)> = table.rows.iter().map(|row| (row.bytes, row.busbw)).collect();
-    let inner: Vec<(u64, f64)> =
-        table.rows.iter().filter_map(|row| Some((row.bytes, row.in_place_busbw?))).collect();
+    let best = table.rows.iter().max_by(|a, b| a.algbw.total_cmp(&b.algbw));
+    let factor = best.map_or(1.0, |row| row.busbw / row.algbw.max(1e-9));
+    // Small rates have two digits: times say more.
+    let of_time = |row: &CollectiveRow| row.bytes as f64 / row.time_us.max(1e-3) / 1e3 * factor;
+    let out: Vec<(u64, f64)> = table.rows.iter().map(|row| (row.bytes, of_time(row))).collect();
+    let inner = table.rows.iter().filter_map(|row| Some((row.bytes, row.in_place_busbw?)));
+    let inner: Vec<(u64, f64)> = inner.filter(|row| row.1 >= 1.0).collect();
     let mut found = slow_rows(&out, DIP);
+    found.extend(falls_off(&out));
     for one in slow_rows(&inner, DIP) {
         if found.iter().all(|known| known.part != one.part) {
             found.push(Outlier { text: format!("in place, {}", one.text), ..one });
@@ -288,7 +300,12 @@ fn starts_alone(table: &CollectiveTable) -> Option<WorldEdit> {
     })
 }
 
-fn set_limit(draft: &mut DraftAnswer, shape: &TableSummary, node: Option<&NodeLimits>) {
+fn set_limit(
+    draft: &mut DraftAnswer,
+    table: &CollectiveTable,
+    shape: &TableSummary,
+    node: Option<&NodeLimits>,
+) {
     let is_known = |node: &&NodeLimits| match shape.is_one_node() {
         true => node.product.is_some() || node.fabric_gbs() > 0.0,
         false => node.nic_gbs > 0.0,
@@ -335,6 +352,23 @@ fn set_limit(draft: &mut DraftAnswer, shape: &TableSummary, node: Option<&NodeLi
         figure(node.nic_gbs),
         node.nic_source.label()
     );
+    // Of an all-to-all each rank has its part of the adapters, and what stays on the node needs none.
+    let (ranks, nodes) = (f64::from(shape.ranks), f64::from(shape.nodes));
+    let is_pair = table.is_sendrecv;
+    let outward = if is_pair { 1.0 } else { (ranks - 1.0) / (ranks - ranks / nodes).max(1.0) };
+    let each = (total * nodes / ranks).min(total) * outward;
+    // An operation without a name that gets no more may be one.
+    let may_be = table.op.is_none() && shape.best > 0.0 && shape.best <= each;
+    if may_be && !is_pair {
+        draft.condition = ALL_TO_ALL.to_owned();
+    }
+    if table.op == Some(Collective::AllToAll) || is_pair || may_be {
+        draft.limit_gbs = Some(each);
+        draft.limit.push_str(&format!(
+            "; {} GB/s a rank, whose peers are on other nodes in part",
+            figure(each)
+        ));
+    }
     // One GPU of a node has one adapter as a rule.
     if node.nics.is_none() && shape.ranks > shape.nodes {
         draft.condition = "a node has one adapter".to_owned();
@@ -669,7 +703,21 @@ fn over_network(
                 .decided_by("NCCL_ALGO=Ring: busbw falls to the network's rate"),
         ));
     }
-    if nics > 1.0 {
+    if let Some(used) = node.nics_used.map(f64::from) {
+        let text = format!(
+            "the log or NCCL_IB_HCA names {used} of {nics} adapters: {} of {} GB/s",
+            figure(one * used),
+            figure(total)
+        );
+        edits.push(steady(
+            WorldEdit::new("fewer-adapters", AnswerClass::SetUpSo, 0.3)
+                .expects("busbw", one * used * 0.92, 0.15)
+                .seen(3.0)
+                .stated()
+                .says(text)
+                .decided_by("NCCL_DEBUG=INFO: `NET/IB : Using`; unset NCCL_IB_HCA"),
+        ));
+    } else if nics > 1.0 {
         for used in [1.0, nics / 2.0] {
             edits.push(steady(
                 WorldEdit::new("fewer-adapters", AnswerClass::SetUpSo, 0.08)

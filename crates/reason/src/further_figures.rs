@@ -78,7 +78,18 @@ fn of_network(table: &NetworkTable) -> Vec<String> {
     };
     let tails =
         (!tails.is_empty()).then(|| format!("99 % of the operations below {}", tails.join(", ")));
-    (!rows.is_empty()).then(|| rows.join(", ")).into_iter().chain(tails).collect()
+    let tail = table.tail.map(|(mean, late, longest)| {
+        format!(
+            "mean {} us, 99.9 % below {} us, longest {} us",
+            figure(mean),
+            figure(late),
+            figure(longest)
+        )
+    });
+    let messages =
+        table.messages.map(|rate| format!("{} million messages a second", figure(rate / 1e6)));
+    let rows = (!rows.is_empty()).then(|| rows.join(", "));
+    rows.into_iter().chain(tails).chain(tail).chain(messages).collect()
 }
 
 fn of_files(result: &FileIoResult) -> Vec<String> {
@@ -92,6 +103,14 @@ fn of_files(result: &FileIoResult) -> Vec<String> {
     if !each.is_empty() {
         lines.push(each.join(", "));
     }
+    lines.extend(result.percentiles.map(|(middle, most, late)| {
+        format!(
+            "median {} us, 99 % below {} us, 99.9 % below {} us",
+            figure(middle),
+            figure(most),
+            figure(late)
+        )
+    }));
     let rates = || result.intervals.iter().map(|interval| interval.1);
     if result.intervals.len() > 1 {
         let (least, most) = (rates().fold(f64::INFINITY, f64::min), rates().fold(0.0, f64::max));

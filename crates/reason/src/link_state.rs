@@ -7,34 +7,49 @@ use crate::draft::DraftAnswer;
 use crate::node_facts::{figure, link_peak_gbs};
 use crate::score::{AnswerClass, WorldEdit};
 
-/// A PCIe link that runs at less than it can, as lspci or the kernel says.
-pub(crate) fn explain_link_state(context: &PasteContext) -> Option<DraftAnswer> {
-    let (now, most) = context.pcie.zip(context.pcie_most)?;
-    if now.0 >= most.0 && now.1 >= most.1 {
+/// Share of a link from which on the fastest copy shows the link under load.
+const LOADED: f64 = 0.6;
+
+/// A PCIe link that runs at less than it can, as lspci or the kernel says. `busiest` are the figures of the paste, of
+/// which one may be the load of that link, GB/s.
+pub(crate) fn explain_link_state(context: &PasteContext, figures: &[f64]) -> Option<DraftAnswer> {
+    let now = context.pcie?;
+    let most = context.pcie_most.filter(|most| now.0 < most.0 || now.1 < most.1);
+    if most.is_none() && !context.pcie_downgraded {
         return None;
     }
-    let rate = link_peak_gbs;
-    let at = |of: (f64, u32)| format!("{} GT/s x{}, {} GB/s", of.0, of.1, figure(rate(of)));
+    let rate = link_peak_gbs(now);
+    let at =
+        |of: (f64, u32)| format!("{} GT/s x{}, {} GB/s", of.0, of.1, figure(link_peak_gbs(of)));
+    let all = most.map_or("more, by the mark `downgraded`".to_owned(), at);
     // Idle links keep their width and lower their speed.
-    let may_idle = now.1 >= most.1;
+    let is_narrow = most.map_or(now.1 < 16 && !context.speed_downgraded, |most| now.1 < most.1);
+    let loaded = figures.iter().find(|gbs| **gbs > rate * LOADED && **gbs <= rate * 1.02);
     let mut draft = DraftAnswer {
         meaning: format!("a PCIe link at {}", at(now)),
-        limit: format!("{} of the device (in the paste)", at(most)),
-        value: Some(rate(now)),
-        limit_gbs: Some(rate(most)),
+        limit: format!("{all} of the device (in the paste)"),
+        value: Some(rate),
+        limit_gbs: most.map(link_peak_gbs),
         path: CheckPath::HostCopies,
         ..DraftAnswer::default()
     };
-    if may_idle {
+    if !is_narrow && loaded.is_none() {
         draft.note =
             "full width at a lower speed: an idle link does that, and rises under load".to_owned();
-    } else {
-        draft.edits.push(
-            WorldEdit::new("narrow-pcie", AnswerClass::HardwareSuspect, 1.0)
-                .says(format!("the link runs at {} of {}: its slot, a riser or the port above has no more, or training failed", at(now), at(most)))
-                .decided_by("lspci -vv: LnkCap and LnkSta of the device and each bridge above it, under load")
-                .certain(),
-        );
+        return Some(draft);
     }
+    let load = loaded.map_or_else(String::new, |gbs| {
+        format!(
+            "; {} GB/s of the paste are {:.0} % of it, so it is so under load",
+            figure(*gbs),
+            gbs / rate * 100.0
+        )
+    });
+    draft.edits.push(
+        WorldEdit::new("narrow-pcie", AnswerClass::HardwareSuspect, 1.0)
+            .says(format!("the link runs at {} of {all}: its slot, a riser or the port above has no more, or training failed{load}", at(now)))
+            .decided_by("lspci -vv: LnkCap and LnkSta of the device and each bridge above it, under load")
+            .certain(),
+    );
     Some(draft)
 }

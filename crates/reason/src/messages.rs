@@ -5,7 +5,7 @@ use pathline_paste::{MessageTable, MessageTest, PasteContext};
 use crate::checks::CheckPath;
 use crate::draft::{DraftAnswer, ProbeSubject};
 use crate::node_facts::{NodeLimits, figure, is_set};
-use crate::outlier::{long_tails, slow_rows};
+use crate::outlier::{Outlier, falls_off, long_tails, slow_rows};
 use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
 
 /// Share of its neighbours below which a size is slow: a protocol that begins there costs less.
@@ -26,6 +26,41 @@ fn deepest_fall(rows: &[(u64, f64)]) -> Option<RateFall> {
         (from.0 >= 1024 && from.1 > 0.0).then_some(RateFall { ratio: to.1 / from.1, from, to })
     });
     falls.min_by(|a, b| a.ratio.total_cmp(&b.ratio))
+}
+
+/// A size that takes this many times as long as both neighbours, or as the one before and all after it, is slow:
+/// another protocol costs less.
+const LONG_TIME: f64 = 3.0;
+
+/// Sizes whose times lie far above those around them.
+fn long_times(rows: &[(u64, f64)]) -> Vec<Outlier> {
+    let mut found = Vec::new();
+    for (at, &(bytes, time)) in rows.iter().enumerate().skip(1) {
+        let (Some(&(size, before)), after) = (rows.get(at - 1), rows.get(at + 1)) else { continue };
+        let grown = (bytes as f64 / size.max(1) as f64).clamp(1.0, 4.0);
+        if before <= 0.0 || time < before * LONG_TIME || time < before * grown * LONG_TIME / 2.0 {
+            continue;
+        }
+        let text = match after {
+            Some(&(_, next)) if next * LONG_TIME < time => format!(
+                "{bytes} B: {} us, {} us at {size} B and {} us at the next size",
+                figure(time),
+                figure(before),
+                figure(next)
+            ),
+            _ => format!(
+                "from {bytes} B on {} us more: {} us at {size} B, {} us at {bytes} B; another protocol or transport \
+                 begins there",
+                figure(time - before),
+                figure(before),
+                figure(time)
+            ),
+        };
+        let (part, share) = (format!("{bytes} B"), before / time);
+        found.push(Outlier { part, share, text, check: String::new(), is_row: true });
+    }
+    // Many steps are how this library works.
+    if found.len() > 2 { Vec::new() } else { found }
 }
 
 /// Where the buffers are: the header's line, the command's `D H` or `-d cuda`, or the title's runtime.
@@ -84,6 +119,7 @@ pub(crate) fn explain(
     if matches!(table.test, MessageTest::Latency | MessageTest::Group(_)) {
         explain_times(&mut draft, table, where_, &between, on_gpu);
         draft.outliers = long_tails(&table.rows, &table.longest);
+        draft.outliers.extend(long_times(&table.rows));
         return draft;
     }
     let ways = if table.test == MessageTest::BothWays { 2.0 } else { 1.0 };
@@ -101,6 +137,7 @@ pub(crate) fn explain(
     draft.value = Some(best / ways);
     draft.features.push(ObservedFeature::new("best", best.max(1e-4) / ways));
     draft.outliers = slow_rows(&table.rows, MESSAGE_DIP);
+    draft.outliers.extend(falls_off(&table.rows));
     let fall = deepest_fall(&table.rows);
     if let Some(fall) = fall {
         draft.features.push(ObservedFeature::new("fall", fall.ratio.clamp(1e-3, 1.0)));

@@ -59,10 +59,14 @@ pub(crate) struct NodeLimits {
     pub(crate) c2c_source: FactSource,
     /// GPUs of a node.
     pub(crate) gpus: Option<u32>,
+    /// Adapters that are used, where these are fewer than the node has.
+    pub(crate) nics_used: Option<u32>,
     /// Adapters of a node and one's rate, GB/s; 0 where it is not known.
     pub(crate) nics: Option<u32>,
     pub(crate) nic_gbs: f64,
     pub(crate) nic_source: FactSource,
+    /// Whether the paste shows the PCIe link of the adapter.
+    pub(crate) adapter_slot_known: bool,
     /// Whether every adapter is on another socket than some GPU, by a matrix of links.
     pub(crate) adapters_are_far: bool,
     /// Whether GPU pairs cross sockets, by a matrix of links.
@@ -84,7 +88,8 @@ impl NodeLimits {
             .and_then(product_facts);
         let has_links = machine.or(in_file).is_some_and(|topology| !topology.gpus.is_empty());
         let context = &reading.context;
-        let has_adapters = context.network_gbits.is_some() || context.adapters.is_some();
+        let of_log = find_log(reading).is_some_and(|log| log.adapter_gbits.is_some());
+        let has_adapters = of_log || context.network_gbits.is_some() || context.adapters.is_some();
         let has_links = has_links || has_adapters || context.pcie.or(context.pcie_most).is_some();
         if product.is_none() && !has_links && !names_links(reading) {
             return None;
@@ -105,8 +110,10 @@ impl NodeLimits {
             c2c_source: assumed,
             gpus: reading.context.gpu_count,
             nics: None,
+            nics_used: None,
             nic_gbs: 0.0,
             nic_source: assumed,
+            adapter_slot_known: false,
             adapters_are_far: false,
             crosses_sockets: false,
         };
@@ -145,17 +152,27 @@ impl NodeLimits {
         let gbits = context.network_gbits.or(log.and_then(|log| log.adapter_gbits));
         if let Some(gbits) = gbits {
             // A slot of fewer lanes carries less than the port.
-            let slot = context.adapter_pcie.map_or(f64::INFINITY, link_peak_gbs);
+            let of_adapter =
+                context.adapter_pcie.or(context.pcie.filter(|_| is_of_adapter(reading)));
+            self.adapter_slot_known = of_adapter.is_some();
+            let slot = of_adapter.map_or(f64::INFINITY, link_peak_gbs);
             let source = if slot < gbits / 8.0 { FactSource::Slot } else { FactSource::Paste };
             (self.nic_gbs, self.nic_source) = ((gbits / 8.0).min(slot), source);
         }
-        let counted = context.adapters.or(log.and_then(|log| log.adapters)).or(self.nics);
+        let of_log = log.and_then(|log| log.adapters);
+        let listed = Some(context.ports).filter(|ports| *ports > 1);
+        let counted = context.adapters.or(of_log).or(listed).or(self.nics);
         // `NCCL_IB_HCA=mlx5_0,mlx5_1` allows these and no other.
         let allowed = context.settings.get("NCCL_IB_HCA").and_then(|list| adapters_of_list(list));
         self.nics = match (counted, allowed) {
             (Some(counted), Some(allowed)) => Some(counted.min(allowed)),
             (counted, allowed) => counted.or(allowed),
         };
+        // A few ports may be of storage or management; half of them are not.
+        let present = listed.filter(|listed| self.nics.is_some_and(|used| used * 2 <= *listed));
+        if let Some(present) = present {
+            self.nics_used = self.nics.replace(present);
+        }
     }
 
     fn take_links(&mut self, links: &pathline_paste::LinkMatrix) {
@@ -346,6 +363,12 @@ fn peer_classes(topology: &Topology) -> BTreeMap<(u32, u32), usize> {
 /// What a PCIe link of this speed in GT/s and width carries each way, GB/s.
 pub(crate) fn link_peak_gbs((speed_gts, width): (f64, u32)) -> f64 {
     pathline_schema::PcieLink { speed_gts, width, ..Default::default() }.peak().gbs()
+}
+
+/// Whether a link of PCIe in the paste can only be that of an adapter.
+fn is_of_adapter(reading: &PasteReading) -> bool {
+    reading.context.gpus.is_empty()
+        && reading.documents.iter().any(|one| matches!(one.content, PasteContent::Network(_)))
 }
 
 /// Adapters that `NCCL_IB_HCA` names one by one: a prefix stands for any number of them.

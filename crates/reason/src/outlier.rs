@@ -126,8 +126,9 @@ pub(crate) fn slow_rows(rows: &[(u64, f64)], dip: f64) -> Vec<Outlier> {
         let usual = before.map_or(0.0, |before| before.1.min(after.1));
         // Of two sizes that are nearly equal either may take longer.
         let is_larger = after.0 as f64 > bytes as f64 * 1.4;
+        // Of messages a faster protocol may begin there.
         let takes_longer =
-            is_larger && bytes as f64 / rate > after.0 as f64 / after.1 * (1.0 + LEAST_GAP);
+            dip >= DIP && is_larger && bytes as f64 / rate > after.0 as f64 / after.1 / dip;
         if rate < usual * dip || takes_longer {
             let (usual, peers) = match rate < usual * dip {
                 true => (usual, "the sizes next to it".to_owned()),
@@ -139,6 +140,19 @@ pub(crate) fn slow_rows(rows: &[(u64, f64)], dip: f64) -> Vec<Outlier> {
     }
     // Many of them are the noise of this series.
     if found.len() * 5 > rows.len().max(10) { Vec::new() } else { found }
+}
+
+/// Below this share of the best rate all larger sizes have fallen off.
+const FALLEN: f64 = 0.5;
+
+/// The size from which on all rates are below half of the best one, of two sizes or more.
+pub(crate) fn falls_off(rows: &[(u64, f64)]) -> Option<Outlier> {
+    let (at, &(_, best)) = rows.iter().enumerate().max_by(|a, b| a.1.1.total_cmp(&b.1.1))?;
+    let after = rows.get(at + 1..)?;
+    let low = after.iter().rev().take_while(|row| row.1 < best * FALLEN).count();
+    let (bytes, rate) = *after.get(after.len() - low..)?.first().filter(|_| low >= 2)?;
+    let one = Outlier::new(format!("from {bytes} B on"), rate, best, "GB/s", "smaller sizes");
+    Some(one.of_row())
 }
 
 /// Sizes whose longest time is farther above the mean than that of the others.

@@ -127,7 +127,7 @@ pub(crate) fn decide(causes: &[LikelyCause], judged: &JudgedFigure<'_>) -> Decis
     match (good, cause) {
         (Some(good), Some(cause)) if good.share >= cause.share => by(good),
         (_, Some(cause)) => by(cause),
-        (Some(good), None) if note.is_empty() || good.id == "small-size" => by(good),
+        (Some(good), None) if note.is_empty() => by(good),
         (None, None) if let Some(more) = at_limit(causes, share, note) => more,
         (None, None) if let Some(less) = below_limit(judged) => less,
         _ if share.is_some_and(|share| share > ABOVE) => {

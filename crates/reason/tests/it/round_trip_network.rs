@@ -74,7 +74,6 @@ fn worlds() -> Vec<AdapterWorld> {
                 port: line / 4.0,
                 ..sound.clone()
             },
-            AdapterWorld { name: "MTU 1024", ids: &["small-mtu"], mtu: 1024, ..sound.clone() },
             AdapterWorld {
                 name: "small messages",
                 ids: &["small-size"],
