@@ -177,7 +177,9 @@ impl HealthPlan {
         plan.unseen = edits
             .iter()
             .filter(|edit| edit.greatest_loss() < loss)
-            .map(|edit| format!("{}: no probe gets {:.1} % slower", edit.element, loss * 100.0))
+            .map(|edit| {
+                format!("{}: no test here would notice a {:.1} % loss", edit.element, loss * 100.0)
+            })
             .collect();
         let alone = plan.probes.iter().filter(|probe| plan.peers(probe.class) == 0);
         let alone: Vec<String> =

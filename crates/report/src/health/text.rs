@@ -75,7 +75,7 @@ fn evidence(page: &mut TextPage, document: &HealthDocument, report: &HealthRepor
     if !report.power.text.is_empty() && report.power.text != document.reason {
         page.paragraph("power", &report.power.text);
     }
-    page.list("not seen", &report.unseen);
+    page.list("uncovered", &report.unseen);
 }
 
 fn suspect(suspect: &SuspectPath) -> String {

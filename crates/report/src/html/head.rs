@@ -101,6 +101,9 @@ fn write_tile(h: &mut HtmlBuilder, tile: &SummaryTile) {
         for (name, share) in shares {
             h.text(" ").leaf("span", &[], format!("{} {name}", percent(share)));
         }
+        if let Some(slowest) = tile.slowest {
+            h.text(" ").leaf("span", &[], format!("slowest {}", num(slowest)));
+        }
     });
     write_spark(h, &tile.spark);
     h.text(" ").leaf("span", &[("class", &"tile-detail")], &tile.detail);
