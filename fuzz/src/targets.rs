@@ -4,7 +4,7 @@ use std::fmt::{Debug, Display};
 use std::str::FromStr;
 
 use pathline_flow::{MachineDesc, Network, RuntimeEnv, join_node};
-use pathline_message::{ExchangeSpec, GoalTrace, MessageLayer};
+use pathline_message::{ExchangeSpec, MessageLayer};
 use pathline_schema::{
     Bytes, Case, CasePattern, CpuSet, Journal, LinkEnd, Mover, Place, StripeLayout, Topology, Unit,
 };
@@ -166,21 +166,6 @@ const CLUSTER: &[&str] = &[
     "0",
     "nan",
 ];
-const GOAL: &[&str] = &[
-    "num_ranks ",
-    "rank 0 {\n",
-    "}\n",
-    "l1: ",
-    "l2 requires l1\n",
-    "l2 irequires l1\n",
-    "calc 5\n",
-    "send 10b to 1\n",
-    "recv 10b from 0 tag 3\n",
-    " tag 4294967295",
-    "18446744073709551616",
-    "//",
-];
-
 /// Every parser, in display order.
 pub const TARGETS: &[Target] = &[
     Target { name: "case", seeds: texts, words: TEXT, run: case },
@@ -190,7 +175,6 @@ pub const TARGETS: &[Target] = &[
     Target { name: "journal", seeds: journals, words: JSON, run: journal },
     Target { name: "machine", seeds: machines, words: TOML, run: machine },
     Target { name: "cluster", seeds: clusters, words: CLUSTER, run: cluster },
-    Target { name: "goal", seeds: goals, words: GOAL, run: goal },
     Target { name: "nccl", seeds: nccl, words: XML, run: topology },
     Target { name: "hwloc", seeds: hwloc, words: XML, run: topology },
     Target { name: "kfd", seeds: kfd, words: CSV, run: topology },
@@ -484,29 +468,6 @@ fn cluster(input: &[u8]) -> String {
     }
 }
 
-/// A trace that is accepted has both ends of its messages, and a small one a time or a reason.
-fn goal(input: &[u8]) -> String {
-    static LAYER: std::sync::OnceLock<MessageLayer> = std::sync::OnceLock::new();
-    let layer = LAYER.get_or_init(|| {
-        let desc = MachineDesc::preset("mi250x").unwrap_or_else(|error| panic!("{error}"));
-        MessageLayer::new(&desc).unwrap_or_else(|error| panic!("{error}"))
-    });
-    let trace = match GoalTrace::read(input) {
-        Err(error) => return error.reason,
-        Ok(trace) => trace,
-    };
-    let (Some(by), true) = (layer.mpi(), trace.ranks() <= 64) else {
-        return "read, many ranks".to_owned();
-    };
-    match layer.time_trace(&trace, by, None) {
-        Err(error) => format!("read: {error}"),
-        Ok(found) => {
-            assert!(found.time.0.is_finite() && found.time.0 >= 0.0, "{found:?}");
-            "read".to_owned()
-        }
-    }
-}
-
 fn clusters() -> Vec<Vec<u8>> {
     let head =
         "name = \"c\"\n[cluster]\nnodes = 6\nnode = \"mi250x\"\n[cluster.network]\nlink_gbs = 25\n";
@@ -518,14 +479,6 @@ fn clusters() -> Vec<Vec<u8>> {
          1, 0, 0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 1, 1]\n",
     ];
     shapes.iter().map(|shape| format!("{head}hop_ns = 300\n{shape}").into_bytes()).collect()
-}
-
-fn goals() -> Vec<Vec<u8>> {
-    own(&[
-        "num_ranks 2\nrank 0 {\nl1: calc 100 cpu 0\nl2: send 10b to 1 tag 3 cpu 0 nic 0\nl2 requires l1\n}\nrank 1 \
-         {\nl1: recv 10b from 0 tag 3\nl2: calc 5\nl2 irequires l1\n}\n",
-        "num_ranks 9\nrank 0 {\nsend 1048576b to 8\n}\nrank 8 {\nrecv 1048576b from 0\n}\n",
-    ])
 }
 
 /// A description that is accepted makes a node on which every pair can be asked about.

@@ -13,12 +13,10 @@ use crate::exchange::{
     BufferPair, BufferPlace, ExchangeMember, ExchangeOp, ExchangeSpec, MessageLibrary,
 };
 use crate::exchange_time::ExchangeTime;
-use crate::goal::GoalTrace;
 use crate::rings::{GpuRing, rings};
 use crate::scene::{ExchangeScene, NodeParts};
 use crate::shared_memory::{SharedMemory, SharedMemoryTime};
-use crate::trace::TraceTime;
-use crate::{ccl, mpi, schedule, trace};
+use crate::{ccl, mpi, schedule};
 
 /// The most ranks of an operation with parts of different sizes, and of any other.
 const MAX_UNEVEN: usize = 64;
@@ -191,35 +189,6 @@ impl MessageLayer {
             }
         };
         Ok(outcome.into_time(exchange.bytes, factor, bounds, &scene, map_us))
-    }
-
-    /// How long a trace takes with messages of `by`, an MPI, between buffers of GPUs. Ranks fill nodes in
-    /// order, as many as a node has GPUs or as `ranks_per_node` says.
-    ///
-    /// # Errors
-    /// As [`Self::time`]; an operation waits for itself; `by` is no MPI.
-    pub fn time_trace(
-        &self,
-        trace: &GoalTrace,
-        by: MessageLibrary,
-        ranks_per_node: Option<u32>,
-    ) -> Result<TraceTime, NoPath> {
-        let (found, sdma) = match by {
-            MessageLibrary::CrayMpich { sdma } => (&self.software.cray_mpich, sdma),
-            MessageLibrary::Ucx { sdma } => (&self.software.ucx, sdma),
-            MessageLibrary::Rccl | MessageLibrary::Nccl { .. } => {
-                return Err(NoPath(format!("a trace has messages of an MPI, and {by} is none")));
-            }
-        };
-        let mpi = found.as_ref().ok_or_else(|| self.missing(by))?;
-        trace::trace_time(&self.machine, mpi, sdma, trace, ranks_per_node)
-    }
-
-    /// The MPI that the description has, for traces.
-    pub fn mpi(&self) -> Option<MessageLibrary> {
-        let cray = self.software.cray_mpich.as_ref();
-        let cray = cray.map(|_| MessageLibrary::CrayMpich { sdma: true });
-        cray.or(self.software.ucx.as_ref().map(|_| MessageLibrary::Ucx { sdma: true }))
     }
 
     /// Managed memory as the libraries see it. UCX and Cray MPICH ask the HSA runtime for the owner

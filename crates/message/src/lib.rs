@@ -13,7 +13,6 @@ mod exchange;
 mod exchange_case;
 mod exchange_time;
 mod fabric;
-mod goal;
 mod layer;
 mod mpi;
 mod ring_packing;
@@ -23,7 +22,6 @@ mod schedule;
 mod shared_memory;
 mod staged;
 mod symmetric;
-mod trace;
 mod transfer;
 
 pub use bounds::{LEAST_COPIED, MachinePeaks, TimeBounds, passes};
@@ -34,8 +32,6 @@ pub use exchange::{
 };
 pub use exchange_case::exchange_of;
 pub use exchange_time::{ExchangeTime, LinkLoad};
-pub use goal::{GoalError, GoalTrace};
 pub use layer::MessageLayer;
 pub use rings::{GpuRing, rings};
 pub use shared_memory::SharedMemoryTime;
-pub use trace::TraceTime;

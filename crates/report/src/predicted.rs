@@ -1,9 +1,7 @@
 //! Predictions for concurrent flows and for exchanges by libraries, as tables and as JSON.
 
 use pathline_flow::{DecidingConstant, Network, PredictionTrust, SetDurations, TimeUncertainty};
-use pathline_message::{
-    ExchangeSpec, ExchangeTime, GoalTrace, LEAST_COPIED, MessageLibrary, TraceTime,
-};
+use pathline_message::{ExchangeSpec, ExchangeTime, LEAST_COPIED, MessageLibrary};
 use pathline_schema::{Case, ConstantOrigin, Ns};
 use serde_json::{Value, json};
 
@@ -247,41 +245,6 @@ pub fn exchange_json(
         "origin": trust.and_then(weakest),
         "known_within": trust.map(|trust| [trust.faster, trust.slower]),
         "constants": constants_json(trust),
-    })
-}
-
-/// The time of a trace: its size, its ranks, and the busiest link of each level.
-pub fn trace(name: &str, trace: &GoalTrace, by: MessageLibrary, found: &TraceTime) -> String {
-    let (ranks, operations, messages) = (trace.ranks(), trace.operations(), trace.messages());
-    let gb = fmt::number(found.bytes / 1e9);
-    // Messages of a rank to itself take no time.
-    let rate = match found.bytes > 0.0 && found.time.0 > 0.0 {
-        true => format!(", {} of payload", fmt::gbs(found.bytes / found.time.0)),
-        false => String::new(),
-    };
-    let first = found.each.iter().map(|end| end.0).fold(f64::INFINITY, f64::min);
-    format!(
-        "{name}: {ranks} ranks, {operations} operations, {messages} messages of {gb} GB in all, by {by}\n\
-         done after {}{rate}; the first rank is done after {}\n{}\
-         No uncertainty is known for this prediction.\n",
-        found.time,
-        Ns(first),
-        link_loads::table(&found.links)
-    )
-}
-
-/// The time of a trace as JSON.
-pub fn trace_json(name: &str, trace: &GoalTrace, by: MessageLibrary, found: &TraceTime) -> Value {
-    json!({
-        "trace": name,
-        "ranks": trace.ranks(),
-        "operations": trace.operations(),
-        "messages": trace.messages(),
-        "by": by.to_string(),
-        "bytes": found.bytes,
-        "us": found.time.0 / 1e3,
-        "each_us": found.each.iter().map(|end| end.0 / 1e3).collect::<Vec<f64>>(),
-        "levels": link_loads::levels_json(&found.links),
     })
 }
 

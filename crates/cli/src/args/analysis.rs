@@ -182,7 +182,7 @@ pub(crate) struct ValidateArgs {
 
 /// Which flows to predict, or which run to hold predictions against.
 #[derive(Debug, Clone, Parser)]
-#[command(group = clap::ArgGroup::new("what").required(true).multiple(true).args(["case", "case_file", "exchange", "exchange_file", "goal", "against"]))]
+#[command(group = clap::ArgGroup::new("what").required(true).multiple(true).args(["case", "case_file", "exchange", "exchange_file", "against"]))]
 pub(crate) struct PredictArgs {
     /// The machine: a name from `pathline model list`, or a TOML file, such as one that was calibrated.
     #[arg(long, short, value_name = "NAME|FILE", value_parser = KnownName::MACHINES)]
@@ -205,21 +205,13 @@ pub(crate) struct PredictArgs {
     /// Exchanges of a file, one a line; `-` is standard input.
     #[arg(long, value_name = "FILE")]
     pub(crate) exchange_file: Option<PathBuf>,
-    /// A trace in GOAL, the text format of LogGOPSim; `-` is standard input. Its ranks fill the nodes of
-    /// the machine in order, and its messages go by the machine's MPI between buffers of GPUs.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) goal: Option<PathBuf>,
-    /// Ranks of a trace on each node; by default one for each GPU.
-    #[arg(long, value_name = "NUMBER", requires = "goal",
-        value_parser = clap::value_parser!(u32).range(1..=1024), hide = true)]
-    pub(crate) ranks_per_node: Option<u32>,
-    /// Write what each link, adapter and engine carries during exchanges and traces: CSV, or JSON if the name
+    /// Write what each link, adapter and engine carries during exchanges: CSV, or JSON if the name
     /// ends in .json; `-` is standard output.
     #[arg(long, value_name = "FILE", conflicts_with = "against")]
     pub(crate) links: Option<PathBuf>,
     /// Predict the cases of this run and compare: its folder or journal.
     #[arg(long, value_name = "RUN",
-        conflicts_with_all = ["case", "case_file", "exchange", "exchange_file", "goal"])]
+        conflicts_with_all = ["case", "case_file", "exchange", "exchange_file"])]
     pub(crate) against: Option<PathBuf>,
     /// Leave out the cases that this run has, too: that which the machine was calibrated from. May be
     /// given several times.
@@ -256,8 +248,6 @@ impl PredictArgs {
             exchange: exchange.into_iter().collect(),
             case_file: None,
             exchange_file: None,
-            goal: None,
-            ranks_per_node: None,
             links: None,
             against: None,
             only_unseen: Vec::new(),

@@ -44,7 +44,7 @@ pub(crate) struct PlaceArgs {
     pub(crate) prove: Option<PathBuf>,
     /// Leave out the first core behind each last-level cache, where the centre reserves it and this
     /// process may use it all the same.
-    #[arg(long)]
+    #[arg(long, hide = true)]
     pub(crate) skip_first_core: bool,
     /// Nodes of the job, with a pattern and a simulated machine: --ranks are then those of the whole job.
     #[arg(long, value_name = "NUMBER", requires = "pattern", requires = "machine",
@@ -57,7 +57,7 @@ pub(crate) struct PlaceArgs {
     #[arg(long, requires = "format")]
     pub(crate) nics: bool,
     /// Give a rank every hardware thread of its cores.
-    #[arg(long)]
+    #[arg(long, hide = true)]
     pub(crate) hardware_threads: bool,
     /// Read the node from a file instead, as `pathline topo` does.
     #[arg(long, value_name = "PATH", conflicts_with = "machine")]

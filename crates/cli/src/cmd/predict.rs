@@ -8,7 +8,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use pathline_diagnose::{MAX_TRUST_FIGURES, MAX_TRUST_RANKS, PredictedFigure, find_figure_trust};
 use pathline_explain::model_agreement::{self, AgreementSet};
 use pathline_flow::{MachineDesc, Network, PredictionTrust, RuntimeEnv, SetPredictor};
-use pathline_message::{ExchangeSpec, GoalTrace, LinkLoad, MessageLayer};
+use pathline_message::{ExchangeSpec, LinkLoad, MessageLayer};
 use pathline_report::{csv, html, link_loads, predicted, terminal};
 use pathline_runner::MachineModel;
 use pathline_schema::{Case, WorldKind as Recorded};
@@ -144,14 +144,11 @@ struct Predictions {
     links: Vec<(String, Vec<LinkLoad>)>,
 }
 
-/// Predicts the cases, traces and exchanges that are named.
+/// Predicts the cases and exchanges that are named.
 fn cases(args: &PredictArgs, model: &MachineModel) -> Result<ExitKind> {
     let named = NamedFigures::read(args, model)?;
     let mut found = Predictions::default();
     found.add_cases(args, &named, model.desc())?;
-    if let Some(file) = &args.goal {
-        found.add_trace(file, args.ranks_per_node, model.desc())?;
-    }
     found.add_exchanges(args, &named, model.desc())?;
     let Predictions { shown, values, links } = found;
     if let Some(file) = &args.links {
@@ -223,29 +220,6 @@ impl Predictions {
                 self.links.push((exchange.to_string(), std::mem::take(&mut outcome.links)));
             }
         }
-        Ok(())
-    }
-
-    fn add_trace(
-        &mut self,
-        file: &Path,
-        ranks_per_node: Option<u32>,
-        desc: &MachineDesc,
-    ) -> Result<()> {
-        let (name, input) = open_input(file)?;
-        let trace = GoalTrace::read(input).map_err(|e| anyhow!("{name}: {e}"))?;
-        let layer = MessageLayer::new(desc)?;
-        let by = layer.mpi().ok_or_else(|| {
-            anyhow!(
-                "{} describes no MPI: no section [software.cray-mpich] or [software.ucx]",
-                desc.file
-            )
-        })?;
-        let found =
-            layer.time_trace(&trace, by, ranks_per_node).map_err(|why| anyhow!("{name}: {why}"))?;
-        self.shown.push(predicted::trace(&name, &trace, by, &found));
-        self.values.push(predicted::trace_json(&name, &trace, by, &found));
-        self.links.push((name, found.links));
         Ok(())
     }
 }

@@ -290,27 +290,6 @@ fn a_twin_against_a_run_of_itself() {
 }
 
 #[test]
-fn a_trace_without_bytes_or_time_has_no_rate() {
-    let dir = TempDir::new().unwrap();
-    let to_itself =
-        "num_ranks 1\nrank 0 {\nl1: send 4096b to 0 tag 7\nl2: recv 4096b from 0 tag 7\n}\n";
-    let nothing = "num_ranks 1\nrank 0 {\nl1: calc 0\n}\n";
-    let no_bytes =
-        "num_ranks 2\nrank 0 {\nl1: send 0b to 1 tag 7\n}\nrank 1 {\nl1: recv 0b from 0 tag 7\n}\n";
-    for goal in [to_itself, nothing, no_bytes] {
-        let file = dir.path().join("trace.goal");
-        fs::write(&file, goal).unwrap();
-        let args = ["model", "predict", "-m", "mi250x", "--goal", file.to_str().unwrap()];
-        for json in [&[][..], &["--json"]] {
-            let text = stdout(&pathline(&[&args[..], json].concat()));
-            for wrong in ["inf", "NaN", "-0.0", "GB/s", "null"] {
-                assert!(!text.contains(wrong), "{wrong}: {text}");
-            }
-        }
-    }
-}
-
-#[test]
 fn no_size_is_zero() {
     let args = ["advise", "--collectives", "-m", "hgx-h200", "--bytes", "1MiB,0B"];
     assert!(refused(&args).contains("a size of 1B or more"));
