@@ -22,88 +22,7 @@ const LAUNCHER_FRAMEWORKS: [&str; 16] = [
 
 /// Variables of Cray MPICH beyond those of MPICH, which MPI_T need not list: the names that `MPICH_ENV_DISPLAY=1`
 /// of 8.1.17 prints, and of later ones intro_mpi(3).
-const CRAY_NAMES: &[&str] = &[
-    "ABORT_ON_ERROR",
-    "ALLGATHERV_VSHORT_MSG",
-    "ALLGATHER_VSHORT_MSG",
-    "ALLOC_MEM_AFFINITY",
-    "ALLOC_MEM_PG_SZ",
-    "ALLOC_MEM_POLICY",
-    "ALLREDUCE_BLK_SIZE",
-    "ALLREDUCE_MAX_SMP_SIZE",
-    "ALLREDUCE_NO_SMP",
-    "ALLTOALLV_THROTTLE",
-    "ALLTOALL_BLK_SIZE",
-    "ALLTOALL_CHUNKING_MAX_NODES",
-    "ALLTOALL_SHORT_MSG",
-    "ALLTOALL_SYNC_FREQ",
-    "ASYNC_PROGRESS",
-    "BCAST_INTERNODE_RADIX",
-    "BCAST_INTRANODE_RADIX",
-    "BCAST_ONLY_TREE",
-    "COLL_OPT_OFF",
-    "COLL_SYNC",
-    "CPUMASK_DISPLAY",
-    "ENV_DISPLAY",
-    "GATHERV_MAX_TMP_SIZE",
-    "GATHERV_MIN_COMM_SIZE",
-    "GATHERV_SHORT_MSG",
-    "GATHERV_SYNC_FREQ",
-    "GPU_ALLGATHER_VSHORT_MSG_ALGORITHM",
-    "GPU_ALLREDUCE_BLK_SIZE",
-    "GPU_ALLREDUCE_KERNEL_THRESHOLD",
-    "GPU_ALLREDUCE_USE_KERNEL",
-    "GPU_COLL_STAGING_AREA_OPT",
-    "GPU_COLL_STAGING_BUF_SIZE",
-    "GPU_EAGER_DEVICE_MEM",
-    "GPU_EAGER_REGISTER_HOST_MEM",
-    "GPU_IPC_CACHE_MAX_SIZE",
-    "GPU_IPC_ENABLED",
-    "GPU_IPC_THRESHOLD",
-    "GPU_MANAGED_MEMORY_SUPPORT_ENABLED",
-    "GPU_MAX_NUM_STREAMS",
-    "GPU_NO_ASYNC_COPY",
-    "GPU_SUPPORT_ENABLED",
-    "INTERNAL_MEM_AFFINITY",
-    "MALLOC_FALLBACK",
-    "MAX_THREAD_SAFETY",
-    "MEM_DEBUG_FNAME",
-    "NO_BUFFER_ALIAS_CHECK",
-    "NUM_MAX_GPU_STREAMS",
-    "OFI_CXI_COUNTER_REPORT",
-    "OFI_CXI_PID_BASE",
-    "OFI_DEFAULT_TCLASS",
-    "OFI_NIC_MAPPING",
-    "OFI_NIC_POLICY",
-    "OFI_NIC_VERBOSE",
-    "OFI_NUM_NICS",
-    "OFI_RMA_STARTUP_CONNECT",
-    "OFI_SKIP_NIC_SYMMETRY_TEST",
-    "OFI_STARTUP_CONNECT",
-    "OFI_TCLASS_ERRORS",
-    "OFI_USE_PROVIDER",
-    "OFI_USE_SCALABLE_STARTUP",
-    "OFI_VERBOSE",
-    "OPTIMIZED_MEMCPY",
-    "OPT_THREAD_SYNC",
-    "RANK_REORDER_DISPLAY",
-    "RANK_REORDER_METHOD",
-    "REDUCE_NO_SMP",
-    "RMA_MAX_PENDING",
-    "RMA_SHM_ACCUMULATE",
-    "SCATTERV_MAX_TMP_SIZE",
-    "SCATTERV_SHORT_MSG",
-    "SHARED_MEM_COLL_CELLSZ",
-    "SHARED_MEM_COLL_NCELLS",
-    "SHARED_MEM_COLL_OPT",
-    "SHM_PROGRESS_MAX_BATCH_SIZE",
-    "SINGLE_HOST_ENABLED",
-    "SMP_SINGLE_COPY_MODE",
-    "SMP_SINGLE_COPY_SIZE",
-    "STATS_DISPLAY",
-    "USE_SYSTEM_MEMCPY",
-    "VERSION_DISPLAY",
-];
+const CRAY_NAMES: &str = include_str!("../data/cray_names.txt");
 
 /// Whether a variable is one of an MPI library itself, by its name; not of its launcher.
 pub fn is_mpi_setting(name: &str) -> bool {
@@ -134,7 +53,9 @@ fn readers(name: &str) -> Option<&'static [MpiBrand]> {
 /// Whether Cray MPICH reads a name that MPI_T need not list.
 fn is_of_cray(name: &str) -> bool {
     let rest = name.strip_prefix("MPICH_");
-    rest.is_some_and(|rest| rest.starts_with("MPIIO_") || CRAY_NAMES.contains(&rest))
+    rest.is_some_and(|rest| {
+        rest.starts_with("MPIIO_") || CRAY_NAMES.lines().any(|name| name == rest)
+    })
 }
 
 /// A library as it starts with none of the variables, with the one that is judged, and all that are set.
@@ -191,7 +112,7 @@ pub fn missing_mpi_setting(name: &str, library: &MpiControls) -> Option<String> 
 
 fn near_cray_name(name: &str, brand: MpiBrand) -> Option<String> {
     let rest = name.strip_prefix("MPICH_").filter(|_| brand == MpiBrand::CrayMpich)?;
-    nearest_name(rest, CRAY_NAMES.iter().copied()).map(|near| format!("MPICH_{near}"))
+    nearest_name(rest, CRAY_NAMES.lines()).map(|near| format!("MPICH_{near}"))
 }
 
 impl MpiSettingReading<'_> {

@@ -51,116 +51,11 @@ pub const PATTERN_BLOCK: u32 = 256;
 
 /// Kernels that write and verify [`crate::pattern`]: `(address, bytes, seed)` and `(address, bytes,
 /// seed, result)`. Any alignment; aligned ranges are processed in whole words.
-pub const PATTERN: &str = r#"// pattern
-typedef unsigned long long u64;
-#define PL_ELEMENTS 0x656c656d73ull
-static __device__ u64 pl_random(u64 seed, u64 index) {
-    if (!seed) return 0;
-    u64 z = seed + (index + 1) * 0x9e3779b97f4a7c15ull;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-    return z ^ (z >> 31);
-}
-static __device__ u64 pl_encode(int value, int shift, int bits, int mantissa, int bias) {
-    const u64 mask = bits == 64 ? ~0ull : (1ull << bits) - 1;
-    if (!mantissa) return (u64)(long long)value & mask;
-    if (!value) return 0;
-    const u64 size = value < 0 ? -value : value;
-    int top = 0;
-    while (size >> (top + 1)) top++;
-    const u64 field = top <= mantissa ? size << (mantissa - top) : size >> (top - mantissa);
-    const u64 sign = value < 0 ? 1ull << (bits - 1) : 0;
-    return sign | (u64)(top - shift + bias) << mantissa | (field & ((1ull << mantissa) - 1));
-}
-static __device__ u64 pl_elements(u64 seed, u64 index) {
-    const unsigned type = seed >> 15 & 15, op = seed >> 19 & 7, role = seed >> 22 & 3;
-    const int ranks = seed >> 8 & 127;
-    const int bits = type == 1 || type == 2 || type > 9 ? 8 : type == 6 || type == 7 ? 16 : type == 3 || type == 4 || type == 8 ? 32 : 64;
-    const int mantissa = type == 6 ? 10 : type == 7 ? 7 : type == 8 ? 23 : type == 9 ? 52 : type == 10 ? 3 : type == 11 ? 2 : 0;
-    const int bias = type == 7 || type == 8 ? 127 : type == 9 ? 1023 : type == 10 ? 7 : 15;
-    const int has_sign = type != 0 && type != 2 && type != 4;
-    const u64 z = pl_random((seed & 0xff) | 0x100, index);
-    u64 word = 0;
-    for (int at = 0; at < 64; at += bits) {
-        const int x = z >> at & 0xff;
-        const int minus_a = has_sign && x & 16 ? -1 : 1, minus_b = has_sign && x & 32 ? -1 : 1;
-        int a = minus_a * (1 + (x & 3)), b = minus_b * (1 + (x >> 2 & 3)), none = 0, all = a + b, shift = 0;
-        if (op == 1) {
-            a = minus_a * (2 << (x & 1)); b = minus_b * (2 << (x >> 1 & 1)); none = 1; all = a * b;
-        } else if (op == 2) {
-            none = 8; all = a < b ? a : b;
-        } else if (op == 3) {
-            none = has_sign ? -8 : 0; all = a > b ? a : b;
-        } else if (op == 4 && !mantissa) {
-            all = minus_a * (ranks <= 32 ? 1 + (x & 1) : 1);
-            b = minus_b * (1 + (x >> 2 & 1));
-            a = all * ranks - b;
-        } else if (op == 4 && role == 3) {
-            while (ranks >> (shift + 1)) shift++;
-        }
-        const int value = role == 0 ? none : role == 1 ? a : role == 2 ? b : all;
-        word |= pl_encode(value, shift, bits, mantissa, bias) << at;
-    }
-    return word;
-}
-static __device__ u64 pl_word(u64 seed, u64 index) {
-    const bool elements = seed >> 24 == PL_ELEMENTS && (seed >> 15 & 15) < 12 && (seed >> 19 & 7) < 5;
-    return elements ? pl_elements(seed, index) : pl_random(seed, index);
-}
-static __device__ unsigned char pl_byte(u64 seed, u64 at) {
-    return (unsigned char)(pl_word(seed, at / 8) >> (at % 8 * 8));
-}
-extern "C" PL_KERNEL(256) pathline_fill(unsigned char *p, u64 bytes, u64 seed) {
-    const u64 me = blockIdx.x * (u64)blockDim.x + threadIdx.x, all = gridDim.x * (u64)blockDim.x;
-    const u64 words = (u64)p % 8 ? 0 : bytes / 8;
-    for (u64 i = me; i < words; i += all) ((u64 *)p)[i] = pl_word(seed, i);
-    for (u64 i = words * 8 + me; i < bytes; i += all) p[i] = pl_byte(seed, i);
-}
-extern "C" PL_KERNEL(256) pathline_check(const unsigned char *p, u64 bytes, u64 seed, u64 *first) {
-    const u64 me = blockIdx.x * (u64)blockDim.x + threadIdx.x, all = gridDim.x * (u64)blockDim.x;
-    const u64 words = (u64)p % 8 ? 0 : bytes / 8;
-    u64 wrong = ~0ull;
-    for (u64 i = me; i < words; i += all) {
-        const u64 differs = ((const u64 *)p)[i] ^ pl_word(seed, i);
-        if (differs && wrong == ~0ull) {
-            u64 byte = 0;
-            while (!((differs >> (byte * 8)) & 0xff)) byte++;
-            wrong = i * 8 + byte;
-        }
-    }
-    for (u64 i = words * 8 + me; i < bytes; i += all)
-        if (p[i] != pl_byte(seed, i) && i < wrong) wrong = i;
-    if (wrong != ~0ull) PL_MIN(first, wrong);
-}
-extern "C" PL_KERNEL(256) pathline_sum(u64 whole, u64 bytes, u64 seed, unsigned *result) {
-    const u64 me = blockIdx.x * (u64)blockDim.x + threadIdx.x, all = gridDim.x * (u64)blockDim.x;
-    unsigned sum = 0;
-    for (u64 i = me; i < whole / 8; i += all) {
-        const u64 word = pl_word(seed, i);
-        sum ^= (unsigned)word ^ (unsigned)(word >> 32);
-    }
-    if (!me && whole % 8) sum ^= (unsigned)pl_word(seed, whole / 8);
-    for (u64 i = whole + me; i < bytes; i += all) sum ^= pl_byte(seed, i);
-    PL_XOR(result, sum);
-}
-"#;
+pub const PATTERN: &str = include_str!("kernels/pattern.cu");
 
 /// The common part of all passes: whole tiles, assigned to the blocks in the order of the variant,
 /// then the remaining words and bytes.
-const PASS: &str = r#"
-extern "C" PL_KERNEL(PL_BLOCK) pathline(const char *src, char *dst, u64 bytes, u64 *sink) {
-    const u64 me = blockIdx.x * (u64)blockDim.x + threadIdx.x, all = gridDim.x * (u64)blockDim.x;
-    const u64 tile = PL_TILE_WORDS, words = PL_WORDS(bytes), tiles = words / tile;
-    const pl_word *a = (const pl_word *)src;
-    pl_word *z = (pl_word *)dst;
-    PL_SHARE
-    PL_BEGIN
-    PL_TILES
-    for (u64 i = tiles * tile + me; i < words; i += all) { PL_ONE }
-    for (u64 i = words * sizeof(pl_word) + me; i < bytes; i += all) { PL_BYTE }
-    PL_END
-}
-"#;
+const PASS: &str = include_str!("kernels/pass.cu");
 
 /// Tiles of a block: `first`, `first + step` and so on below `last`.
 const INTERLEAVED: &str = "const u64 first = blockIdx.x, last = tiles, step = gridDim.x;";
@@ -187,105 +82,18 @@ const WORDS_AGAIN: &str = "_Pragma(\"unroll 1\") for (int pass = 0; pass < PL_PA
 
 /// Bulk asynchronous copies of one chunk, and the barriers that count their bytes. `PL_HINT`,
 /// `PL_POLICY` and `PL_WITH` are the cache policy, if any.
-const BULK: &str = r#"
-extern __shared__ __align__(128) char ring[];
-static __device__ unsigned pl_shared(const void *p) { return (unsigned)__cvta_generic_to_shared(p); }
-static __device__ u64 pl_global(const void *p) { return (u64)__cvta_generic_to_global(p); }
-static __device__ void pl_start(u64 *full) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(pl_shared(full)) : "memory");
-}
-static __device__ void pl_fetch(u64 *full, char *to, const char *from, u64 policy) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(pl_shared(full)), "n"(PL_CHUNK) : "memory");
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes" PL_HINT " [%0], [%1], %2, [%3]" PL_POLICY("%4") ";"
-        :: "r"(pl_shared(to)), "l"(pl_global(from)), "n"(PL_CHUNK), "r"(pl_shared(full)) PL_WITH : "memory");
-}
-static __device__ void pl_await(u64 *full, unsigned parity) {
-    unsigned done;
-    do {
-        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-            : "=r"(done) : "r"(pl_shared(full)), "r"(parity) : "memory");
-    } while (!done);
-}
-static __device__ void pl_put(char *to, const char *from, u64 policy) {
-    asm volatile("cp.async.bulk.global.shared::cta.bulk_group" PL_HINT " [%0], [%1], %2" PL_POLICY("%3") "; cp.async.bulk.commit_group;"
-        :: "l"(pl_global(to)), "r"(pl_shared(from)), "n"(PL_CHUNK) PL_WITH : "memory");
-}
-template <int PENDING> static __device__ void pl_drain() {
-    asm volatile("cp.async.bulk.wait_group.read %0;" :: "n"(PENDING) : "memory");
-}
-static __device__ unsigned pl_chunk(const char *p) {
-    unsigned sum = 0;
-    for (unsigned i = 0; i < PL_CHUNK / 4; i++) sum ^= ((const volatile unsigned *)p)[i];
-    return sum;
-}
-static __device__ void pl_finish() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
-static __device__ u64 pl_policy() {
-    u64 policy = 0;
-    PL_MAKE_POLICY
-    return policy;
-}
-"#;
+const BULK: &str = include_str!("kernels/bulk.cu");
 
 /// One thread keeps loads and stores of chunks in flight. A load of chunk `i + PL_AHEAD` takes the
 /// stage of chunk `i + PL_AHEAD - PL_STAGES`, whose store has read it once no more than the
 /// `PL_STAGES - PL_AHEAD` stores after it are pending.
 const BULK_PASSES: [&str; 3] = [
     // copy
-    r#"__shared__ u64 full[PL_STAGES];
-    if (threadIdx.x == 0) {
-        const u64 policy = pl_policy();
-        for (int s = 0; s < PL_STAGES; s++) pl_start(full + s);
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-        u64 next = first;
-        unsigned into = 0, from = 0, parity = 0;
-        for (int s = 0; s < PL_AHEAD && next < last; s++, next += step, into++)
-            pl_fetch(full + into, ring + into * PL_CHUNK, src + next * PL_CHUNK, policy);
-        if (into == PL_STAGES) into = 0;
-        for (u64 t = first; t < last; t += step) {
-            pl_await(full + from, parity);
-            pl_put(dst + t * PL_CHUNK, ring + from * PL_CHUNK, policy);
-            if (++from == PL_STAGES) { from = 0; parity ^= 1; }
-            if (next < last) {
-                pl_drain<PL_STAGES - PL_AHEAD>();
-                pl_fetch(full + into, ring + into * PL_CHUNK, src + next * PL_CHUNK, policy);
-                if (++into == PL_STAGES) into = 0;
-                next += step;
-            }
-        }
-        pl_finish();
-    }"#,
+    include_str!("kernels/bulk_copy.cu"),
     // read: what arrives is summed where that is asked for, and its stage is free at once
-    r#"__shared__ u64 full[PL_STAGES];
-    if (threadIdx.x == 0) {
-        const u64 policy = pl_policy();
-        for (int s = 0; s < PL_STAGES; s++) pl_start(full + s);
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-        u64 next = first;
-        for (int s = 0; s < PL_STAGES && next < last; s++, next += step)
-            pl_fetch(full + s, ring + s * PL_CHUNK, src + next * PL_CHUNK, policy);
-        unsigned from = 0, parity = 0;
-        for (u64 t = first; t < last; t += step) {
-            pl_await(full + from, parity);
-            if (dst) sum ^= pl_chunk(ring + from * PL_CHUNK);
-            if (next < last) {
-                pl_fetch(full + from, ring + from * PL_CHUNK, src + next * PL_CHUNK, policy);
-                next += step;
-            }
-            if (++from == PL_STAGES) { from = 0; parity ^= 1; }
-        }
-    }"#,
+    include_str!("kernels/bulk_read.cu"),
     // write: one chunk, stored again and again
-    r#"for (unsigned i = threadIdx.x; i < PL_CHUNK / sizeof(pl_word); i += PL_BLOCK) ((pl_word *)ring)[i] = c;
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        const u64 policy = pl_policy();
-        for (u64 t = first; t < last; t += step) {
-            pl_put(dst + t * PL_CHUNK, ring, policy);
-            pl_drain<PL_STAGES - 1>();
-        }
-        pl_finish();
-    }"#,
+    include_str!("kernels/bulk_write.cu"),
 ];
 
 /// The chain is followed through addresses in the global address space: a generic load would first
@@ -293,41 +101,10 @@ const BULK_PASSES: [&str; 3] = [
 /// cache would serve a uniform address, but not by a test of that number alone, from which the
 /// compiler would derive that it is 0. One block of the grid follows the chain; its number replaces
 /// the destination parameter: with one block for each compute unit, that selects the unit.
-const CHASE: &str = r#"
-typedef unsigned long long u64;
-#ifdef __CUDACC_RTC__
-static __device__ u64 pl_next(u64 at) {
-    u64 next;
-    asm volatile("ld.global.u64 %0, [%1];" : "=l"(next) : "l"(at) : "memory");
-    return next;
-}
-#else
-static __device__ u64 pl_next(u64 at) { return *(const __attribute__((address_space(1))) u64 *)at; }
-#endif
-extern "C" PL_KERNEL(PL_BLOCK) pathline(const char *src, char *dst, u64 bytes, u64 *sink) {
-    if ((blockIdx.x ^ (unsigned)(u64)dst) | threadIdx.x) return;
-    const unsigned steps = bytes / 128 ? bytes / 128 : 1;
-    u64 at = (u64)src + threadIdx.x;
-    _Pragma("unroll 16") for (unsigned i = 0; i < steps; i++) at = pl_next(at);
-    *sink = at;
-}
-"#;
+const CHASE: &str = include_str!("kernels/chase.cu");
 
 /// Chains of fused multiply-adds in registers. The values converge to 2 and are not stored.
-const FMA: &str = r#"
-typedef unsigned long long u64;
-extern "C" PL_KERNEL(PL_BLOCK) pathline(const char *src, char *dst, u64 bytes, u64 *sink) {
-    const u64 threads = gridDim.x * (u64)blockDim.x;
-    const u64 rounds = bytes * PL_FMA_PER_BYTE / (threads * PL_UNROLL) + 1;
-    pl_real v[PL_UNROLL], sum = 0;
-    _Pragma("unroll") for (int j = 0; j < PL_UNROLL; j++) v[j] = (pl_real)(threadIdx.x + j);
-    for (u64 r = 0; r < rounds; r++) {
-        _Pragma("unroll") for (int j = 0; j < PL_UNROLL; j++) v[j] = v[j] * (pl_real)0.5 + (pl_real)1;
-    }
-    _Pragma("unroll") for (int j = 0; j < PL_UNROLL; j++) sum += v[j];
-    if (sum == (pl_real)-1) *sink = rounds;
-}
-"#;
+const FMA: &str = include_str!("kernels/fma.cu");
 
 /// Loads all words of a tile before the first is used, so that all are in flight.
 const LOADS: &str = "pl_word v[PL_UNROLL];\n_Pragma(\"unroll\") for (int j = 0; j < PL_UNROLL; j++) v[j] = PL_LOAD(a + at + j * PL_BLOCK);\n";
