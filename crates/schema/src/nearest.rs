@@ -1,5 +1,7 @@
 //! The name that a user may have meant.
 
+use strsim::osa_distance;
+
 /// The name that is nearest to a text by its letters, if it is near: at most a third of the letters, rounded, are
 /// added, left out, changed or exchanged with their neighbour. Upper case, `-` and `_` do not count.
 pub fn nearest_name<'a>(text: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
@@ -10,7 +12,7 @@ pub fn nearest_name<'a>(text: &str, names: impl IntoIterator<Item = &'a str>) ->
     let distance = |name: &'a str| {
         let letters = letters(name);
         let most = ((text.len().max(letters.len()) + 1) / 3).max(1);
-        let changes = changes(&text, &letters);
+        let changes = osa_distance(&text, &letters);
         (changes <= most).then_some((changes, name))
     };
     // Of equally near ones the first.
@@ -22,9 +24,9 @@ pub fn nearest_name<'a>(text: &str, names: impl IntoIterator<Item = &'a str>) ->
 pub fn misspelt_name<'a>(text: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let text = letters(text);
     // Of two or three letters any could be meant.
-    let most = if text.len() < 4 { 1 } else { 2 };
+    let most = if text.chars().count() < 4 { 1 } else { 2 };
     let distance = |name: &'a str| {
-        let changes = changes(&text, &letters(name));
+        let changes = osa_distance(&text, &letters(name));
         (1..=most).contains(&changes).then_some((changes, name))
     };
     let near = names.into_iter().filter(|name| name.len() < 2 * text.len() + 4);
@@ -36,29 +38,8 @@ pub fn did_you_mean<'a>(text: &str, names: impl IntoIterator<Item = &'a str>) ->
     nearest_name(text, names).map_or(String::new(), |name| format!("; did you mean '{name}'?"))
 }
 
-fn letters(text: &str) -> Vec<char> {
+fn letters(text: &str) -> String {
     text.chars().filter(|c| !matches!(c, '-' | '_')).flat_map(char::to_lowercase).collect()
-}
-
-/// Optimal string alignment distance.
-fn changes(a: &[char], b: &[char]) -> usize {
-    let mut before: Vec<usize> = Vec::new();
-    let mut last: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.iter().enumerate() {
-        let mut row = vec![i + 1];
-        for (j, y) in b.iter().enumerate() {
-            let at = |row: &[usize], j: usize| row.get(j).copied().unwrap_or(usize::MAX / 2);
-            let mut least =
-                (at(&last, j) + usize::from(x != y)).min(at(&last, j + 1) + 1).min(at(&row, j) + 1);
-            let exchanged = i > 0 && j > 0 && a.get(i - 1) == Some(y) && b.get(j - 1) == Some(x);
-            if exchanged {
-                least = least.min(at(&before, j - 1) + 1);
-            }
-            row.push(least);
-        }
-        before = std::mem::replace(&mut last, row);
-    }
-    last.last().copied().unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -91,7 +72,7 @@ mod tests {
 
     #[test]
     fn letters_that_changed_places_are_one_change() {
-        let of = |a: &str, b: &str| changes(&letters(a), &letters(b));
+        let of = |a: &str, b: &str| osa_distance(&letters(a), &letters(b));
         assert_eq!(
             [of("abcd", "abdc"), of("abc", "abc"), of("", "abc"), of("kitten", "sitting")],
             [1, 0, 3, 3]
