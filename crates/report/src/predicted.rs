@@ -1,7 +1,7 @@
 //! Predictions for concurrent flows and for exchanges by libraries, as tables and as JSON.
 
 use pathline_flow::{DecidingConstant, Network, PredictionTrust, SetDurations, TimeUncertainty};
-use pathline_message::{ExchangeSpec, ExchangeTime, LEAST_COPIED, MessageLibrary};
+use pathline_message::{ExchangeSpec, ExchangeTime, LEAST_COPIED};
 use pathline_schema::{Case, ConstantOrigin, Ns};
 use serde_json::{Value, json};
 
