@@ -165,6 +165,21 @@ fn is_name_at(text: &str, at: usize, name: &str) -> bool {
 /// Takes the product of a line that has nothing else to say, and the number of its device.
 pub(crate) fn take_device(context: &mut PasteContext, text: &str) {
     products(context, text);
+    // `Device 0: GeForce GT 710`, `Device: 0, Quadro K2200, pciBusID: 3`.
+    let name = text.trim().strip_prefix("Device").and_then(|rest| {
+        let (_, name) = rest.trim_start_matches(':').trim_start().split_once([':', ','])?;
+        Some(name.split([',', '(']).next()?.trim())
+    });
+    let name = name.filter(|name| find_product(name).is_none() && (3..64).contains(&name.len()));
+    if let Some(name) = name.filter(|_| context.unknown_gpu.is_empty()) {
+        name.clone_into(&mut context.unknown_gpu);
+    }
+    // `Device=0 CANNOT Access Peer Device=4`.
+    let pair = text.trim().strip_prefix("Device=").and_then(|rest| {
+        let (a, b) = rest.split_once(" CANNOT Access Peer Device=")?;
+        Some((a.parse().ok()?, b.parse().ok()?))
+    });
+    context.no_access.extend(pair.filter(|_| context.no_access.len() < 1 << 16));
     let number = text
         .trim()
         .strip_prefix("Device ")

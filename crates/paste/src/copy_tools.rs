@@ -149,7 +149,12 @@ pub(crate) fn p2p_test(lines: &[PasteLine], at: usize) -> Option<(RateMatrix, us
     };
     take(&found);
     // The latencies as the CPU sees them follow under a second header.
-    if is_latency && let Some(cpu) = read_rows(lines, found.next) {
+    let mut after = lines.get(found.next..).unwrap_or_default().iter().map(|line| line.text.trim());
+    let is_cpu = after.find(|text| !text.is_empty()).is_some_and(|text| text.starts_with("CPU"));
+    if is_latency
+        && is_cpu
+        && let Some(cpu) = read_rows(lines, found.next)
+    {
         found.next = cpu.next;
     }
     let count = if text.contains("Bidirectional") { RateCount::Sum } else { RateCount::OneWay };

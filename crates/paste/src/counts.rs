@@ -106,7 +106,7 @@ fn take_clause(context: &mut PasteContext, clause: &[Token]) {
                         | Token::Port
                 )
             );
-        if is_number {
+        if is_number && clause.get(at + 1) != Some(&Token::Times) {
             continue;
         }
         let noun = match (before(1), before(2)) {
@@ -328,6 +328,7 @@ fn port_state(context: &mut PasteContext, text: &str) {
     context.network_gbits = context.network_gbits.or(of_file);
     let Some((name, value)) = text.split_once(':') else { return };
     let value = value.trim();
+    modules(context, name, value);
     let lanes = || value.split(['X', 'x']).next()?.trim().parse::<f64>().ok();
     let gbits = match name.trim() {
         "Rate" | "rate" => value.split(' ').next().and_then(number),
@@ -347,6 +348,25 @@ fn port_state(context: &mut PasteContext, text: &str) {
     let gbits = gbits.filter(|gbits| LINE_RATES.contains(gbits));
     context.ports = context.ports.saturating_add(u32::from(gbits.is_some()));
     context.network_gbits = context.network_gbits.or(gbits);
+}
+
+/// `Configured Memory Speed: 3200 MT/s` and `Size: No Module Installed` of dmidecode, with the count of `uniq -c`.
+fn modules(context: &mut PasteContext, name: &str, value: &str) {
+    let (count, name) = match name.trim().split_once(char::is_whitespace) {
+        Some((count, rest)) if count.parse::<u32>().is_ok() => {
+            (count.parse().unwrap_or(1), rest.trim())
+        }
+        _ => (1, name.trim()),
+    };
+    let rate =
+        value.strip_suffix(" MT/s").and_then(number).filter(|mts| (100.0..20_000.0).contains(mts));
+    if let (Some(mts), "Configured Memory Speed" | "Configured Clock Speed") = (rate, name) {
+        context.module_mts = context.module_mts.or(Some(mts));
+        context.modules.0 = context.modules.0.saturating_add(count);
+    }
+    if (name, value) == ("Size", "No Module Installed") {
+        context.modules.1 = context.modules.1.saturating_add(count);
+    }
 }
 
 /// `srun -N 2`, `#SBATCH --nodes=8`, `#PBS -l select=4:ncpus=64`, `mpirun -H a:8,b:8`, and `-np 16 -N 8`.

@@ -1,6 +1,6 @@
 //! What was found in a paste: one document for each output of a tool.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_schema::{Collective, Topology};
 
@@ -61,6 +61,8 @@ pub enum PasteContent {
     Topology(Box<Topology>),
     /// A summary of a profiler.
     Profile(ProfileTable),
+    /// STREAM, BabelStream.
+    Streams(StreamTable),
 }
 
 impl PasteContent {
@@ -72,6 +74,7 @@ impl PasteContent {
             Self::Collective(_) => "nccl-tests",
             Self::Messages(table) => table.tool,
             Self::Profile(profile) => profile.tool,
+            Self::Streams(table) => table.tool,
             Self::Matrix(matrix) => matrix.tool.name(),
             Self::Transfers(_) => "TransferBench",
             Self::Network(_) => "perftest",
@@ -89,6 +92,7 @@ impl PasteContent {
             Self::Collective(table) => table.rows.len() + table.devices.len(),
             Self::Messages(table) => table.rows.len(),
             Self::Profile(profile) => profile.rows.len(),
+            Self::Streams(table) => table.rows.len(),
             Self::Matrix(matrix) => matrix.cells.len(),
             Self::Transfers(list) => list.len(),
             Self::Network(table) => table.rows.len(),
@@ -187,6 +191,8 @@ pub struct MessageTable {
     pub test: MessageTest,
     /// Version, where the header has it.
     pub version: String,
+    /// The command above it, where there is one.
+    pub command: String,
     /// Whether sender's and receiver's buffers are in GPU memory, where the header says so.
     pub on_gpu: Option<(bool, bool)>,
     /// Bytes with GB/s, or with us where times were measured.
@@ -391,6 +397,15 @@ pub struct DeviceUse {
     pub busy: f64,
 }
 
+/// A table of STREAM or BabelStream.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct StreamTable {
+    /// `STREAM` or `BabelStream`.
+    pub tool: &'static str,
+    /// Kernels with their rate, GB/s; bytes read and written.
+    pub rows: Vec<(String, f64)>,
+}
+
 /// A matrix of links.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LinkMatrix {
@@ -478,8 +493,12 @@ pub struct PasteContext {
     pub commands: Vec<String>,
     /// Product names of GPUs, as written; the first is the most frequent.
     pub gpus: Vec<String>,
+    /// A GPU that a list of devices names and the table of products does not; empty if none.
+    pub unknown_gpu: String,
     /// GPUs of each product, where lists count them.
     pub gpu_count: Option<u32>,
+    /// Ordered pairs of GPUs of which a tool says that there is no peer access.
+    pub no_access: BTreeSet<(u32, u32)>,
     /// PCIe as trained: GT/s and lanes, `LnkSta` of lspci or `Gen`.
     pub pcie: Option<(f64, u32)>,
     /// PCIe as possible: `LnkCap`.
@@ -508,6 +527,10 @@ pub struct PasteContext {
     pub drive_gbs: Option<f64>,
     /// NVLinks of a pair, where `NV4` stands outside of a matrix.
     pub nvlinks: Option<u32>,
+    /// Memory modules that dmidecode lists, filled and empty.
+    pub modules: (u32, u32),
+    /// MT/s of a module.
+    pub module_mts: Option<f64>,
     /// Sizes outside of tables, bytes.
     pub sizes: Vec<u64>,
     /// Rates outside of tables, GB/s: nothing says what was measured.

@@ -23,6 +23,7 @@ mod perftest;
 mod profile;
 mod profiler;
 mod read;
+mod streams;
 
 pub use clean::clean_text;
 pub use context::{PRODUCT_TABLE, find_product};
@@ -30,6 +31,6 @@ pub use document::{
     CollectiveRow, CollectiveTable, CopyMeans, DeviceUse, FileIoResult, LineSpan, LinkMatrix,
     MatrixEnd, MatrixTool, MessageTable, MessageTest, NcclLog, NetworkTable, PasteContent,
     PasteContext, PasteDocument, PasteReading, ProfileRow, ProfileTable, RateCount, RateMatrix,
-    TestDevice, TimedTransfer,
+    StreamTable, TestDevice, TimedTransfer,
 };
 pub use read::read_paste;

@@ -37,6 +37,7 @@ pub(crate) fn read(lines: &[PasteLine], at: usize) -> Option<(MessageTable, usiz
         test,
         version: version.to_owned(),
         on_gpu,
+        command: String::new(),
         rows: Vec::new(),
         longest: Vec::new(),
     };
@@ -95,6 +96,7 @@ fn intel(lines: &[PasteLine], at: usize, name: &str) -> Option<(MessageTable, us
         test,
         version: String::new(),
         on_gpu: None,
+        command: String::new(),
         rows: Vec::new(),
         longest: Vec::new(),
     };
@@ -133,8 +135,13 @@ pub(crate) fn ucx_perftest(lines: &[PasteLine], at: usize) -> Option<(MessageTab
     let last =
         last.or_else(|| text.split_once(']').filter(|_| is_last(at)).map(|(_, rest)| rest))?;
     let values: Vec<f64> = last.split_whitespace().map_while(number).take(12).collect();
-    // Iterations, three times in us, two rates, two rates of messages.
-    let (Some(&time), Some(&rate)) = (values.get(2), values.get(4)) else { return None };
+    // Iterations, three times in us, two rates, two rates of messages; of both the overall one counts.
+    let (Some(&time), Some(&rate)) =
+        (values.get(3).or(values.get(2)), values.get(5).or(values.get(4)))
+    else {
+        return None;
+    };
+    let rate = rate + other_threads(lines, at);
     let (mut bytes, mut is_latency, mut memory) = (0, false, [None; 2]);
     for line in lines.get(at.saturating_sub(MAX_BOX)..at).unwrap_or_default() {
         // Of a command the size and the kind of test; the box says them again, where it is printed.
@@ -166,10 +173,33 @@ pub(crate) fn ucx_perftest(lines: &[PasteLine], at: usize) -> Option<(MessageTab
         test: if is_latency { MessageTest::Latency } else { MessageTest::OneWay },
         version: String::new(),
         on_gpu: memory[0].zip(memory[1]),
+        command: String::new(),
         rows: vec![(bytes, value)],
         longest: Vec::new(),
     };
     (value > 0.0).then_some((table, at + 1))
+}
+
+/// The overall rates of other threads that end above this line, as the tool prints them.
+fn other_threads(lines: &[PasteLine], at: usize) -> f64 {
+    let stage = |line: &PasteLine| {
+        let (thread, rest) = line.text.trim().strip_prefix("[thread ")?.split_once(']')?;
+        let values: Vec<f64> = rest.split_whitespace().map_while(number).take(12).collect();
+        Some((whole(thread)?, *values.get(5)?))
+    };
+    let Some((own, _)) = lines.get(at).and_then(stage) else { return 0.0 };
+    let before = lines.get(at.saturating_sub(MAX_BOX)..at).unwrap_or_default().iter().rev();
+    let mut known = vec![own];
+    let mut sum = 0.0;
+    for (thread, rate) in before.map_while(stage) {
+        // A thread that stands twice printed an interval.
+        if known.contains(&thread) {
+            return 0.0;
+        }
+        known.push(thread);
+        sum += rate;
+    }
+    sum
 }
 
 fn test(title: &str) -> Option<MessageTest> {
@@ -256,7 +286,7 @@ mod tests {
         assert_eq!((table.on_gpu, table.test), (Some((true, true)), MessageTest::OneWay));
         let text = "$ ucx_perftest -t tag_lat -s 8192 n7\nFinal: 1000 2.1 2.3 2.4 3400.1 3300.2 430000 420000\n";
         let (table, _) = ucx_perftest(&clean_lines(text.as_bytes()).0, 1).unwrap();
-        assert_eq!((table.test, table.rows[0]), (MessageTest::Latency, (8192, 2.3)));
+        assert_eq!((table.test, table.rows[0]), (MessageTest::Latency, (8192, 2.4)));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::clean::{PasteLine, clean_lines, strip_repeated_words};
 use crate::document::{LineSpan, PasteContent, PasteContext, PasteDocument, PasteReading};
 use crate::{
     amd_tools, context, copy_tools, elbencho_csv, file_io, fixed_lines, link_matrix, nccl_log,
-    nccl_tests, osu, perftest, profile, profiler,
+    nccl_tests, osu, perftest, profile, profiler, streams,
 };
 
 /// Documents that are kept of a paste.
@@ -174,7 +174,11 @@ impl PasteSplitter<'_> {
             }
             return self.add(PasteContent::Collective(table), next);
         }
-        if let Some((table, next)) = osu::read(lines, at) {
+        if let Some((table, next)) = streams::read(lines, at) {
+            return self.add(PasteContent::Streams(table), next);
+        }
+        if let Some((mut table, next)) = osu::read(lines, at) {
+            table.command = self.reading.context.commands.last().cloned().unwrap_or_default();
             return self.add(PasteContent::Messages(table), next);
         }
         let matrix = copy_tools::nvbandwidth(lines, at)

@@ -16,6 +16,7 @@ use crate::model_edits::{add_collective_causes, add_model};
 use crate::node_facts::{NodeLimits, figure, find_log};
 use crate::outlier::{Outlier, RUN_SHARE};
 use crate::paste_answer::PasteAnswer;
+use crate::product_facts::narrower_link;
 use crate::row_predictor::{PredictedRow, QueriedRow, RowPredictor};
 use crate::score::{AnswerClass, WorldEdit, rank};
 use crate::stated_settings::{StatedSetting, find_settings};
@@ -120,7 +121,7 @@ impl<'a> PasteExplainer<'a> {
                 all.iter().copied().filter(|matrix| !matrix.is_latency).collect();
             let mut drafts = copies::explain_matrices(&rates, self.limits.as_ref(), context);
             if drafts.is_empty() {
-                drafts.push(copies::times_alone());
+                drafts.push(copies::times_alone(&all));
             }
             let subjects: Vec<ProbeSubject> = drafts.iter().map(|draft| draft.subject).collect();
             for (at, mut draft) in drafts.into_iter().enumerate() {
@@ -227,6 +228,7 @@ impl<'a> PasteExplainer<'a> {
                 }
                 logs::explain(log, limits, self.node)
             }
+            PasteContent::Streams(table) => memory::explain_streams(table, limits, context),
             PasteContent::Matrix(_) => return None,
         })
     }
@@ -327,8 +329,21 @@ impl<'a> PasteExplainer<'a> {
         let range = range.filter(|_| checked.is_none());
         let is_checked = checked.is_some();
         let condition = draft.condition.as_str();
-        let judged =
-            JudgedFigure { outliers, share, is_modelled, is_checked, range, note, condition };
+        // A link that the paste shows is no other.
+        let is_open = draft.limit.contains("PCIe (assumed");
+        let narrower = draft.value.zip(draft.limit_gbs).filter(|_| is_open);
+        let narrower = narrower.and_then(|(value, limit)| narrower_link(value, limit));
+        let narrower = narrower.as_deref().unwrap_or_default();
+        let judged = JudgedFigure {
+            outliers,
+            share,
+            is_modelled,
+            is_checked,
+            range,
+            note,
+            narrower,
+            condition,
+        };
         let decision = decide(&causes, &judged);
         let is_open = decision.cause.is_none() && decision.verdict != NodeVerdict::Ok;
         let possible = possible(&causes, &decision).into_iter();
@@ -336,6 +351,12 @@ impl<'a> PasteExplainer<'a> {
         causes.truncate(MAX_CAUSES);
         if !draft.condition.is_empty() {
             draft.limit = format!("{}, if {}", draft.limit, draft.condition);
+        }
+        // A product that is named and not known is not left unnamed.
+        let unknown = &self.reading.context.unknown_gpu;
+        if !unknown.is_empty() {
+            let known = format!("names {unknown}, which is not among the known products");
+            draft.limit = draft.limit.replace("names no GPU product", &known);
         }
         PasteAnswer {
             tool: tool.to_owned(),

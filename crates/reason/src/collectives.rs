@@ -177,8 +177,8 @@ pub(crate) fn explain(
             "one-rank" | "separate-runs" => draft.limit = "none: no rate counts here".to_owned(),
             _ => set_limit(&mut draft, table, &shape, node),
         }
-        // Of wrong bytes no share counts.
-        draft.limit_gbs = draft.limit_gbs.filter(|_| edit.id == "small-size");
+        // Of wrong bytes and of starts no share counts.
+        draft.limit_gbs = None;
         draft.edits.push(edit);
         return draft;
     }
@@ -287,9 +287,9 @@ fn starts_alone(table: &CollectiveTable) -> Option<WorldEdit> {
     let is_flat =
         large.time_us < small.time_us * 1.5 && large.bytes >= small.bytes.saturating_mul(64);
     (is_flat && small.bytes > 0 && small.time_us > 0.0).then(|| {
-        WorldEdit::new("small-size", AnswerClass::AsExpected, 1.0)
+        WorldEdit::new("small-size", AnswerClass::Unknown, 1.0)
             .says(format!(
-                "{} B take {} us and {} B {} us: starts are the whole time, and the rate is that of the size",
+                "{} B take {} us and {} B {} us: starts are the whole time, and no link is full",
                 small.bytes,
                 figure(small.time_us),
                 large.bytes,

@@ -8,10 +8,14 @@ use pathline_paste::{
 
 use crate::checks::CheckPath;
 use crate::draft::{DraftAnswer, ProbeSubject};
-use crate::host_outliers::{slow_columns, slow_host_links};
+use crate::host_outliers::{by_gpu, shared_paths, slow_columns, slow_host_links};
 use crate::memory::explain_memory;
 use crate::node_facts::{FactSource, NodeLimits, figure};
 use crate::outlier::{Outlier, RUN_SHARE, median, slow_pairs};
+use crate::pair_levels::{
+    access_times, describe_blocks, long_accesses, pairs, shares_of_links, slow_direction,
+    slow_of_links, unlike_limits,
+};
 use crate::product_facts::FabricKind;
 use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
 
@@ -54,13 +58,27 @@ pub(crate) fn by_tool<'a>(
 }
 
 /// The answer to matrices of times.
-pub(crate) fn times_alone() -> DraftAnswer {
-    DraftAnswer {
+pub(crate) fn times_alone(matrices: &[&RateMatrix]) -> DraftAnswer {
+    let mut draft = DraftAnswer {
         meaning: "times of single accesses and copies, no rates".to_owned(),
         limit: "none: no rate is shown".to_owned(),
         path: CheckPath::GpuPairs,
+        outliers: long_accesses(matrices),
         ..DraftAnswer::default()
+    };
+    let times = access_times(matrices);
+    if let Some((on, off)) = times.filter(|(on, off)| draft.outliers.is_empty() && on < off) {
+        draft.edits.push(
+            WorldEdit::new("direct-access", AnswerClass::AsExpected, 1.0)
+                .says(format!(
+                    "with P2P on an access takes {} us, through the host {} us: direct access works",
+                    figure(on),
+                    figure(off)
+                ))
+                .certain(),
+        );
     }
+    draft
 }
 
 /// Drafts for the matrices of one tool: between GPUs, with the host, within a GPU.
@@ -76,14 +94,6 @@ pub(crate) fn explain_matrices(
     between.into_iter().chain(host).chain(within_gpu(all, node)).collect()
 }
 
-fn pairs(matrix: &RateMatrix) -> Vec<(u32, u32, f64)> {
-    let pair = |&(from, to, value): &(MatrixEnd, MatrixEnd, f64)| match (from, to) {
-        (MatrixEnd::Gpu(a), MatrixEnd::Gpu(b)) if a != b && value > 0.0 => Some((a, b, value)),
-        _ => None,
-    };
-    matrix.cells.iter().filter_map(pair).collect()
-}
-
 /// Tests that copy within a GPU's memory and nothing else.
 fn within_gpu(all: &[&RateMatrix], node: Option<&NodeLimits>) -> Option<DraftAnswer> {
     let is_local = |matrix: &&&RateMatrix| {
@@ -94,7 +104,8 @@ fn within_gpu(all: &[&RateMatrix], node: Option<&NodeLimits>) -> Option<DraftAns
     // bandwidthTest counts bytes read and written, nvbandwidth those of the copy.
     let counts_both = local.tool == MatrixTool::BandwidthSample;
     let mut draft = explain_memory(median(&values)?, if counts_both { 1.0 } else { 2.0 }, node);
-    let slow = slow_columns(&by_gpu(local), "copies within its memory");
+    let are_peers = node.is_none_or(|node| node.has_one_product);
+    let slow = slow_columns(&by_gpu(local), "copies within its memory", are_peers);
     draft.outliers = slow.into_iter().map(|(_, one)| one).collect();
     Some(draft)
 }
@@ -113,7 +124,12 @@ fn between_gpus(matrices: &[&RateMatrix], node: Option<&NodeLimits>) -> Option<D
         .or_else(|| find(None, RateCount::Sum))?;
     let off = find(Some(false), RateCount::OneWay)
         .filter(|_| on.peer_access == Some(true) && on.count == RateCount::OneWay);
-    let list = pairs(on);
+    let mut list = pairs(on);
+    // Pairs without access copy through the host whatever their links.
+    let closed = node.map(|node| &node.no_access).filter(|closed| !closed.is_empty());
+    if let Some(closed) = closed {
+        list.retain(|(a, b, _)| !closed.contains(&(*a, *b)));
+    }
     let mut values: Vec<f64> = list.iter().map(|&(.., v)| v).collect();
     values.sort_by(f64::total_cmp);
     let middle = median(&values)?;
@@ -139,6 +155,18 @@ fn between_gpus(matrices: &[&RateMatrix], node: Option<&NodeLimits>) -> Option<D
         ..DraftAnswer::default()
     };
     draft.outliers = outliers_of_pairs(matrices, node);
+    draft.also.extend(describe_blocks(&pairs(on)));
+    if let Some(closed) = closed {
+        let staged: Vec<f64> =
+            pairs(on).iter().filter(|(a, b, _)| closed.contains(&(*a, *b))).map(|p| p.2).collect();
+        draft.also.extend(median(&staged).map(|gbs| {
+            format!(
+                "{} pairs without peer access, through host memory: {} GB/s",
+                staged.len(),
+                figure(gbs)
+            )
+        }));
+    }
     let ratio = off.and_then(|off| {
         let off: Vec<f64> = pairs(off).iter().map(|&(.., v)| v).collect();
         Some(middle / median(&off)?)
@@ -166,7 +194,22 @@ fn between_gpus(matrices: &[&RateMatrix], node: Option<&NodeLimits>) -> Option<D
         .then(|| NodeLimits { pair_gbs: bridge, fabric: FabricKind::Meshed, ..node.clone() });
     let node = bridged.as_ref().unwrap_or(node);
     set_pair_limit(&mut draft, node, bridged.is_some());
+    if let Some(limits) = unlike_limits(Some(node)) {
+        // The headline is the pair in the middle, by the share of its links.
+        let mut shares = shares_of_links(&list, &limits);
+        shares.sort_by(|a, b| a.2.total_cmp(&b.2));
+        let middle = shares.get(shares.len() / 2).copied();
+        let limit = middle.and_then(|(a, b, _)| limits.get(&(a.min(b), a.max(b))));
+        if let Some(((a, b, share), limit)) = middle.zip(limit) {
+            draft.value = Some(share * limit / ways);
+            draft.limit_gbs = Some(*limit);
+            draft.limit =
+                format!("{}; of gpu{a} and gpu{b} {} GB/s", node.wiring_text(), figure(*limit));
+        }
+    }
+    let middle = draft.value.map_or(middle, |value| value * ways);
     draft.features.push(ObservedFeature::new("pair", middle / ways));
+    let least = if unlike_limits(Some(node)).is_some() { middle } else { least };
     draft.features.push(ObservedFeature::new("least", (least / middle).max(1e-3)));
     pair_edits(&mut draft, node, ways, &list, ratio);
     Some(draft)
@@ -208,8 +251,29 @@ fn set_pair_limit(draft: &mut DraftAnswer, node: &NodeLimits, is_bridged: bool) 
     };
 }
 
+/// What to do where runs differ in their NUMA domain.
+const NEAR_NODE: &str = "numactl with the GPU's domain (nvidia-smi topo -m: NUMA Affinity): the other is the far socket";
+
+/// The bindings of the commands, where they differ.
+fn commands_of_nodes(context: &PasteContext) -> String {
+    let binding = |command: &String| {
+        let (_, rest) = command.split_once("numactl ")?;
+        let options: Vec<&str> = rest.split(' ').take_while(|word| word.starts_with('-')).collect();
+        Some(options.join(" "))
+    };
+    let mut list: Vec<String> = context.commands.iter().filter_map(binding).collect();
+    list.dedup();
+    match list.len() > 1 {
+        true => format!(
+            "; the runs differ in numactl {}: memory or cores of the far socket",
+            list.join(" and ")
+        ),
+        false => String::new(),
+    }
+}
+
 /// Runs of one test that are slower than the fastest one of the paste.
-fn slow_runs(matrices: &[&RateMatrix]) -> Vec<Outlier> {
+fn slow_runs(matrices: &[&RateMatrix], context: &PasteContext) -> Vec<Outlier> {
     let middle = |matrix: &RateMatrix| {
         median(&matrix.cells.iter().map(|cell| cell.2).collect::<Vec<_>>()).unwrap_or(0.0)
     };
@@ -223,13 +287,15 @@ fn slow_runs(matrices: &[&RateMatrix]) -> Vec<Outlier> {
                 == (&matrix.test, matrix.count, matrix.means, matrix.peer_access)
                 && ends(other) == ends(matrix)
         };
+        let nodes = commands_of_nodes(context);
         let best = matrices.iter().filter(is_same).map(|other| middle(other)).fold(0.0, f64::max);
         let nth = matrices.iter().take(at + 1).filter(is_same).count();
         if middle(matrix) < best * RUN_SHARE && found.len() < 4 {
             let part = format!("run {nth} of {}", matrix.test);
-            found.push(
-                Outlier::new(part, middle(matrix), best, "GB/s", "the fastest run of it").of_row(),
-            );
+            let mut one =
+                Outlier::new(part, middle(matrix), best, "GB/s", "the fastest run of it").of_row();
+            one.text.push_str(&nodes);
+            found.push(one.checked_by(if nodes.is_empty() { "" } else { NEAR_NODE }));
         }
     }
     found
@@ -240,6 +306,15 @@ fn outliers_of_pairs(matrices: &[&RateMatrix], node: Option<&NodeLimits>) -> Vec
     let mut found: Vec<Outlier> = Vec::new();
     for matrix in matrices.iter().filter(|m| m.peer_access != Some(false)) {
         let list = pairs(matrix);
+        if let Some(limits) = unlike_limits(node) {
+            let slow = slow_of_links(&list, &limits).into_iter();
+            found.extend(
+                slow.map(|one| {
+                    one.checked_by("nvidia-smi nvlink -s of both GPUs; pathline health")
+                }),
+            );
+            continue;
+        }
         let links = |a: u32, b: u32| {
             let named = node.and_then(|node| node.pair_links.get(&(a.min(b), a.max(b))));
             named.map(String::as_str).unwrap_or_default()
@@ -330,12 +405,12 @@ fn through_root(ratio: f64) -> WorldEdit {
         .expects("on-off", 0.4, 0.6)
         .stated()
         .says(format!(
-            "with P2P on, copies get {:.0} % of those staged in host memory: packets between GPUs are sent \
-             up to the root port (ACS redirect, IOMMU)",
+            "with P2P on, copies get {:.0} % of those with P2P off, which go through host memory: their direct \
+             path is slower than the detour",
             ratio * 100.0
         ))
         .decided_by(
-            "lspci -vvv | grep ACSCtl (SrcValid+ ReqRedir+ is on); dmesg | grep -i iommu; \
+            "lspci -vvv | grep ACSCtl (SrcValid+ ReqRedir+: packets go up to the root port); dmesg | grep -i iommu; \
              NCCL_P2P_DISABLE=1 meanwhile",
         )
 }
@@ -484,7 +559,10 @@ fn with_host(
     };
     draft.outliers = slow_host_links(matrices, node);
     if draft.outliers.is_empty() {
-        draft.outliers = slow_runs(matrices);
+        draft.outliers = slow_runs(matrices, context);
+    }
+    if draft.outliers.is_empty() {
+        draft.outliers.extend(slow_direction(matrices, node));
     }
     for (id, _, rates) in kinds {
         let rate = rates.map(|rates| rates.middle).filter(|rate| *rate > 0.0);
@@ -499,11 +577,12 @@ fn with_host(
         draft.limit_gbs = Some(pcie);
         let source = node.map_or("", |node| node.pcie_source.label());
         draft.limit = format!("{} GB/s each way, PCIe ({source})", figure(pcie));
-        host_edits(&mut draft, pcie, by_kernel, is_duplex, context);
-        if matrices.iter().all(|matrix| matrix.test.contains("pageable")) {
+        host_edits(&mut draft, pcie, is_duplex, context);
+        let is_host = |m: &&&RateMatrix| m.cells.iter().any(|cell| cell.0 != cell.1);
+        if matrices.iter().filter(is_host).all(|matrix| matrix.test.contains("pageable")) {
             draft.limit.push_str(", of pinned memory");
             draft.edits.push(
-                WorldEdit::new("pageable", AnswerClass::AsExpected, 1.0)
+                WorldEdit::new("pageable", AnswerClass::SetUpSo, 1.0)
                     .says("the tool says that the memory is pageable: the driver copies it through a pinned buffer by CPU")
                     .decided_by("the same with --memory=pinned")
                     .certain(),
@@ -548,139 +627,7 @@ fn chip_to_chip(draft: &mut DraftAnswer, node: Option<&NodeLimits>, headline: f6
     );
 }
 
-/// Rate by GPU of copies with the host, or within the GPU.
-fn by_gpu(matrix: &RateMatrix) -> BTreeMap<u32, f64> {
-    let is_host = |end: MatrixEnd| matches!(end, MatrixEnd::Host(_));
-    let has_host = matrix.cells.iter().any(|&(a, b, _)| is_host(a) || is_host(b));
-    let cell = |&(from, to, value): &(MatrixEnd, MatrixEnd, f64)| match (from, to) {
-        (MatrixEnd::Host(_), MatrixEnd::Gpu(gpu)) | (MatrixEnd::Gpu(gpu), MatrixEnd::Host(_)) => {
-            Some((gpu, value))
-        }
-        (MatrixEnd::Gpu(a), MatrixEnd::Gpu(b)) if a == b && !has_host => Some((a, value)),
-        _ => None,
-    };
-    matrix.cells.iter().filter_map(cell).filter(|(_, value)| *value > 0.0).collect()
-}
-
-/// GPUs that lose more than others when both directions run, and when all GPUs copy at once.
-fn shared_paths(draft: &mut DraftAnswer, matrices: &[&RateMatrix]) -> Vec<WorldEdit> {
-    let find = |is: &dyn Fn(&&&RateMatrix) -> bool| {
-        matrices.iter().filter(is).map(|m| by_gpu(m)).find(|rates| rates.len() > 2)
-    };
-    let mut edits = Vec::new();
-    let Some(alone) = find(&|m| !m.concurrent && m.count == RateCount::OneWay) else {
-        return edits;
-    };
-    let text = |rates: &BTreeMap<u32, f64>, gpus: &[u32]| {
-        let each =
-            gpus.iter().filter_map(|gpu| Some(format!("gpu{gpu} {}", figure(*rates.get(gpu)?))));
-        each.collect::<Vec<_>>().join(", ")
-    };
-    let ratios = |rates: &BTreeMap<u32, f64>| -> Vec<(u32, f64)> {
-        rates.iter().filter_map(|(gpu, r)| Some((*gpu, r / alone.get(gpu)?))).collect()
-    };
-    let slow = |ratios: &[(u32, f64)], below: f64| -> Vec<u32> {
-        ratios.iter().filter(|r| r.1 < below).map(|r| r.0).collect()
-    };
-    let least =
-        |ratios: &[(u32, f64)]| ratios.iter().map(|r| r.1).fold(f64::INFINITY, f64::min).max(1e-3);
-    if let Some(both) = find(&|m| !m.concurrent && m.count == RateCount::Sum) {
-        let ratios = ratios(&both);
-        // Both directions together carry 1.5 to 1.9 times one of them.
-        let slow = slow(&ratios, 0.9);
-        let if_sound = Some((1.6, 0.25));
-        draft.features.push(ObservedFeature {
-            id: "duplex-least",
-            value: least(&ratios),
-            if_sound,
-        });
-        if !slow.is_empty() && slow.len() < ratios.len() {
-            edits.push(
-                WorldEdit::new("slow-both-ways", AnswerClass::HardwareSuspect, 0.1)
-                    .expects("duplex-least", least(&ratios), 0.3)
-                    .seen(3.0)
-                    .stated()
-                    .slows_copies(0.5)
-                    .says(format!(
-                        "with both directions {} GB/s in all, less than one direction alone: errors and \
-                         replays on their links, or credits of their root port",
-                        text(&both, &slow)
-                    ))
-                    .decided_by("dmesg | grep AER; lspci -vv: CESta, LnkSta of GPU and bridges under load; swap the slots"),
-            );
-        }
-    }
-    if let Some(at_once) = find(&|m| m.concurrent && m.count == RateCount::OneWay) {
-        let ratios = ratios(&at_once);
-        let slow = slow(&ratios, 0.6);
-        let if_sound = Some((0.9, 0.2));
-        draft.features.push(ObservedFeature {
-            id: "at-once-least",
-            value: least(&ratios),
-            if_sound,
-        });
-        if slow.len() > 1 {
-            edits.push(
-                WorldEdit::new("shared-uplink", AnswerClass::SetUpSo, 0.15)
-                    .expects("at-once-least", 0.45, 0.3)
-                    .seen(2.0)
-                    .stated()
-                    .says(format!(
-                        "with all GPUs at once {} GB/s: they share an uplink, a root complex or their \
-                         socket's memory, {} GB/s together",
-                        text(&at_once, &slow),
-                        figure(slow.iter().filter_map(|gpu| at_once.get(gpu)).sum())
-                    ))
-                    .decided_by("pathline run --suite fan; nvidia-smi topo -m: PXB, NODE or PHB among them"),
-            );
-        }
-    }
-    edits
-}
-
-/// Causes that slow both directions, one, or none: id, class, prior, shares in and out, deviation, text, check.
-type HostCause = (&'static str, AnswerClass, f64, f64, f64, f64, &'static str, &'static str);
-
-const HOST_CAUSES: [HostCause; 3] = [
-    (
-        "far-memory",
-        AnswerClass::SetUpSo,
-        0.08,
-        0.65,
-        0.65,
-        0.2,
-        "the buffers lie in another NUMA domain than the GPU's",
-        "numactl --cpunodebind=N --membind=N with the GPU's domain N",
-    ),
-    (
-        "reads-slow",
-        AnswerClass::SetUpSo,
-        0.08,
-        0.5,
-        1.0,
-        0.15,
-        "reads of host memory are slower than writes: few outstanding reads (MRRS, 10-bit tags), IOMMU, or NPS and power states of the processor",
-        "lspci -vv | grep MaxReadReq; iommu=pt; performance governor",
-    ),
-    (
-        "writes-slow",
-        AnswerClass::SetUpSo,
-        0.06,
-        1.0,
-        0.45,
-        0.15,
-        "writes to host memory are slower than reads: relaxed ordering off, IOMMU, or a virtual machine",
-        "lspci -vv | grep RlxdOrd; iommu=pt",
-    ),
-];
-
-fn host_edits(
-    draft: &mut DraftAnswer,
-    pcie: f64,
-    by_kernel: bool,
-    has_both: bool,
-    context: &PasteContext,
-) {
+fn host_edits(draft: &mut DraftAnswer, pcie: f64, has_both: bool, context: &PasteContext) {
     let full = pcie * PCIE_SHARE;
     let edit = |id, class, prior, inward: f64, outward: f64, sigma: f64| {
         WorldEdit::new(id, class, prior)
@@ -712,14 +659,6 @@ fn host_edits(
                 .decided_by("add both directions: their sum is the duplex rate; pathline run --suite host-link"),
         );
     }
-    if by_kernel {
-        draft.edits.push(
-            edit("kernel-reads", AnswerClass::AsExpected, 0.5, full * 0.66, full, 0.12)
-                .within(0.25)
-                .says("a kernel that reads host memory keeps fewer requests in flight than PCIe needs; its writes need none")
-                .decided_by("the same by copy engine (_ce): both directions near the limit"),
-        );
-    }
     let is_down = context.pcie.zip(context.pcie_most).is_some_and(|(now, most)| now != most);
     for (part, prior, what) in [
         (0.5, 0.12, "half the lanes or the generation below"),
@@ -743,10 +682,11 @@ fn host_edits(
             ),
         );
     }
-    for (id, class, prior, inward, outward, sigma, text, check) in HOST_CAUSES {
-        let one = edit(id, class, prior, full * inward, full * outward, sigma);
-        draft.edits.push(one.says(text).decided_by(check));
-    }
+    draft.edits.push(
+        edit("far-memory", AnswerClass::SetUpSo, 0.08, full * 0.65, full * 0.65, 0.2)
+            .says("the buffers lie in another NUMA domain than the GPU's")
+            .decided_by("numactl --cpunodebind=N --membind=N with the GPU's domain N"),
+    );
 }
 
 /// Single transfers of TransferBench as a matrix; those of one test run at once.

@@ -4,17 +4,28 @@ use std::collections::BTreeMap;
 
 use pathline_paste::{MatrixEnd, RateCount, RateMatrix};
 
-use crate::node_facts::NodeLimits;
+use crate::draft::DraftAnswer;
+use crate::node_facts::{NodeLimits, figure};
 use crate::outlier::{Outlier, slow_values};
+use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
 
 /// Deviation from exactly half or a quarter of a rate that packets and clocks explain.
 const EXACT: f64 = 0.06;
 
 /// The few GPUs of a test that are slower than the others.
-pub(crate) fn slow_columns(rates: &BTreeMap<u32, f64>, what: &str) -> Vec<(u32, Outlier)> {
+pub(crate) fn slow_columns(
+    rates: &BTreeMap<u32, f64>,
+    what: &str,
+    are_peers: bool,
+) -> Vec<(u32, Outlier)> {
+    if !are_peers {
+        return Vec::new();
+    }
     let rates: Vec<(u32, f64)> = rates.iter().map(|(gpu, rate)| (*gpu, *rate)).collect();
     let values: Vec<f64> = rates.iter().map(|rate| rate.1).collect();
-    let Some((slow, usual)) = slow_values(&values, 0.25) else { return Vec::new() };
+    let Some((slow, usual)) = slow_values(&values, 0.25).or_else(|| slower_of_two(&values)) else {
+        return Vec::new();
+    };
     let each = slow.iter().filter_map(|at| {
         let (gpu, value) = *rates.get(*at)?;
         let one = Outlier::new(format!("gpu{gpu}"), value, usual, "GB/s", "the other GPUs");
@@ -27,6 +38,13 @@ pub(crate) fn slow_columns(rates: &BTreeMap<u32, f64>, what: &str) -> Vec<(u32, 
     each.collect()
 }
 
+/// Of two parts neither is usual, but a link of half the rate is no spread of equal ones.
+fn slower_of_two(values: &[f64]) -> Option<(Vec<usize>, f64)> {
+    let [a, b] = *values else { return None };
+    let (at, slow, fast) = if a < b { (0, a, b) } else { (1, b, a) };
+    (slow > 0.0 && slow < fast * 0.6).then(|| (vec![at], fast))
+}
+
 /// GPUs whose copies with the host are slower than the others', each once. A link that lost lanes or generations
 /// is slow in both directions.
 pub(crate) fn slow_host_links(matrices: &[&RateMatrix], node: Option<&NodeLimits>) -> Vec<Outlier> {
@@ -36,9 +54,11 @@ pub(crate) fn slow_host_links(matrices: &[&RateMatrix], node: Option<&NodeLimits
         let rates = matrices.iter().filter(alone).map(|m| host_rates(m, inward));
         rates.flat_map(|rates| by_class(rates, node)).collect()
     });
+    let are_peers = node.is_none_or(|node| node.has_one_product);
     let slow = |way: usize| -> Vec<(u32, Outlier)> {
         let what = if way == 0 { "H2D" } else { "D2H" };
-        ways.get(way).into_iter().flatten().flat_map(|rates| slow_columns(rates, what)).collect()
+        let all = ways.get(way).into_iter().flatten();
+        all.flat_map(|rates| slow_columns(rates, what, are_peers)).collect()
     };
     let slow = [slow(0), slow(1)];
     for (way, (gpu, one)) in
@@ -59,7 +79,8 @@ pub(crate) fn slow_host_links(matrices: &[&RateMatrix], node: Option<&NodeLimits
             }
             _ => "",
         };
-        found.push(Outlier { text: format!("{}{lanes}", one.text), ..one.clone() });
+        let both = if is_slow { "both directions, " } else { "" };
+        found.push(Outlier { text: format!("{both}{}{lanes}", one.text), ..one.clone() });
     }
     found
 }
@@ -87,6 +108,96 @@ fn host_rates(matrix: &RateMatrix, inward: bool) -> BTreeMap<u32, f64> {
         *best = best.max(value);
     }
     rates
+}
+
+/// Rate by GPU of copies with the host, or within the GPU.
+pub(crate) fn by_gpu(matrix: &RateMatrix) -> BTreeMap<u32, f64> {
+    let is_host = |end: MatrixEnd| matches!(end, MatrixEnd::Host(_));
+    let has_host = matrix.cells.iter().any(|&(a, b, _)| is_host(a) || is_host(b));
+    let cell = |&(from, to, value): &(MatrixEnd, MatrixEnd, f64)| match (from, to) {
+        (MatrixEnd::Host(_), MatrixEnd::Gpu(gpu)) | (MatrixEnd::Gpu(gpu), MatrixEnd::Host(_)) => {
+            Some((gpu, value))
+        }
+        (MatrixEnd::Gpu(a), MatrixEnd::Gpu(b)) if a == b && !has_host => Some((a, value)),
+        _ => None,
+    };
+    matrix.cells.iter().filter_map(cell).filter(|(_, value)| *value > 0.0).collect()
+}
+
+/// GPUs that lose more than others when both directions run, and when all GPUs copy at once.
+pub(crate) fn shared_paths(draft: &mut DraftAnswer, matrices: &[&RateMatrix]) -> Vec<WorldEdit> {
+    let find = |is: &dyn Fn(&&&RateMatrix) -> bool| {
+        matrices.iter().filter(is).map(|m| by_gpu(m)).find(|rates| rates.len() > 2)
+    };
+    let mut edits = Vec::new();
+    let Some(alone) = find(&|m| !m.concurrent && m.count == RateCount::OneWay) else {
+        return edits;
+    };
+    let text = |rates: &BTreeMap<u32, f64>, gpus: &[u32]| {
+        let each =
+            gpus.iter().filter_map(|gpu| Some(format!("gpu{gpu} {}", figure(*rates.get(gpu)?))));
+        each.collect::<Vec<_>>().join(", ")
+    };
+    let ratios = |rates: &BTreeMap<u32, f64>| -> Vec<(u32, f64)> {
+        rates.iter().filter_map(|(gpu, r)| Some((*gpu, r / alone.get(gpu)?))).collect()
+    };
+    let slow = |ratios: &[(u32, f64)], below: f64| -> Vec<u32> {
+        ratios.iter().filter(|r| r.1 < below).map(|r| r.0).collect()
+    };
+    let least =
+        |ratios: &[(u32, f64)]| ratios.iter().map(|r| r.1).fold(f64::INFINITY, f64::min).max(1e-3);
+    if let Some(both) = find(&|m| !m.concurrent && m.count == RateCount::Sum) {
+        let ratios = ratios(&both);
+        // Both directions together carry 1.5 to 1.9 times one of them.
+        let slow = slow(&ratios, 0.9);
+        let if_sound = Some((1.6, 0.25));
+        draft.features.push(ObservedFeature {
+            id: "duplex-least",
+            value: least(&ratios),
+            if_sound,
+        });
+        if !slow.is_empty() && slow.len() < ratios.len() {
+            edits.push(
+                WorldEdit::new("slow-both-ways", AnswerClass::HardwareSuspect, 0.1)
+                    .expects("duplex-least", least(&ratios), 0.3)
+                    .seen(3.0)
+                    .stated()
+                    .slows_copies(0.5)
+                    .says(format!(
+                        "with both directions {} GB/s in all, less than one direction alone: errors and \
+                         replays on their links, or credits of their root port",
+                        text(&both, &slow)
+                    ))
+                    .decided_by("dmesg | grep AER; lspci -vv: CESta, LnkSta of GPU and bridges under load; swap the slots"),
+            );
+        }
+    }
+    if let Some(at_once) = find(&|m| m.concurrent && m.count == RateCount::OneWay) {
+        let ratios = ratios(&at_once);
+        let slow = slow(&ratios, 0.6);
+        let if_sound = Some((0.9, 0.2));
+        draft.features.push(ObservedFeature {
+            id: "at-once-least",
+            value: least(&ratios),
+            if_sound,
+        });
+        if slow.len() > 1 {
+            edits.push(
+                WorldEdit::new("shared-uplink", AnswerClass::SetUpSo, 0.15)
+                    .expects("at-once-least", 0.45, 0.3)
+                    .seen(2.0)
+                    .stated()
+                    .says(format!(
+                        "with all GPUs at once {} GB/s: they share an uplink, a root complex or their \
+                         socket's memory, {} GB/s together",
+                        text(&at_once, &slow),
+                        figure(slow.iter().filter_map(|gpu| at_once.get(gpu)).sum())
+                    ))
+                    .decided_by("pathline run --suite fan; nvidia-smi topo -m: PXB, NODE or PHB among them"),
+            );
+        }
+    }
+    edits
 }
 
 #[cfg(test)]

@@ -25,6 +25,7 @@ mod messages;
 mod model_edits;
 mod node_facts;
 mod outlier;
+mod pair_levels;
 mod paste_answer;
 mod product_facts;
 mod row_predictor;

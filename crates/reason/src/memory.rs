@@ -1,10 +1,11 @@
 //! Rates that only a GPU's memory carries.
 
-use pathline_paste::PasteContext;
+use pathline_paste::{PasteContext, StreamTable};
 
 use crate::checks::CheckPath;
 use crate::draft::DraftAnswer;
 use crate::node_facts::{NodeLimits, figure};
+use crate::outlier::{Outlier, slow_values};
 use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
 
 /// Share of a data sheet's rate that streams reach: 73 to 93 % in published results of these products.
@@ -33,6 +34,75 @@ pub(crate) fn explain_memory(gbs: f64, factor: f64, node: Option<&NodeLimits>) -
         ..DraftAnswer::default()
     };
     judge(&mut draft, gbs * factor, node);
+    draft
+}
+
+/// STREAM counts bytes read and written; of a GPU's memory if the paste names one.
+pub(crate) fn explain_streams(
+    table: &StreamTable,
+    node: Option<&NodeLimits>,
+    context: &PasteContext,
+) -> DraftAnswer {
+    let best = table.rows.iter().map(|row| row.1).fold(0.0, f64::max);
+    let each = table.rows.iter().map(|(name, gbs)| format!("{name} {}", figure(*gbs)));
+    let on_gpu = table.tool == "BabelStream" && node.is_some_and(|node| node.product.is_some());
+    let mut draft = DraftAnswer {
+        meaning: format!(
+            "{} memory, GB/s (1e9 B/s, read and written): {}",
+            if on_gpu { "GPU" } else { "host" },
+            each.collect::<Vec<_>>().join(", ")
+        ),
+        value: Some(best),
+        path: CheckPath::Memory,
+        ..DraftAnswer::default()
+    };
+    let values: Vec<f64> = table.rows.iter().map(|row| row.1).collect();
+    let slow = slow_values(&values, 0.25).into_iter();
+    draft.outliers =
+        slow.flat_map(|(slow, usual)| slow.into_iter().map(move |at| (at, usual)))
+            .filter_map(|(at, usual)| {
+                let (name, gbs) = table.rows.get(at)?;
+                let one =
+                    Outlier::new(name.clone(), *gbs, usual, "GB/s", "the other kernels").of_row();
+                Some(one.checked_by(
+                    "more blocks or threads of that kernel; a profiler; another compiler",
+                ))
+            })
+            .collect();
+    if on_gpu {
+        judge(&mut draft, best, node);
+        return draft;
+    }
+    let (filled, empty) = context.modules;
+    let Some(mts) = context.module_mts.filter(|_| filled > 0) else {
+        draft.limit = "unknown: the paste names neither GPU nor memory modules".to_owned();
+        draft.ask =
+            "how many memory channels and of what rate (dmidecode -t 17), or which GPU?".to_owned();
+        return draft;
+    };
+    // A module carries 8 bytes a transfer.
+    let peak = mts * 8e-3 * f64::from(filled);
+    draft.limit = format!(
+        "{} GB/s, {filled} modules of {} GB/s, if each has its channel (in the paste)",
+        figure(peak),
+        figure(mts * 8e-3)
+    );
+    draft.limit_gbs = Some(peak);
+    if empty > filled {
+        draft.edits.push(
+            WorldEdit::new("few-modules", AnswerClass::SetUpSo, 1.0)
+                .says(format!(
+                    "{filled} of {} slots have a module: {filled} channels at most, {} of {} GB/s of all slots",
+                    filled + empty,
+                    figure(peak),
+                    figure(mts * 8e-3 * f64::from(filled + empty))
+                ))
+                .decided_by("dmidecode -t 17: a module in a slot of each channel")
+                .certain(),
+        );
+    }
+    draft.features.push(ObservedFeature::new("memory", best));
+    draft.edits.push(memory_full(peak));
     draft
 }
 
@@ -112,11 +182,13 @@ fn judge(draft: &mut DraftAnswer, value: f64, node: Option<&NodeLimits>) {
     draft.limit_gbs = Some(peak);
     draft.limit =
         format!("{} GB/s, theoretical peak of the memory (assumed of the product)", figure(peak));
-    draft.edits.push(
-        WorldEdit::new("memory-full", AnswerClass::AsExpected, 0.5)
-            .expects("memory", peak * USUAL, 0.1)
-            .within(0.25)
-            .says("streams reach 65 to 95 % of a memory's theoretical peak: refresh and turns between reads and writes take the rest")
-            .decided_by("pathline run --suite memory, on the node"),
-    );
+    draft.edits.push(memory_full(peak));
+}
+
+fn memory_full(peak: f64) -> WorldEdit {
+    WorldEdit::new("memory-full", AnswerClass::AsExpected, 0.5)
+        .expects("memory", peak * USUAL, 0.1)
+        .within(0.25)
+        .says("streams reach 65 to 95 % of a memory's theoretical peak: refresh and turns between reads and writes take the rest")
+        .decided_by("pathline run --suite memory, on the node")
 }

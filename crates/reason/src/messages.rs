@@ -66,7 +66,8 @@ fn long_times(rows: &[(u64, f64)]) -> Vec<Outlier> {
 /// Where the buffers are: the header's line, the command's `D H` or `-d cuda`, or the title's runtime.
 fn memory_of(table: &MessageTable, context: &PasteContext) -> Option<(bool, bool)> {
     let mut named = None;
-    for command in &context.commands {
+    let own = std::slice::from_ref(&table.command);
+    for command in if table.command.is_empty() { &context.commands } else { own } {
         let words: Vec<&str> = command.split_whitespace().collect();
         for pair in words.windows(2) {
             let [first, second] = *pair else { continue };
@@ -142,10 +143,50 @@ pub(crate) fn explain(
     if let Some(fall) = fall {
         draft.features.push(ObservedFeature::new("fall", fall.ratio.clamp(1e-3, 1.0)));
     }
-    set_limit(&mut draft, node, on_gpu, nodes.is_some(), context);
+    // One end on the host is a copy over its PCIe.
+    let to_host = memory.is_some_and(|(a, b)| a != b) && nodes.is_none();
+    if let Some(pcie) = node.map(|node| node.pcie_gbs).filter(|pcie| to_host && *pcie > 0.0) {
+        let source = node.map_or("", |node| node.pcie_source.label());
+        draft.limit = format!("{} GB/s each way, PCIe ({source})", figure(pcie));
+        draft.limit_gbs = Some(pcie);
+        draft.edits.push(
+            WorldEdit::new("pcie-full", AnswerClass::AsExpected, 0.5)
+                .expects("best", pcie * 0.78, 0.1)
+                .within(0.2)
+                .says(format!("messages over PCIe reach 65 to 90 % of {} GB/s", figure(pcie)))
+                .decided_by("pathline run --suite host-link, on the node"),
+        );
+        return draft;
+    }
+    let rails = match table.tool {
+        // UCX takes two rails unless it is told otherwise.
+        "ucx_perftest" => context.adapters.unwrap_or(context.ports).clamp(1, 2),
+        _ => 1,
+    };
+    set_limit(&mut draft, node, on_gpu, nodes.is_some() || rails > 1, rails, context);
+    one_rail(&mut draft, rails, context);
     let node = node.filter(|_| nodes.is_none());
     bandwidth_edits(&mut draft, node, on_gpu, fall, context);
     draft
+}
+
+/// One of several adapters, where a setting of UCX says so.
+fn one_rail(draft: &mut DraftAnswer, rails: u32, context: &PasteContext) {
+    let set = ["UCX_MAX_RNDV_RAILS", "UCX_MAX_RNDV_LANES", "UCX_MAX_EAGER_RAILS"];
+    let set = set.iter().find(|name| is_set(context, name, "1"));
+    let Some((total, name)) = draft.limit_gbs.zip(set).filter(|_| rails > 1) else { return };
+    let one = total / f64::from(rails);
+    draft.edits.push(
+        WorldEdit::new("fewer-adapters", AnswerClass::SetUpSo, 0.3)
+            .expects("best", one * 0.95, 0.06)
+            .stated()
+            .says(format!(
+                "{name}=1: one of {rails} adapters carries it, {} of {} GB/s",
+                figure(one),
+                figure(total)
+            ))
+            .decided_by("unset it; UCX_PROTO_INFO=y: the adapters in the line of zero-copy"),
+    );
 }
 
 /// The link that carries the messages, where the paste says which.
@@ -154,9 +195,14 @@ fn set_limit(
     node: Option<&NodeLimits>,
     on_gpu: bool,
     crosses_nodes: bool,
+    rails: u32,
     context: &PasteContext,
 ) {
-    let of_network = context.network_gbits.map(|gbits| gbits / 8.0);
+    let of_network = context.network_gbits.map(|gbits| gbits / 8.0 * f64::from(rails));
+    let adapters = match rails {
+        1 => "an adapter (in the paste)".to_owned(),
+        _ => format!("{rails} adapters (in the paste)"),
+    };
     let package = node.and_then(|node| node.product).map_or(0.0, |product| product.package_gbs);
     let links = node.map_or(0.0, |node| node.pair_gbs);
     let pcie = node.map_or(0.0, |node| node.pcie_gbs);
@@ -166,7 +212,7 @@ fn set_limit(
         () if crosses_nodes
             || of_network.is_some_and(|gbs| context.nodes.is_none() && value <= gbs) =>
         {
-            of_network.map(|gbs| (gbs, "an adapter (in the paste)".to_owned()))
+            of_network.map(|gbs| (gbs, adapters))
         }
         // What a single link does not carry can only be that of one package.
         () if on_gpu && package > links && value > links => {
@@ -176,7 +222,7 @@ fn set_limit(
         () if on_gpu && pcie > 0.0 => {
             Some((pcie, "PCIe between GPUs of a node (assumed of the product)".to_owned()))
         }
-        () => of_network.map(|gbs| (gbs, "an adapter (in the paste)".to_owned())),
+        () => of_network.map(|gbs| (gbs, adapters)),
     };
     match found {
         Some((gbs, what)) => {
@@ -223,11 +269,13 @@ fn bandwidth_edits(
         draft.note = edit.text.clone();
         draft.edits.push(if is_rendezvous { edit.stated() } else { edit });
     }
-    if let Some(nic) = context.network_gbits.map(|gbits| gbits / 8.0) {
+    let line = context.network_gbits.map(|gbits| gbits / 8.0);
+    let many = draft.limit_gbs.filter(|_| draft.limit.contains(" adapters (in the paste)"));
+    if let Some(nic) = many.or(line) {
         draft.edits.push(flat(
             WorldEdit::new("network-full", AnswerClass::AsExpected, 0.25)
                 .expects("best", nic * 0.95, 0.06)
-                .says(format!("one adapter at its line rate: 95 % of {} GB/s", figure(nic)))
+                .says(format!("adapters at their line rate: 95 % of {} GB/s", figure(nic)))
                 .decided_by("ib_write_bw"),
         ));
     }

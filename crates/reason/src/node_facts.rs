@@ -1,6 +1,6 @@
 //! What is known of the node: from the user's machine, from the paste, or assumed of the product.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_diagnose::{NodePeers, unit_shape};
 use pathline_paste::{NcclLog, PasteContent, PasteContext, PasteReading, find_product};
@@ -49,6 +49,10 @@ pub(crate) struct NodeLimits {
     pub(crate) link_gbs: f64,
     /// Kind of link of each pair, the lower GPU first, by a matrix of links.
     pub(crate) pair_links: BTreeMap<(u32, u32), String>,
+    /// Ordered pairs of GPUs without peer access.
+    pub(crate) no_access: BTreeSet<(u32, u32)>,
+    /// Whether all GPUs are of one product.
+    pub(crate) has_one_product: bool,
     /// Class of peers of each ordered pair of GPUs, and of each GPU next to the host, where the node is known.
     pub(crate) peer_classes: BTreeMap<(u32, u32), usize>,
     /// One direction of PCIe, GB/s; 0 where it is not known.
@@ -103,6 +107,8 @@ impl NodeLimits {
             links_source: assumed,
             link_gbs: link_gbs(product),
             pair_links: BTreeMap::new(),
+            no_access: context.no_access.clone(),
+            has_one_product: context.gpus.len() <= 1,
             peer_classes: machine.map(peer_classes).unwrap_or_default(),
             pcie_gbs: product.map_or(0.0, |p| p.pcie_gbs),
             pcie_source: assumed,

@@ -108,6 +108,37 @@ pub fn pcie_gbs(generation: u32) -> f64 {
     }
 }
 
+/// Share of a link that pinned copies reach, low and high.
+const REACHED: (f64, f64) = (0.74, 0.93);
+
+/// A narrower link that such a rate fits, of the product's: `half of it, as Gen4 x8 or Gen3 x16 (15.8 GB/s, 80 %)`.
+pub(crate) fn narrower_link(gbs: f64, link: f64) -> Option<String> {
+    let parts = [(0.5, "half"), (0.25, "a quarter"), (0.125, "an eighth")];
+    let (part, name) = parts
+        .into_iter()
+        .find(|(part, _)| (REACHED.0..=REACHED.1).contains(&(gbs / (link * part))))?;
+    let narrow = link * part;
+    let is_it = |generation: u32, lanes: u32| {
+        (pcie_gbs(generation) * f64::from(lanes) / 16.0 / narrow - 1.0).abs() < 0.06
+    };
+    let forms: Vec<String> = (1..=5)
+        .rev()
+        .flat_map(|generation| [16, 8, 4, 2, 1].map(|lanes| (generation, lanes)))
+        .filter(|(generation, _)| pcie_gbs(*generation) <= link * 1.02)
+        .filter(|(generation, lanes)| is_it(*generation, *lanes))
+        .map(|(generation, lanes)| format!("Gen{generation} x{lanes}"))
+        .take(3)
+        .collect();
+    (!forms.is_empty()).then(|| {
+        format!(
+            "fits {name} of the link: {} ({} GB/s, of which it is {:.0} %)",
+            forms.join(" or "),
+            crate::node_facts::figure(narrow),
+            gbs / narrow * 100.0
+        )
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -119,6 +150,14 @@ mod tests {
             let name = row.split('\t').next().unwrap_or_default();
             assert_eq!(product_facts(name).is_some(), row != name, "{row}");
         }
+        // 12.4 / 15.75 = 79 %.
+        let half = narrower_link(12.4, 31.5).unwrap_or_default();
+        assert!(
+            half.contains("half of the link: Gen4 x8 or Gen3 x16") && half.contains("79 %"),
+            "{half}"
+        );
+        assert!(narrower_link(6.6, 31.5).is_some_and(|text| text.contains("a quarter")));
+        assert_eq!(narrower_link(18.0, 31.5), None);
         assert_eq!(product_facts("H100").map(|facts| facts.links_gbs), Some(450.0));
     }
 }

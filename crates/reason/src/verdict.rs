@@ -72,6 +72,8 @@ pub(crate) struct JudgedFigure<'a> {
     /// The slowest row with what the constants of the model leave open for it, low and high in its unit.
     pub(crate) range: Option<(PredictedRow, (f64, f64))>,
     pub(crate) note: &'a str,
+    /// The narrower link that the figure fits; empty if none.
+    pub(crate) narrower: &'a str,
     /// What the limit holds for; empty where it is that of the path.
     pub(crate) condition: &'a str,
 }
@@ -85,6 +87,9 @@ pub(crate) fn decide(causes: &[LikelyCause], judged: &JudgedFigure<'_>) -> Decis
         Decision::of_cause(verdict, cause)
     };
     if first.basis == CauseBasis::Arithmetic {
+        if first.class == AnswerClass::Unknown {
+            return Decision { action: first.check.clone(), ..Decision::undecided(&*first.text) };
+        }
         return by(first);
     }
     if let Some((row, range)) = &judged.range
@@ -152,12 +157,17 @@ fn at_limit(causes: &[LikelyCause], share: Option<f64>, note: &str) -> Option<De
 fn below_limit(judged: &JudgedFigure<'_>) -> Option<Decision> {
     let share = judged.share.filter(|share| *share < SLOW)?;
     let is_shown = judged.note.is_empty() && judged.condition.is_empty();
+    let (reason, action) = match judged.narrower {
+        "" => ("the paste does not show why", ""),
+        narrower => (
+            narrower,
+            "lspci -vv | grep -e LnkCap -e LnkSta of the GPU and each bridge above it, under load",
+        ),
+    };
     is_shown.then(|| Decision {
         verdict: NodeVerdict::Suspect,
-        ..Decision::undecided(format!(
-            "{:.0} % of the limit; the paste does not show why",
-            share * 100.0
-        ))
+        action: action.to_owned(),
+        ..Decision::undecided(format!("{:.0} % of the limit; {reason}", share * 100.0))
     })
 }
 

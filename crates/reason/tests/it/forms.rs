@@ -79,7 +79,7 @@ const FORMS: [PastedForm; 34] = [
     form("osu-german.txt", 37.6, 50.0, NodeVerdict::Ok, "50.0 GB/s"),
     form("osu-two-nodes-rocm.txt", 23.81, 25.0, NodeVerdict::Ok, "line rate"),
     // 24996.1 x 2^20.
-    form("ucx.txt", 26.21, 31.5, NodeVerdict::Ok, "PCIe"),
+    form("ucx.txt", 25.98, 31.5, NodeVerdict::Ok, "PCIe"),
     // 0.6124 x 2^30 = 0.6576e9 = 2 x 65536 B / 199.3 us.
     unlimited("gdsio-64k.txt", 0.6576, NodeVerdict::Undecided, "limit is not known"),
     unlimited("fio-sync.txt", 0.1604, NodeVerdict::Ok, "16.0 KiB / 101 us"),

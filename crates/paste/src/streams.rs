@@ -1,0 +1,57 @@
+//! STREAM and BabelStream: rates of memory by kernel.
+
+use crate::clean::PasteLine;
+use crate::document::StreamTable;
+use crate::number::{number, rate_unit};
+
+/// Kernels as both print them.
+const KERNELS: [&str; 7] = ["Copy", "Scale", "Mul", "Add", "Triad", "Dot", "Nstream"];
+/// Lines of a table.
+const MAX_LINES: usize = 16;
+
+/// A table that begins here: `Function    Best Rate MB/s  Avg time`, `Function    MBytes/sec  Min (sec)`.
+pub(crate) fn read(lines: &[PasteLine], at: usize) -> Option<(StreamTable, usize)> {
+    let header = lines.get(at)?.text.trim().strip_prefix("Function")?;
+    let units =
+        header.split_whitespace().find_map(|word| rate_unit(&word.replace("Bytes/", "B/")))?;
+    let tool = if header.contains("Best Rate") { "STREAM" } else { "BabelStream" };
+    let mut table = StreamTable { tool, rows: Vec::new() };
+    let mut last = at;
+    for (index, line) in lines.iter().enumerate().skip(at + 1).take(MAX_LINES) {
+        let mut words = line.text.split_whitespace();
+        let (Some(name), Some(rate)) = (words.next(), words.next().and_then(number)) else {
+            continue;
+        };
+        let name = name.trim_end_matches(':');
+        if !KERNELS.contains(&name) || rate <= 0.0 {
+            break;
+        }
+        table.rows.push((name.to_owned(), rate * units));
+        last = index;
+    }
+    (!table.rows.is_empty()).then_some((table, last + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clean::clean_lines;
+
+    #[test]
+    fn both_forms_are_read() {
+        for (text, rate) in [
+            (
+                "Function    Best Rate MB/s  Avg time\nCopy:   158211.3  0.04 0.04 0.04\nTriad:  170115.4 0.05 0.05 0.05\n-----\n",
+                158.2113,
+            ),
+            (
+                "Function    MBytes/sec  Min (sec)   Max\nCopy   297715.310  0.00180 0.00256\nDot    311901.594  0.1 0.2\n",
+                297.71531,
+            ),
+        ] {
+            let (table, next) = read(&clean_lines(text.as_bytes()).0, 0).unwrap();
+            assert_eq!((table.rows.len(), next), (2, 3));
+            assert!((table.rows[0].1 - rate).abs() < 1e-9);
+        }
+    }
+}

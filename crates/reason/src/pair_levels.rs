@@ -1,0 +1,189 @@
+//! What matrices show besides slow parts: blocks of GPUs, pairs of unlike links, long times, unlike directions.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pathline_paste::{CopyMeans, MatrixEnd, RateCount, RateMatrix};
+
+use crate::node_facts::{NodeLimits, figure};
+use crate::outlier::{Outlier, median, slow_pairs};
+
+/// Rates of ordered pairs of GPUs.
+pub(crate) type PairRates = Vec<(u32, u32, f64)>;
+
+/// Cells between two GPUs.
+pub(crate) fn pairs(matrix: &RateMatrix) -> PairRates {
+    let pair = |&(from, to, value): &(MatrixEnd, MatrixEnd, f64)| match (from, to) {
+        (MatrixEnd::Gpu(a), MatrixEnd::Gpu(b)) if a != b && value > 0.0 => Some((a, b, value)),
+        _ => None,
+    };
+    matrix.cells.iter().filter_map(pair).collect()
+}
+
+/// Below this share of the rates inside of blocks those between blocks differ.
+const BETWEEN: f64 = 0.9;
+
+/// GPUs in blocks with faster pairs inside than between them, as a sentence.
+pub(crate) fn describe_blocks(list: &[(u32, u32, f64)]) -> Option<String> {
+    let gpus: BTreeSet<u32> = list.iter().flat_map(|pair| [pair.0, pair.1]).collect();
+    let mut values: Vec<f64> = list.iter().map(|pair| pair.2).collect();
+    values.sort_by(f64::total_cmp);
+    // The widest gap parts the rates between blocks from those inside.
+    let gap = values.windows(2).max_by(|a, b| {
+        let ratio = |pair: &[f64]| pair.last().zip(pair.first()).map_or(1.0, |(b, a)| b / a);
+        ratio(a).total_cmp(&ratio(b))
+    })?;
+    let (&below, &above) = gap.first().zip(gap.last())?;
+    let mut block: BTreeMap<u32, u32> = gpus.iter().map(|gpu| (*gpu, *gpu)).collect();
+    for &(a, b, value) in list.iter().filter(|pair| pair.2 >= above) {
+        let (one, other) = (*block.get(&a)?, *block.get(&b)?);
+        if one != other && value > 0.0 {
+            block.values_mut().filter(|of| **of == other).for_each(|of| *of = one);
+        }
+    }
+    let is_inside = |a: u32, b: u32| block.get(&a) == block.get(&b);
+    let is_clean = list.iter().all(|&(a, b, value)| is_inside(a, b) == (value >= above));
+    let mut blocks: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for (gpu, of) in &block {
+        blocks.entry(*of).or_default().push(*gpu);
+    }
+    let is_parted = (4..=64).contains(&gpus.len())
+        && blocks.len() > 1
+        && blocks.values().all(|gpus| gpus.len() > 1)
+        && below < above * BETWEEN
+        && is_clean;
+    let of = |inside: bool| -> Vec<f64> {
+        list.iter().filter(|p| is_inside(p.0, p.1) == inside).map(|p| p.2).collect()
+    };
+    let (inside, between) = (median(&of(true))?, median(&of(false))?);
+    is_parted.then(|| {
+        let names: Vec<String> = blocks
+            .values()
+            .map(|gpus| gpus.iter().map(u32::to_string).collect::<Vec<_>>().join(","))
+            .collect();
+        format!(
+            "blocks of GPUs {}: {} GB/s inside, {} between them",
+            names.join(" and "),
+            figure(inside),
+            figure(between)
+        )
+    })
+}
+
+/// What the links of a pair carry, where a matrix counts NVLinks and pairs have unlike numbers of them.
+pub(crate) fn unlike_limits(node: Option<&NodeLimits>) -> Option<BTreeMap<(u32, u32), f64>> {
+    let node = node?;
+    let limit = |text: &String| Some(text.strip_prefix("NV")?.parse::<f64>().ok()? * node.link_gbs);
+    let limits: BTreeMap<(u32, u32), f64> =
+        node.pair_links.iter().filter_map(|(pair, text)| Some((*pair, limit(text)?))).collect();
+    let most = limits.values().copied().fold(0.0, f64::max);
+    limits.values().any(|limit| *limit < most).then_some(limits)
+}
+
+/// The shares of their own links that pairs reach.
+pub(crate) fn shares_of_links(
+    list: &[(u32, u32, f64)],
+    limits: &BTreeMap<(u32, u32), f64>,
+) -> PairRates {
+    let share =
+        |&(a, b, value): &(u32, u32, f64)| Some((a, b, value / limits.get(&(a.min(b), a.max(b)))?));
+    list.iter().filter_map(share).collect()
+}
+
+/// Pairs that reach less of their links than the others do of theirs.
+pub(crate) fn slow_of_links(
+    list: &[(u32, u32, f64)],
+    limits: &BTreeMap<(u32, u32), f64>,
+) -> Vec<Outlier> {
+    let found = slow_pairs(&shares_of_links(list, limits));
+    let name = |one: Outlier| {
+        let text = format!(
+            "{}: {:.0} % of what the other pairs reach of their links; one of two links would give half",
+            one.part,
+            one.share * 100.0
+        );
+        Outlier { text, ..one }
+    };
+    found.into_iter().map(name).collect()
+}
+
+/// A single access takes this many times the median of its matrix where it is slow.
+const LONG_ACCESS: f64 = 5.0;
+
+/// Pairs whose accesses take far longer than those of the others.
+pub(crate) fn long_accesses(matrices: &[&RateMatrix]) -> Vec<Outlier> {
+    let mut found: Vec<Outlier> = Vec::new();
+    for matrix in matrices.iter().filter(|matrix| matrix.is_latency) {
+        let list = pairs(matrix);
+        let values: Vec<f64> = list.iter().map(|pair| pair.2).collect();
+        let Some(usual) = median(&values) else { continue };
+        for &(a, b, us) in list.iter().filter(|pair| pair.2 > usual * LONG_ACCESS) {
+            let part = format!("gpu{}-gpu{}", a.min(b), a.max(b));
+            if found.len() < 4 && found.iter().all(|one| one.part != part) {
+                let text = format!(
+                    "{part}: an access takes {} us, {} us in the median of {}",
+                    figure(us),
+                    figure(usual),
+                    matrix.test.trim()
+                );
+                let check = "lspci -vvv | grep ACSCtl; dmesg | grep -i -e iommu -e xid -e aer; nvidia-smi topo -p2p r";
+                let share = usual / us;
+                found.push(Outlier { part, share, text, check: check.to_owned(), is_row: false });
+            }
+        }
+    }
+    found
+}
+
+/// Median times of accesses with P2P on and off, us.
+pub(crate) fn access_times(matrices: &[&RateMatrix]) -> Option<(f64, f64)> {
+    let of = |on: bool| {
+        let mine = matrices.iter().find(|m| m.is_latency && m.peer_access == Some(on))?;
+        median(&pairs(mine).iter().map(|pair| pair.2).collect::<Vec<_>>())
+    };
+    of(true).zip(of(false))
+}
+
+/// A direction is slow below this share of the other one of the same GPUs.
+const DIRECTION: f64 = 0.8;
+
+/// The direction of host copies that is slower than the other one, by the same means.
+pub(crate) fn slow_direction(
+    matrices: &[&RateMatrix],
+    node: Option<&NodeLimits>,
+) -> Option<Outlier> {
+    // NVLink-C2C is slower towards the host by its protocol.
+    let is_c2c = node.is_some_and(|node| node.c2c_gbs > 0.0);
+    let middle = |inward: bool, count: RateCount, kernel: bool| {
+        let mine = matrices.iter().filter(|m| {
+            m.count == count
+                && !m.is_latency
+                && !m.concurrent
+                && (m.means == CopyMeans::Kernel) == kernel
+        });
+        let rate = |&(from, to, value): &(MatrixEnd, MatrixEnd, f64)| match (from, to) {
+            (MatrixEnd::Host(_), MatrixEnd::Gpu(_)) if inward => Some(value),
+            (MatrixEnd::Gpu(_), MatrixEnd::Host(_)) if !inward => Some(value),
+            _ => None,
+        };
+        median(&mine.flat_map(|m| m.cells.iter().filter_map(rate)).collect::<Vec<_>>())
+    };
+    let kinds = [
+        (RateCount::OneWay, false, ""),
+        (RateCount::OneWay, true, " by a kernel"),
+        (RateCount::OneOfBoth, false, " while both directions run"),
+    ];
+    let each = kinds.iter().filter(|_| !is_c2c).filter_map(|&(count, kernel, how)| {
+        let (inward, outward) = (middle(true, count, kernel)?, middle(false, count, kernel)?);
+        let (slow, fast, names) = match inward < outward {
+            true => (inward, outward, ["H2D", "D2H"]),
+            false => (outward, inward, ["D2H", "H2D"]),
+        };
+        let part = format!("{}{how}", names[0]);
+        let peers = format!("{}{how}, of the same GPUs", names[1]);
+        let one = Outlier::new(part, slow, fast, "GB/s", &peers).of_row();
+        Some(one.checked_by(
+            "lspci -vv | grep -e MaxReadReq -e RlxdOrd; iommu=pt; performance governor; NPS and memory channels in use",
+        ))
+    });
+    each.filter(|one| one.share < DIRECTION).min_by(|a, b| a.share.total_cmp(&b.share))
+}
