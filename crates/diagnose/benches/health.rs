@@ -12,6 +12,7 @@ mod world;
 use std::collections::BTreeMap;
 
 use pathline_diagnose::{HealthReport, TailKind};
+use pathline_schema::NodeVerdict;
 
 use rules::{RULES, statistic};
 use world::{
