@@ -1,16 +1,17 @@
 //! What the text around outputs says: settings, commands, products.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use crate::counts;
 use crate::document::PasteContext;
-use crate::number::{number, rate_unit, size};
+use crate::number::{number, size};
 
 /// Kept of each kind.
 const MAX_KEPT: usize = 256;
-/// Rates outside of tables that are kept.
-const MAX_RATES: usize = 64;
+/// Sizes outside of tables that are kept.
+const MAX_SIZES: usize = 64;
 /// Text that is kept for exact messages, bytes.
 const MAX_PROSE: usize = 64 << 10;
 
@@ -59,47 +60,32 @@ pub(crate) fn take(context: &mut PasteContext, text: &str) {
     }
     products(context, text);
     pcie(context, text);
-    rates(context, text);
+    sizes(context, text);
     if is_prose {
         context.prose.push_str(&text.to_lowercase());
         context.prose.push('\n');
     }
 }
 
-/// `3.9 TB/s`, `250GB/s`: a number with a unit of rates, of which no table says what was measured.
-fn rates(context: &mut PasteContext, text: &str) {
-    if !text.contains("/s") && !text.contains("ps") && !text.contains("iB") {
+/// `512 MiB`, `64MB`: sizes of which no table says what they are.
+fn sizes(context: &mut PasteContext, text: &str) {
+    if !text.contains(['B', 'b']) || context.sizes.len() >= MAX_SIZES {
         return;
     }
-    let words: Vec<&str> = text.split_whitespace().take(512).collect();
-    for (at, word) in words.iter().enumerate() {
+    let mut words = text.split_whitespace().take(512).peekable();
+    while let Some(word) = words.next() {
         let word = word.trim_start_matches(['(', '~', '`', '"', '[', '*']);
-        let end = word
-            .find(|c: char| !(c.is_ascii_digit() || c == '.' || c == ','))
-            .unwrap_or(word.len());
+        let end = word.find(|c: char| !c.is_ascii_digit()).unwrap_or(word.len());
         let (digits, glued) = word.split_at(end);
-        let next = words.get(at + 1).copied().unwrap_or_default();
-        let unit = if glued.is_empty() { next } else { glued };
-        let digits = digits.trim_end_matches(['.', ',']);
-        let bytes =
-            size(&format!("{digits}{}", unit.trim_end_matches(|c: char| !c.is_alphanumeric())));
-        let is_size = unit.ends_with(['B', 'b']) || unit.contains("iB");
-        if let Some(bytes) = bytes.filter(|bytes| is_size && *bytes >= 1024)
-            && !context.sizes.contains(&bytes)
-            && context.sizes.len() < MAX_RATES
-        {
-            context.sizes.push(bytes);
-        }
-        // `1,555 GB/s` of a data sheet: three digits behind a comma are thousands in a sentence.
-        let is_grouped = digits.split_once(',').is_some_and(|(_, rest)| rest.len() == 3);
-        let plain = if is_grouped { digits.replace(',', "") } else { digits.to_owned() };
-        let (Some(value), Some(scale)) = (number(&plain), rate_unit(unit)) else {
+        if digits.is_empty() {
             continue;
-        };
-        let gbs = value * scale;
-        // No memory, link or network has a PB/s.
-        if gbs > 0.0 && gbs <= 1e6 && context.rates.len() < MAX_RATES {
-            context.rates.push(gbs);
+        }
+        let unit = if glued.is_empty() { words.peek().copied().unwrap_or_default() } else { glued };
+        let unit = unit.trim_end_matches(|c: char| !c.is_alphanumeric());
+        let is_size = unit.ends_with(['B', 'b']) || unit.contains("iB");
+        let bytes = size(&format!("{digits}{unit}")).filter(|bytes| is_size && *bytes >= 1024);
+        if let Some(bytes) = bytes.filter(|bytes| !context.sizes.contains(bytes)) {
+            context.sizes.push(bytes);
         }
     }
 }
@@ -127,17 +113,23 @@ pub fn find_product(text: &str) -> Option<&'static str> {
     if !text.bytes().any(|byte| byte.is_ascii_digit() || byte == b'T' || byte == b'V') {
         return None;
     }
-    let plain = text.replace("-PCIE", " PCIe").replace(" 40GB PCIe", " PCIe-40GB");
-    let plain = plain.replace(" 80GB PCIe", " PCIe");
-    let plain = plain.replace("-SXM4-40GB", " 40GB").replace(" SXM4 40GB", " 40GB");
-    let found = plain.char_indices().filter_map(|(at, first)| {
-        let names = PRODUCTS.get(&u8::try_from(first).ok()?)?;
-        let before = plain.get(..at)?;
-        let last = before.chars().next_back();
+    let plain = match text.contains("PCI") || text.contains("40GB") {
+        true => text
+            .replace("-PCIE", " PCIe")
+            .replace(" 40GB PCIe", " PCIe-40GB")
+            .replace(" 80GB PCIe", " PCIe")
+            .replace("-SXM4-40GB", " 40GB")
+            .replace(" SXM4 40GB", " 40GB")
+            .into(),
+        false => Cow::Borrowed(text),
+    };
+    let mut last = b' ';
+    let found = plain.bytes().enumerate().filter_map(|(at, first)| {
+        let before = std::mem::replace(&mut last, first);
         // `8xH100` and `8*H100` count GPUs.
-        let is_start =
-            last.is_none_or(|c| !c.is_ascii_alphanumeric() || c == 'x' || c == 'X' || c == '*');
-        names.iter().find(|(_, name)| is_start && is_name_at(&plain, at, name))
+        let is_start = !before.is_ascii_alphanumeric() || before == b'x' || before == b'X';
+        let names = PRODUCTS.get(&first).filter(|_| is_start)?;
+        names.iter().find(|(_, name)| is_name_at(&plain, at, name))
     });
     found.min().map(|(_, name)| *name)
 }
@@ -296,11 +288,11 @@ mod tests {
     }
 
     #[test]
-    fn rates_outside_of_tables_are_read() {
-        assert_eq!(context("about 70GB/s of 92 GB/s.").rates, [70.0, 92.0]);
-        assert_eq!(context("3.9 TB/s, (400 Gb/s)").rates, [3900.0, 50.0]);
-        assert!(context("25 us and 7 GHz").rates.is_empty());
-        assert_eq!(context("the data sheet says 1,555 GB/s.").rates, [1555.0]);
+    fn sizes_outside_of_tables_are_read() {
+        assert_eq!(
+            context("copies of 512 MiB, 64KB each, at 55 GB/s").sizes,
+            [512 << 20, 64 << 10]
+        );
     }
 
     #[test]

@@ -533,8 +533,6 @@ pub struct PasteContext {
     pub module_mts: Option<f64>,
     /// Sizes outside of tables, bytes.
     pub sizes: Vec<u64>,
-    /// Rates outside of tables, GB/s: nothing says what was measured.
-    pub rates: Vec<f64>,
     /// All of the text in lower case that belongs to no table, at most 64 KiB.
     pub prose: String,
 }

@@ -16,6 +16,8 @@ const MAX_OBJECTS: usize = 16;
 
 /// Words before each line that are tried: `Nov 28 12:00:00 host unit[12]: `, `name  | `.
 const MAX_PREFIXES: u32 = 4;
+/// Lines at each end of a long paste that are tried without prefixes.
+const SAMPLE: usize = 4096;
 /// Lines in no known output from which on they are.
 const MANY_UNREAD: u32 = 4;
 
@@ -26,11 +28,16 @@ const MANY_UNREAD: u32 = 4;
 pub fn read_paste(bytes: &[u8]) -> PasteReading {
     let (mut lines, is_cut) = clean_lines(bytes);
     let mut best = read_lines(lines.clone(), is_cut);
+    let unstripped = if lines.len() > 2 * SAMPLE { ends_of(&lines) } else { Vec::new() };
     for _ in 0..MAX_PREFIXES {
         let stripped = strip_repeated_words(&mut lines);
         let unread: u32 = best.unread.iter().map(|span| span.last - span.first + 1).sum();
         if stripped == 0 || unread < MANY_UNREAD && stripped * 2 < lines.len() {
             break;
+        }
+        // Of a long paste its ends say whether more is read without these words.
+        if lines.len() > 2 * SAMPLE && !gains(&lines, &unstripped) {
+            continue;
         }
         let other = read_lines(lines.clone(), is_cut);
         if figures_and_lines(&other) > figures_and_lines(&best) {
@@ -38,6 +45,18 @@ pub fn read_paste(bytes: &[u8]) -> PasteReading {
         }
     }
     best
+}
+
+/// First and last lines of a paste.
+fn ends_of(lines: &[PasteLine]) -> Vec<PasteLine> {
+    let (first, last) = (lines.iter().take(SAMPLE), lines.iter().skip(lines.len() - SAMPLE));
+    first.chain(last).cloned().collect()
+}
+
+/// Whether the ends of a paste have more without the words that were taken off.
+fn gains(lines: &[PasteLine], unstripped: &[PasteLine]) -> bool {
+    let count = |lines: Vec<PasteLine>| figures_and_lines(&read_lines(lines, false));
+    count(ends_of(lines)) > count(unstripped.to_vec())
 }
 
 /// Figures of all documents, and lines of the paste that belong to them.

@@ -141,12 +141,6 @@ impl<'a> PasteExplainer<'a> {
         let figures: Vec<f64> = answers.iter().filter_map(|answer| answer.value_gbs).collect();
         let link_state = link_state::explain_link_state(context, &figures);
         answers.extend(link_state.map(|draft| self.finish(draft, "PCIe link state", all)));
-        if answers.is_empty() {
-            let draft = memory::explain_rates(context, reading.lines, self.limits.as_ref());
-            answers.extend(draft.map(|draft| self.finish(draft, "text", all)));
-        } else if let Some(first) = answers.first_mut() {
-            first.also.extend(memory::rates_text(context));
-        }
         let settings = find_settings(context, self.node);
         for found in find_messages(context, self.log) {
             let setting = settings.iter().find(|setting| setting.explains == found.row.id);
@@ -155,9 +149,11 @@ impl<'a> PasteExplainer<'a> {
         // What is slow comes first, and tables before what only describes the node.
         answers.sort_by_key(|answer| match answer.verdict {
             NodeVerdict::Suspect if answer.is_fault => 0,
-            NodeVerdict::Suspect => 1,
-            _ if answer.value_gbs.is_some() => 2,
-            _ => 3,
+            // A text that names a cause stands before a table that shows none.
+            NodeVerdict::Suspect if answer.tool == "message" || !answer.action.is_empty() => 1,
+            NodeVerdict::Suspect => 2,
+            _ if answer.value_gbs.is_some() => 3,
+            _ => 4,
         });
         PasteExplanation {
             format: 3,

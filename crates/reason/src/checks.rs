@@ -9,7 +9,6 @@ const TABLE: &str = include_str!("../data/checks.tsv");
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum CheckPath {
     #[default]
-    Text,
     NodeCollective,
     NetCollective,
     HostCopies,
@@ -27,8 +26,7 @@ pub(crate) enum CheckPath {
 
 impl CheckPath {
     /// Each with its name in the table.
-    const NAMES: [(Self, &'static str); 14] = [
-        (Self::Text, "text"),
+    const NAMES: [(Self, &'static str); 13] = [
         (Self::NodeCollective, "node-collective"),
         (Self::NetCollective, "net-collective"),
         (Self::HostCopies, "host-copies"),

@@ -150,9 +150,6 @@ pub(crate) fn explain(
                 .decided_by("the same with a file for each thread, or the file opened several times"),
         );
     }
-    if is_gpu {
-        against_staged(&mut draft, result, all);
-    }
     page_cache(&mut draft, result, direct);
     draft.outliers = slow_intervals(&result.intervals);
     draft.outliers.extend(long_tail(result));
@@ -411,29 +408,6 @@ fn page_cache(draft: &mut DraftAnswer, result: &FileIoResult, direct: Option<boo
         None if in_memory => edit.stated(),
         None => edit,
     });
-}
-
-/// I/O straight to a GPU, compared with the same staged in host memory.
-fn against_staged(draft: &mut DraftAnswer, result: &FileIoResult, all: &[&FileIoResult]) {
-    let staged = all.iter().filter(|other| other.staged && other.operation == result.operation);
-    let staged = staged.map(|other| other.gbs).fold(0.0, f64::max);
-    if staged <= 0.0 {
-        return;
-    }
-    let ratio = result.gbs / staged;
-    draft.features.push(ObservedFeature::new("direct-over-staged", ratio));
-    for edit in &mut draft.edits {
-        edit.expects.push(("direct-over-staged", 1.05, 0.15));
-    }
-    let edit = WorldEdit::new("direct-across-socket", AnswerClass::SetUpSo, 0.3)
-        .expects("direct-over-staged", 0.4, 0.4)
-        .expects("rate", result.gbs.max(1e-5), 0.5)
-        .says(format!(
-            "straight to the GPU it gets {:.0} % of the same staged in host memory: the direct path passes the link between sockets or a root port",
-            ratio * 100.0
-        ))
-        .decided_by("nvidia-smi topo -m: adapter or drive and GPU under one switch (PIX, PXB); gdsio -x 2 for staged");
-    draft.edits.push(edit);
 }
 
 #[cfg(test)]

@@ -10,12 +10,6 @@ use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
 
 /// Share of a data sheet's rate that streams reach: 73 to 93 % in published results of these products.
 const USUAL: f64 = 0.8;
-/// Lines of a text that may be a question.
-const MAX_LINES: u32 = 40;
-/// Rates that are named.
-const MAX_RATES: usize = 12;
-/// A rate this near to the data sheet's is the data sheet's.
-const IS_PEAK: f64 = 0.985;
 
 /// A copy within a GPU's memory, which moves `factor` times the bytes that are counted.
 pub(crate) fn explain_memory(gbs: f64, factor: f64, node: Option<&NodeLimits>) -> DraftAnswer {
@@ -104,72 +98,6 @@ pub(crate) fn explain_streams(
     draft.features.push(ObservedFeature::new("memory", best));
     draft.edits.push(memory_full(peak));
     draft
-}
-
-/// Rates that stand outside of tables, each once.
-pub(crate) fn rates_text(context: &PasteContext) -> Option<String> {
-    let mut list: Vec<String> = Vec::new();
-    for rate in context.rates.iter().map(|gbs| figure(*gbs)) {
-        if !list.contains(&rate) && list.len() < MAX_RATES {
-            list.push(rate);
-        }
-    }
-    (!list.is_empty()).then(|| format!("rates outside of tables: {} GB/s", list.join(", ")))
-}
-
-/// Rates in a text without tables that exceed every path of the product except its own memory.
-pub(crate) fn explain_rates(
-    context: &PasteContext,
-    lines: u32,
-    node: Option<&NodeLimits>,
-) -> Option<DraftAnswer> {
-    let rates = &context.rates;
-    let most = *rates.iter().max_by(|a, b| a.total_cmp(b))?;
-    let mut draft = DraftAnswer {
-        meaning: rates_text(context)?,
-        limit: path_text(context, node),
-        ask: "what printed them? Paste its whole output, with the command".to_owned(),
-        path: CheckPath::Text,
-        ..DraftAnswer::default()
-    };
-    let peak = node.and_then(|node| Some(node.product?.memory_gbs));
-    let links = node.map_or(0.0, |node| node.links_gbs.max(node.c2c_gbs).max(node.pcie_gbs) * 2.0);
-    let own = peak.and_then(|peak| {
-        let below = rates.iter().copied().filter(|gbs| *gbs > links && *gbs < peak * IS_PEAK);
-        below.max_by(f64::total_cmp)
-    });
-    // A document that names rates asks nothing of them.
-    if own.is_none() && lines > MAX_LINES {
-        return None;
-    }
-    // A list of several products is a data sheet's.
-    let own = own.filter(|_| context.gpus.len() == 1);
-    if let Some(value) = own.filter(|_| peak.is_some_and(|peak| most <= peak * 1.02)) {
-        draft.value = Some(value);
-        draft.ask = String::new();
-        draft.path = CheckPath::Memory;
-        judge(&mut draft, value, node);
-        draft.condition = "it is the rate of a GPU's memory".to_owned();
-    }
-    Some(draft)
-}
-
-/// The limits of the paths that a text is about; none of them is that of a rate without its tool.
-fn path_text(context: &PasteContext, node: Option<&NodeLimits>) -> String {
-    let Some(node) = node else { return "unknown: the paste names no GPU product".to_owned() };
-    match (context.nodes.filter(|nodes| *nodes > 1), node.nic_gbs > 0.0) {
-        (Some(_), true) => format!(
-            "{} GB/s of network each way, {} x {} GB/s of a node, if it is of several ({})",
-            figure(f64::from(node.nics.unwrap_or(1)) * node.nic_gbs),
-            node.nics.unwrap_or(1),
-            figure(node.nic_gbs),
-            node.nic_source.label()
-        ),
-        (Some(_), false) => {
-            "unknown: the paste does not count the adapters of a node, or their rate".to_owned()
-        }
-        (None, _) => format!("{}, if it is between GPUs of a node", node.link_text()),
-    }
 }
 
 fn judge(draft: &mut DraftAnswer, value: f64, node: Option<&NodeLimits>) {

@@ -126,7 +126,7 @@ fn e20_direct_storage_across_sockets() {
         )
     };
     let found = first(&format!("{}{}", line("GPUD", "6.9"), line("CPU_GPU", "20.6")));
-    assert_eq!((found.verdict, found.causes[0].id), (NodeVerdict::Suspect, "direct-across-socket"));
+    assert!(found.verdict == NodeVerdict::Suspect && !found.is_fault);
     assert!(found.reason.contains("33 %"), "{}", found.reason);
 }
 
