@@ -122,6 +122,19 @@ class Copies(unittest.TestCase):
             pathline.copy_batch(*ends, stream)
         self.driver.wait(stream)
 
+    def test_rows_of_a_run(self):
+        """As its CSV has them; only where the program is built."""
+        if "PATHLINE_PROGRAM" not in os.environ:
+            self.skipTest("PATHLINE_PROGRAM names no program")
+        fixtures = os.path.join(os.path.dirname(__file__), "..", "fixtures")
+        rows = pathline.read(os.path.join(fixtures, "h200-x4.jsonl.gz"))
+        copy = [row for row in rows if row["case"] == "r0.gpu3.vram > r0.gpu1.vram by dma@gpu3 x 1GiB"]
+        self.assertEqual((copy[0]["unit"], round(copy[0]["median"])), ("GB/s", 396))
+        self.assertTrue(copy[0]["low95"] < copy[0]["median"] < copy[0]["high95"])
+        self.assertIsNone(copy[0]["iops"])
+        with self.assertRaisesRegex(ValueError, "README.md is no journal"):
+            pathline.read(os.path.join(fixtures, "..", "README.md"))
+
     def test_explain_names_the_case(self):
         text = pathline.explain(self.driver.device(0, SIZE), self.source(6))
         self.assertIn(".pinned > r0.gpu0.vram by ", text)

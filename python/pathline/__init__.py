@@ -6,6 +6,8 @@
     pathline.copy_to_all([t0, t1, t2], pinned_tensor)        # the same bytes to several GPUs
     print(pathline.explain(gpu_tensor, pinned_tensor))
 
+`pathline.read(run)` gives the rows of a run, for pandas and polars.
+
 An end is a tensor (anything with data_ptr, numel and element_size, or nbytes), an object with
 __cuda_array_interface__ or __array_interface__, or a pair (address, bytes). A stream is a torch stream
 (cuda_stream), or its handle as a number. docs/use/libpathline.md has the rules of ordering and what is copied
@@ -18,10 +20,11 @@ workers that copy by spawn (multiprocessing.set_start_method, multiprocessing_co
 """
 
 from ._library import Error, Node, close, counters, library_path, node
+from ._runs import read
 
 __all__ = [
     "Error", "Node", "close", "copy", "copy_batch", "copy_to_all", "counters", "explain",
-    "library_path", "node",
+    "library_path", "node", "read",
 ]
 
 

@@ -20,10 +20,38 @@ const PIPED_WIDTH: usize = 100;
 
 /// Columns of standard output: of the terminal, else the environment's `COLUMNS`, else 100.
 pub(crate) fn width() -> usize {
+    known_width().unwrap_or(PIPED_WIDTH)
+}
+
+/// Columns of the terminal, or those that `COLUMNS` names.
+fn known_width() -> Option<usize> {
     let terminal = rustix::termios::tcgetwinsize(io::stdout()).ok();
     let terminal = terminal.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0);
     let named = || std::env::var("COLUMNS").ok()?.parse().ok().filter(|columns| *columns > 0);
-    terminal.or_else(named).unwrap_or(PIPED_WIDTH)
+    terminal.or_else(named)
+}
+
+/// The lines of a text within a width, broken between words. Commands and JSON stay whole, to be copied.
+fn fit(text: &str, columns: usize) -> String {
+    const KEPT: [&str; 8] = ["pathline ", "$ ", "measure it", "predict it", "{", "}", "[", "\""];
+    let mut fitted = String::with_capacity(text.len());
+    for line in text.split_inclusive('\n') {
+        let start = line.trim_start();
+        let is_kept = KEPT.iter().any(|kept| start.starts_with(kept));
+        let lead = line.chars().count() - start.chars().count();
+        let mut rest = line.to_owned();
+        while !is_kept && rest.trim_end().chars().count() > columns {
+            let cut = rest.char_indices().nth(columns + 1).map_or(rest.len(), |(at, _)| at);
+            // A word that is wider than the rest of a line stays whole.
+            let end = rest[..cut].trim_end().rfind(' ').filter(|end| rest[..*end].trim().len() > 8);
+            let Some(end) = end else { break };
+            fitted.push_str(rest[..end].trim_end());
+            fitted.push('\n');
+            rest = format!("{:1$}{2}", "", lead + 4, rest[end..].trim_start());
+        }
+        fitted.push_str(&rest);
+    }
+    fitted
 }
 
 /// Lines of at most `columns` characters, broken between words.
@@ -53,6 +81,12 @@ pub(crate) fn paragraph(text: &str, indent: usize) {
 /// The first error of standard output.
 static FAILED: OnceLock<io::Error> = OnceLock::new();
 
+/// Writes a text for people to standard output, within its width if that is known.
+pub(crate) fn print_text(text: fmt::Arguments<'_>) {
+    let text = plain(text);
+    write(&known_width().map_or_else(|| text.clone(), |columns| fit(&text, columns.max(40))));
+}
+
 /// Writes to standard output.
 pub(crate) fn print(text: fmt::Arguments<'_>) {
     write(&plain(text));
@@ -61,7 +95,10 @@ pub(crate) fn print(text: fmt::Arguments<'_>) {
 /// Writes a summary of `explain`, with its colours if it was made with some. Names and texts of
 /// files are plain in it already; here only what sets a colour passes.
 pub(crate) fn page(text: &str, colour: bool) {
-    write(&if colour { only_colours(text) } else { plain_text(text).into_owned() });
+    match colour {
+        true => write(&only_colours(text)),
+        false => print_text(format_args!("{text}")),
+    }
 }
 
 /// Writes to standard error, without secrets of URLs. A failure cannot be reported anywhere.
@@ -122,7 +159,7 @@ macro_rules! out {
 }
 /// `println!` that outlives its reader.
 macro_rules! outln {
-    ($($text:tt)*) => { $crate::say::print(format_args!("{}\n", format_args!($($text)*))) };
+    ($($text:tt)*) => { $crate::say::print_text(format_args!("{}\n", format_args!($($text)*))) };
 }
 /// `eprintln!` that outlives its reader.
 macro_rules! errln {
@@ -133,6 +170,20 @@ pub(crate) use {errln, out, outln};
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_are_broken_between_words_and_commands_stay_whole() {
+        let text =
+            "ab  a long cell of words that goes on\n  pathline run --case 'a b c d e f g h i j'\n";
+        let fitted = fit(text, 24);
+        assert_eq!(
+            fitted,
+            "ab  a long cell of words\n    that goes on\n  pathline run --case 'a b c d e f g h i j'\n"
+        );
+        assert_eq!(fit("short\n", 24), "short\n");
+        let wide = "x".repeat(60);
+        assert_eq!(fit(&wide, 24), wide);
+    }
 
     #[test]
     fn only_colour_codes_pass() {

@@ -12,7 +12,7 @@ use pathline_runner::MachineModel;
 use super::{ExitKind, judge_source};
 use crate::args::CalibrateArgs;
 use crate::files;
-use crate::say::{errln, out};
+use crate::say::{errln, outln};
 
 /// Interval of progress lines.
 const EVERY: Duration = Duration::from_secs(2);
@@ -55,10 +55,10 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<ExitKind> {
     if out != Path::new("-") {
         // The verdict is the first line, before what the twin holds.
         if let Some(preset) = preset_of(args, &twin)? {
-            out!("{}\n{}\n", twin.verdict(), twin.compare_preset(&preset)?);
-            out!("\n{twin}\nWrote {}.\n", out.display());
+            outln!("{}\n{}", twin.verdict(), twin.compare_preset(&preset)?);
+            outln!("\n{twin}\nWrote {}.", out.display());
         } else {
-            out!("{}\n\n{twin}\nWrote {}.\n", twin.verdict(), out.display());
+            outln!("{}\n\n{twin}\nWrote {}.", twin.verdict(), out.display());
         }
     }
     let unlike = &twin.peers.unlike;

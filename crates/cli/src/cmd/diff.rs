@@ -11,7 +11,7 @@ use pathline_schema::{Journal, WorldKind, shell_word};
 use super::ExitKind;
 use crate::args::DiffArgs;
 use crate::files;
-use crate::say::out;
+use crate::say::outln;
 
 pub(super) fn run(args: &DiffArgs) -> Result<ExitKind> {
     let (before, after) = sides(args)?;
@@ -32,7 +32,7 @@ pub(super) fn run(args: &DiffArgs) -> Result<ExitKind> {
         Err(error) => return Err(error.into()),
     };
     if args.json.as_deref() != Some(Path::new("-")) {
-        out!("{}", diff.text(args.all));
+        outln!("{}", diff.text(args.all).trim_end());
     }
     if let Some(file) = &args.json {
         let text = serde_json::to_string_pretty(&comparison::json(&diff))?;

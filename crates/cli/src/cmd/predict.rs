@@ -16,7 +16,7 @@ use pathline_schema::{Case, WorldKind as Recorded};
 use super::{ExitKind, colour, judge_source};
 use crate::args::PredictArgs;
 use crate::files;
-use crate::say::{self, out, outln};
+use crate::say::{self, outln};
 
 pub(super) fn run(args: &PredictArgs) -> Result<ExitKind> {
     let model = MachineModel::read(&args.machine)?.with_stack(args.stack.as_deref())?;
@@ -161,7 +161,7 @@ fn cases(args: &PredictArgs, model: &MachineModel) -> Result<ExitKind> {
     match args.links.as_deref() {
         Some(file) if file == Path::new("-") => {}
         _ if args.json => outln!("{}", serde_json::to_string_pretty(&values)?),
-        _ => out!("{}", shown.join("\n")),
+        _ => outln!("{}", shown.join("\n").trim_end()),
     }
     Ok(ExitKind::Fine)
 }
