@@ -43,7 +43,7 @@ fn fit(text: &str, columns: usize) -> String {
         while !is_kept && rest.trim_end().chars().count() > columns {
             let cut = rest.char_indices().nth(columns + 1).map_or(rest.len(), |(at, _)| at);
             // A word that is wider than the rest of a line stays whole.
-            let end = rest[..cut].trim_end().rfind(' ').filter(|end| rest[..*end].trim().len() > 8);
+            let end = rest[..cut].rfind(' ').filter(|end| rest[..*end].trim().len() > 8);
             let Some(end) = end else { break };
             fitted.push_str(rest[..end].trim_end());
             fitted.push('\n');
