@@ -1,6 +1,6 @@
 //! Matrices of copies: between GPUs, between host and GPUs, within a GPU's memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_paste::{
     CopyMeans, LineSpan, MatrixEnd, MatrixTool, PasteContext, RateCount, RateMatrix, TimedTransfer,
@@ -156,17 +156,7 @@ fn between_gpus(matrices: &[&RateMatrix], node: Option<&NodeLimits>) -> Option<D
     };
     draft.outliers = outliers_of_pairs(matrices, node);
     draft.also.extend(describe_blocks(&pairs(on)));
-    if let Some(closed) = closed {
-        let staged: Vec<f64> =
-            pairs(on).iter().filter(|(a, b, _)| closed.contains(&(*a, *b))).map(|p| p.2).collect();
-        draft.also.extend(median(&staged).map(|gbs| {
-            format!(
-                "{} pairs without peer access, through host memory: {} GB/s",
-                staged.len(),
-                figure(gbs)
-            )
-        }));
-    }
+    draft.also.extend(closed.and_then(|closed| staged_pairs(&pairs(on), closed)));
     let ratio = off.and_then(|off| {
         let off: Vec<f64> = pairs(off).iter().map(|&(.., v)| v).collect();
         Some(middle / median(&off)?)
@@ -213,6 +203,14 @@ fn between_gpus(matrices: &[&RateMatrix], node: Option<&NodeLimits>) -> Option<D
     draft.features.push(ObservedFeature::new("least", (least / middle).max(1e-3)));
     pair_edits(&mut draft, node, ways, &list, ratio);
     Some(draft)
+}
+
+/// The pairs without peer access, whose bytes go through host memory.
+fn staged_pairs(list: &[(u32, u32, f64)], closed: &BTreeSet<(u32, u32)>) -> Option<String> {
+    let staged = list.iter().filter(|(a, b, _)| closed.contains(&(*a, *b)));
+    let staged: Vec<f64> = staged.map(|pair| pair.2).collect();
+    let gbs = figure(median(&staged)?);
+    Some(format!("{} pairs without peer access, through host memory: {gbs} GB/s", staged.len()))
 }
 
 /// The limit of a pair of GPUs: in a mesh of one link or more, the least number that carries it.

@@ -121,17 +121,7 @@ pub(crate) fn explain(
     // With many in flight the product of both is the rate whatever binds.
     let few = in_flight.or(desc.map(|_| 1.0)).filter(|n| *n < FEW || desc.is_some());
     if let Some((n, block)) = few.zip(block) {
-        // A job that reads and writes has both in its queue.
-        let is_mix = |other: &&&FileIoResult| {
-            (other.tool, other.depth, other.workers, &other.path)
-                == (result.tool, result.depth, result.workers, &result.path)
-                && other.operation != result.operation
-                && result.tool == "fio"
-        };
-        let time = |io: &FileIoResult| io.iops.unwrap_or(0.0) * io.latency_us.unwrap_or(0.0);
-        let others: f64 = all.iter().filter(is_mix).map(|other| time(other)).sum();
-        let mine = time(result) / (time(result) + others).max(1e-9);
-        let n = if others > 0.0 && mine > 0.0 { n * mine } else { n };
+        let n = n * share_of_queue(result, all);
         draft.edits.push(few_in_flight(result, n, block));
     }
     let limit = draft.limit_gbs;
@@ -260,6 +250,18 @@ fn set_limit(draft: &mut DraftAnswer, context: &PasteContext) {
         draft.ask =
             "what are the drives, their number and their links, or the network's rate?".to_owned();
     }
+}
+
+/// The part of the requests in flight that are of this kind: a job that reads and writes has both in its queue.
+fn share_of_queue(result: &FileIoResult, all: &[&FileIoResult]) -> f64 {
+    let job = |io: &FileIoResult| (io.tool, io.depth, io.workers, io.path.clone());
+    let is_other = |other: &&&FileIoResult| {
+        result.tool == "fio" && job(other) == job(result) && other.operation != result.operation
+    };
+    let time = |io: &FileIoResult| io.iops.unwrap_or(0.0) * io.latency_us.unwrap_or(0.0);
+    let others: f64 = all.iter().filter(is_other).map(|other| time(other)).sum();
+    let mine = time(result);
+    if others > 0.0 && mine > 0.0 { mine / (mine + others) } else { 1.0 }
 }
 
 /// What is known of the requests in flight.

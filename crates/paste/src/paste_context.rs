@@ -1,0 +1,56 @@
+//! What the text around outputs says.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What the text around outputs says.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct PasteContext {
+    /// `NAME=VALUE` on command lines and in text.
+    pub settings: BTreeMap<String, String>,
+    /// Programs with their arguments.
+    pub commands: Vec<String>,
+    /// Product names of GPUs, as written; the first is the most frequent.
+    pub gpus: Vec<String>,
+    /// A GPU that a list of devices names and the table of products does not; empty if none.
+    pub unknown_gpu: String,
+    /// GPUs of each product, where lists count them.
+    pub gpu_count: Option<u32>,
+    /// Ordered pairs of GPUs of which a tool says that there is no peer access.
+    pub no_access: BTreeSet<(u32, u32)>,
+    /// PCIe as trained: GT/s and lanes, `LnkSta` of lspci or `Gen`.
+    pub pcie: Option<(f64, u32)>,
+    /// PCIe as possible: `LnkCap`.
+    pub pcie_most: Option<(f64, u32)>,
+    /// PCIe of an adapter as trained.
+    pub adapter_pcie: Option<(f64, u32)>,
+    /// Class of the device that lines of lspci describe.
+    pub lspci_class: String,
+    /// Line rate of an adapter, Gbit/s.
+    pub network_gbits: Option<f64>,
+    /// Lanes of the port that lines of ibv_devinfo describe.
+    pub port_lanes: Option<f64>,
+    /// Ports of adapters that are listed with their rate or as up.
+    pub ports: u32,
+    /// Whether a link of PCIe is marked as `downgraded`.
+    pub pcie_downgraded: bool,
+    /// Whether its speed is.
+    pub speed_downgraded: bool,
+    /// Adapters of a node, where a sentence counts them.
+    pub adapters: Option<u32>,
+    /// Nodes that a sentence counts.
+    pub nodes: Option<u32>,
+    /// Drives that a sentence counts.
+    pub drives: Option<u32>,
+    /// What the link of a drive carries each way, GB/s.
+    pub drive_gbs: Option<f64>,
+    /// NVLinks of a pair, where `NV4` stands outside of a matrix.
+    pub nvlinks: Option<u32>,
+    /// Memory modules that dmidecode lists, filled and empty.
+    pub modules: (u32, u32),
+    /// MT/s of a module.
+    pub module_mts: Option<f64>,
+    /// Sizes outside of tables, bytes.
+    pub sizes: Vec<u64>,
+    /// All of the text in lower case that belongs to no table, at most 64 KiB.
+    pub prose: String,
+}
