@@ -9,47 +9,16 @@ use crate::proof::{GainInterval, HarmCheck, MAX_BLOCKS, ProofTarget, TrialBlock}
 use crate::session::{AdviceLimits, AdviceSession, AdviceStep, TrialRunner};
 
 /// Beginnings of the names of variables that GPU runtimes, MPI, NCCL, RCCL and UCX read.
-const FAMILIES: [&str; 19] = [
-    "NCCL_",
-    "RCCL_",
-    "HSA_",
-    "HIP_",
-    "ROCR_",
-    "AMD_",
-    "GPU_",
-    "CUDA_",
-    "UCX_",
-    "UCC_",
-    "MPICH_",
-    "OMPI_MCA_",
-    "PMIX_MCA_",
-    "PRTE_MCA_",
-    "FI_",
-    "PSM2_",
-    "MPIR_CVAR_",
-    "MPIR_PARAM_",
-    "I_MPI_",
-];
+const FAMILIES: &str = "NCCL_ RCCL_ HSA_ HIP_ ROCR_ AMD_ GPU_ CUDA_ UCX_ UCC_ MPICH_ OMPI_MCA_ PMIX_MCA_ \
+    PRTE_MCA_ FI_ PSM2_ MPIR_CVAR_ MPIR_PARAM_ I_MPI_";
 /// Variables of these families that choose devices or print: to unset one measures something else.
-const NO_SETTINGS: [&str; 12] = [
-    "VISIBLE_DEVICES",
-    "DEVICE_ORDER",
-    "_DEBUG",
-    "_DEBUG_FILE",
-    "_DEBUG_SUBSYS",
-    "_LOG_LEVEL",
-    "_PATH",
-    "_HOME",
-    "_ROOT",
-    "_VERSION",
-    "_DIR",
-    "_COMM_ID",
-];
+const NO_SETTINGS: &str = "VISIBLE_DEVICES DEVICE_ORDER _DEBUG _DEBUG_FILE _DEBUG_SUBSYS _LOG_LEVEL _PATH _HOME \
+    _ROOT _VERSION _DIR _COMM_ID";
 
 /// Whether a variable is a setting of a library that moves data, by its name.
 pub fn is_setting(name: &str) -> bool {
-    FAMILIES.iter().any(|family| name.starts_with(family))
-        && !NO_SETTINGS.iter().any(|end| name.ends_with(end))
+    FAMILIES.split(' ').any(|family| name.starts_with(family))
+        && !NO_SETTINGS.split(' ').any(|end| name.ends_with(end))
 }
 
 /// Says of each variable whether it gains anything in the given questions, of which only the defaults

@@ -61,7 +61,7 @@ impl TunePath<'_> {
     /// The candidates, the plain kernel first.
     fn candidates(&self) -> Vec<KernelVariant> {
         let all =
-            kernel::SHAPES.iter().filter_map(|shape| format!("{}-{shape}", self.op).parse().ok());
+            kernel::SHAPES.lines().filter_map(|shape| format!("{}-{shape}", self.op).parse().ok());
         all.filter(|v| kernel::unsupported(v, &self.gpu.arch).is_none()).collect()
     }
 }

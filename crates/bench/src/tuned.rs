@@ -232,7 +232,10 @@ mod tests {
             assert!(class.ops().contains(&variant.op), "{key}");
             assert_eq!(pathline_hal::kernel::unsupported(&variant, arch), None, "{key}");
             let shape = key.split_once('-').unwrap().1;
-            assert!(pathline_hal::kernel::SHAPES.contains(&shape), "{key} is compiled by no test");
+            assert!(
+                pathline_hal::kernel::SHAPES.lines().any(|known| known == shape),
+                "{key} is compiled by no test"
+            );
             assert_eq!(TunedKernels::known().variant_for(&gpu(arch), *class, variant.op), variant);
         }
     }

@@ -40,7 +40,8 @@ pub(crate) use messages::MessageArgs;
 pub(crate) use paste::ExplainArgs;
 pub(crate) use placement::{AuditArgs, Launcher, MessageCopier, PlaceArgs};
 pub(crate) use stores::StoreArgs;
-pub(crate) use suite_group::SuiteGroup;
+use suite_group::named_suites;
+pub(crate) use suite_group::{SUITE_GROUPS, group_suites, suite_group};
 use units::{millis, noise, percent_points, seconds, size};
 
 /// Measures, models and explains every path that data takes in a multi-GPU node.
@@ -318,11 +319,7 @@ const METADATA: &str = pathline_schema::SuiteId::Metadata.word();
 impl SelectArgs {
     /// The suites that are named, those of a group each.
     pub(crate) fn suites(&self) -> Vec<String> {
-        let members = |name: &String| match SuiteGroup::parse(name) {
-            Some(group) => group.suites().map(|suite| suite.word().to_owned()).collect(),
-            None => vec![name.clone()],
-        };
-        self.named.iter().chain(&self.suite).flat_map(members).collect()
+        self.named.iter().chain(&self.suite).flat_map(|name| named_suites(name)).collect()
     }
 
     /// Fails if suite storage is selected on this host without a place for its files, or if a place is named so
@@ -691,9 +688,10 @@ impl RunArgs {
 }
 
 /// When to use colour.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ColourChoice {
     /// On a terminal, unless NO_COLOR is set.
+    #[default]
     Auto,
     /// Always.
     Always,

@@ -109,52 +109,11 @@ const FMA: &str = include_str!("kernels/fma.cu");
 /// Loads all words of a tile before the first is used, so that all are in flight.
 const LOADS: &str = "pl_word v[PL_UNROLL];\n_Pragma(\"unroll\") for (int j = 0; j < PL_UNROLL; j++) v[j] = PL_LOAD(a + at + j * PL_BLOCK);\n";
 
-/// Kernel shapes without their operation that a search tries. Each dimension varies around values
+/// Kernel shapes without their operation that a search tries, one a line. Each dimension varies around values
 /// that are good on some GPU: one tile per block with one to eight words in flight; persistent
 /// blocks, from few to as many as fit; hints; contiguous pieces; and bulk copies of 2 to 64 KiB, in
 /// rings and one per block.
-pub const SHAPES: [&str; 40] = [
-    "w16-u4-b256-g2sm",
-    "w16-u1-b128-gt",
-    "w16-u1-b256-gt",
-    "w16-u1-b512-gt",
-    "w16-u2-b256-gt",
-    "w16-u2-b512-gt",
-    "w16-u4-b256-gt",
-    "w16-u8-b256-gt",
-    "w16-u1-nt-b256-gt",
-    "w16-u4-nt-b256-gt",
-    "w16-u1-na-b256-gt",
-    "w8-u2-b256-gt",
-    "w16-u4-b256-g8sm",
-    "w16-u8-b256-g4sm",
-    "w16-u4-b512-g4sm",
-    "w16-u8-b512-g1sm",
-    "w16-u8-b512-g2sm",
-    "w16-u8-nt-b512-g2sm",
-    "w16-u4-na-b512-g4sm",
-    "w16-u8-seg-b512-g2sm",
-    "w16-u4-seg-b1024-g2sm",
-    "w16-u2-b1024-g2sm",
-    "w16-u16-b128-g4sm",
-    "w8-u8-b512-g2sm",
-    "w16-u8-b512-g16",
-    "w16-u8-b512-g32",
-    "bulk2k-s1-b32-gt",
-    "bulk4k-s1-b32-gt",
-    "bulk16k-s1-b32-gt",
-    "bulk4k-s8-b32-g1sm",
-    "bulk4k-s16-b32-g1sm",
-    "bulk8k-s4-b32-g96",
-    "bulk8k-s8-seg-b32-g1sm",
-    "bulk8k-s8-b32-g2sm",
-    "bulk16k-s4-b32-g64",
-    "bulk16k-s4-nt-b32-g2sm",
-    "bulk16k-s8-b32-g1sm",
-    "bulk16k-s8-b32-g16",
-    "bulk32k-s6-b32-g1sm",
-    "bulk64k-s3-b32-g1sm",
-];
+pub const SHAPES: &str = include_str!("kernels/shapes.txt");
 
 /// The parts of a pass that depend on its operation: begin, tile, one word, one byte.
 fn pass_parts(op: KernelOp) -> [&'static str; 4] {

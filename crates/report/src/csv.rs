@@ -13,54 +13,11 @@ use pathline_explain::model_agreement::ModelAgreement;
 use pathline_explain::run::{CaseQuantity, RunView};
 use pathline_explain::shown_value::ShownValue;
 
-const COLUMNS: [&str; 46] = [
-    "case",
-    "suites",
-    "world",
-    "outcome",
-    "flow",
-    "rank",
-    "quantity",
-    "unit",
-    "median",
-    "low95",
-    "high95",
-    "p5",
-    "p95",
-    "min",
-    "max",
-    "samples",
-    "moved_bytes",
-    "reps",
-    "steps",
-    "timer",
-    "engine",
-    "cpus",
-    "stop",
-    "warmup",
-    "verdict",
-    "ceiling",
-    "bound",
-    "route",
-    "narrowest",
-    "bound_by",
-    "published",
-    "published_source",
-    "why",
-    "iops",
-    "first_done_iops",
-    "lat_min_us",
-    "lat_p50_us",
-    "lat_p99_us",
-    "lat_p999_us",
-    "lat_max_us",
-    "cpu_us_per_io",
-    "requests_per_io",
-    "repeats",
-    "node_low95",
-    "node_high95",
-    "origin",
-];
+const COLUMNS: &str = "case,suites,world,outcome,flow,rank,quantity,unit,median,low95,high95,p5,\
+    p95,min,max,samples,moved_bytes,reps,steps,timer,engine,cpus,stop,warmup,\
+    verdict,ceiling,bound,route,narrowest,bound_by,published,published_source,why,\
+    iops,first_done_iops,lat_min_us,lat_p50_us,lat_p99_us,lat_p999_us,lat_max_us,\
+    cpu_us_per_io,requests_per_io,repeats,node_low95,node_high95,origin";
 
 /// Columns for I/O only.
 const OF_IO: usize = 9;
@@ -78,14 +35,15 @@ const RAW_COLUMNS: [&str; 10] =
 /// formula gets an apostrophe in front.
 pub fn export(journal: &Journal, network: Option<&Network>) -> String {
     let run = RunView::new(journal, network);
-    let mut table = CsvTable::new(&COLUMNS);
+    let columns = COLUMNS.split(',').count();
+    let mut table = CsvTable::new(&COLUMNS.split(',').collect::<Vec<&str>>());
     for outcome in &journal.outcomes {
         let text = outcome.case().to_string();
         let plain = |suites: &[String], state: &str, why: &str| {
             let mut row = vec![text.clone(), suites.join(" "), world(journal), state.to_owned()];
-            row.resize(COLUMNS.len() - OF_IO - OF_REPEATS - 2, String::new());
+            row.resize(columns - OF_IO - OF_REPEATS - 2, String::new());
             row.push(why.to_owned());
-            row.resize(COLUMNS.len(), String::new());
+            row.resize(columns, String::new());
             row
         };
         match outcome {

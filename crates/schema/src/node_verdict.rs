@@ -35,16 +35,6 @@ impl NodeVerdict {
         }
     }
 
-    /// As files of other programs have it: `ok`.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Suspect => "suspect",
-            Self::Fail => "fail",
-            Self::Undecided => "undecided",
-        }
-    }
-
     /// Exit code of a command that was asked for a verdict.
     pub const fn exit_code(self) -> u8 {
         match self {
@@ -85,8 +75,7 @@ mod tests {
         }
         for verdict in NodeVerdict::ALL {
             let text = serde_json::to_string(&verdict).unwrap();
-            assert_eq!(text, format!("\"{}\"", verdict.label()));
-            assert_eq!(verdict.word().to_lowercase(), verdict.label());
+            assert_eq!(text, format!("\"{}\"", verdict.word().to_lowercase()));
         }
     }
 }

@@ -10,30 +10,8 @@ use crate::snapshot::HostSnapshot;
 use crate::warn::warning;
 
 /// Processor features that decide which copy loops exist.
-const FEATURES: &[&str] = &[
-    "sse2",
-    "sse4_1",
-    "ssse3",
-    "avx",
-    "avx2",
-    "avx512f",
-    "avx512bw",
-    "avx512vl",
-    "erms",
-    "fsrm",
-    "movdir64b",
-    "movdiri",
-    "clflushopt",
-    "clwb",
-    "cldemote",
-    "asimd",
-    "sve",
-    "sve2",
-    "mops",
-    "constant_tsc",
-    "nonstop_tsc",
-    "tsc_known_freq",
-];
+const FEATURES: &str = "sse2 sse4_1 ssse3 avx avx2 avx512f avx512bw avx512vl erms fsrm movdir64b movdiri \
+    clflushopt clwb cldemote asimd sve sve2 mops constant_tsc nonstop_tsc tsc_known_freq";
 
 /// Cgroup limits of a petabyte or more mean no limit: v1 writes 2^63 rounded down to a page.
 const NO_LIMIT: u64 = 1 << 50;
@@ -144,7 +122,7 @@ fn sockets(snapshot: &HostSnapshot, cpuinfo: &str) -> u32 {
 fn features(cpuinfo: &str) -> Vec<String> {
     let flags = field(cpuinfo, "flags").or_else(|| field(cpuinfo, "Features")).unwrap_or_default();
     let flags: BTreeSet<&str> = flags.split_whitespace().collect();
-    FEATURES.iter().filter(|name| flags.contains(*name)).map(|&name| name.to_owned()).collect()
+    FEATURES.split(' ').filter(|name| flags.contains(name)).map(str::to_owned).collect()
 }
 
 fn virtualization(snapshot: &HostSnapshot, cpuinfo: &str) -> Option<String> {

@@ -125,7 +125,7 @@ fn the_installed_python_package_finds_its_library() {
     lay_out(folder.path(), &[StubLibraries::Cuda], &[]).unwrap();
     let package = folder.path().join("pathline");
     fs::create_dir(&package).unwrap();
-    for module in ["__init__.py", "_library.py"] {
+    for module in ["__init__.py", "_library.py", "_runs.py"] {
         let source = workspace().join("python/pathline").join(module);
         fs::copy(source, package.join(module)).unwrap();
     }

@@ -181,7 +181,7 @@ pub(crate) struct ValidateArgs {
 }
 
 /// Which flows to predict, or which run to hold predictions against.
-#[derive(Debug, Clone, Parser)]
+#[derive(Debug, Clone, Default, Parser)]
 #[command(group = clap::ArgGroup::new("what").required(true).multiple(true).args(["case", "case_file", "exchange", "exchange_file", "against"]))]
 pub(crate) struct PredictArgs {
     /// The machine: a name from `pathline model list`, or a TOML file, such as one that was calibrated.
@@ -243,20 +243,9 @@ impl PredictArgs {
     pub(crate) fn of_texts(machine: &str, case: Option<String>, exchange: Option<String>) -> Self {
         Self {
             machine: machine.to_owned(),
-            stack: None,
             case: case.into_iter().collect(),
             exchange: exchange.into_iter().collect(),
-            case_file: None,
-            exchange_file: None,
-            links: None,
-            against: None,
-            only_unseen: Vec::new(),
-            any_order: false,
-            json: false,
-            all: false,
-            html: None,
-            csv: None,
-            color: ColourChoice::Auto,
+            ..Self::default()
         }
     }
 }

@@ -2,65 +2,36 @@
 
 use pathline_schema::SuiteId;
 
-/// What suites need, and what they are about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum SuiteGroup {
-    /// The host's memory and cores.
-    Host,
-    /// GPUs and their links, in one process.
-    Gpu,
-    /// Messages by MPI.
-    Mpi,
-    /// NCCL or RCCL.
-    Ccl,
-    /// UCX, shared memory and registration for a network adapter.
-    Ucx,
-    /// Files, block devices, buckets.
-    Storage,
+/// The groups, in the order of a list: the host; GPUs and their links in one process; messages by MPI; NCCL or RCCL;
+/// UCX, shared memory and registration; files, block devices, buckets.
+pub(crate) const SUITE_GROUPS: [&str; 6] = ["host", "gpu", "mpi", "ccl", "ucx", "storage"];
+
+/// The group that a suite belongs to.
+pub(crate) fn suite_group(suite: SuiteId) -> &'static str {
+    let word = suite.word();
+    match word {
+        "host" => "host",
+        "collective-types" => "ccl",
+        "registration" | "shm" => "ucx",
+        "metadata" => "storage",
+        _ => ["mpi", "ccl", "ucx", "storage"]
+            .into_iter()
+            .find(|group| word.starts_with(group))
+            .unwrap_or("gpu"),
+    }
 }
 
-impl SuiteGroup {
-    /// All, in the order of a list.
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Host, Self::Gpu, Self::Mpi, Self::Ccl, Self::Ucx, Self::Storage];
+/// The suites of a group, in display order.
+pub(crate) fn group_suites(group: &str) -> impl Iterator<Item = SuiteId> {
+    SuiteId::ALL.iter().copied().filter(move |suite| suite_group(*suite) == group)
+}
 
-    /// Its name.
-    pub(crate) const fn word(self) -> &'static str {
-        match self {
-            Self::Host => "host",
-            Self::Gpu => "gpu",
-            Self::Mpi => "mpi",
-            Self::Ccl => "ccl",
-            Self::Ucx => "ucx",
-            Self::Storage => "storage",
-        }
-    }
-
-    /// The group of a name. A suite that has the name of a group is meant by it alone.
-    pub(crate) fn parse(name: &str) -> Option<Self> {
-        let is_suite = || SuiteId::ALL.iter().any(|suite| suite.word() == name);
-        Self::ALL.into_iter().find(|group| group.word() == name && !is_suite())
-    }
-
-    /// The group that a suite belongs to.
-    pub(crate) fn of(suite: SuiteId) -> Self {
-        let word = suite.word();
-        match word {
-            "host" => Self::Host,
-            "collective-types" => Self::Ccl,
-            "registration" | "shm" => Self::Ucx,
-            "metadata" => Self::Storage,
-            _ if word.starts_with("mpi-") => Self::Mpi,
-            _ if word.starts_with("ccl-") => Self::Ccl,
-            _ if word.starts_with("ucx") => Self::Ucx,
-            _ if word.starts_with("storage") => Self::Storage,
-            _ => Self::Gpu,
-        }
-    }
-
-    /// Its suites, in display order; of group gpu those that no twin or multipath copy asks for are enough.
-    pub(crate) fn suites(self) -> impl Iterator<Item = SuiteId> {
-        SuiteId::ALL.iter().copied().filter(move |suite| Self::of(*suite) == self)
+/// The suites that a name on the command line means: a suite that has the name of a group is meant by it alone.
+pub(crate) fn named_suites(name: &str) -> Vec<String> {
+    let is_suite = SuiteId::ALL.iter().any(|suite| suite.word() == name);
+    match !is_suite && SUITE_GROUPS.contains(&name) {
+        true => group_suites(name).map(|suite| suite.word().to_owned()).collect(),
+        false => vec![name.to_owned()],
     }
 }
 
@@ -70,11 +41,13 @@ mod tests {
 
     #[test]
     fn each_suite_is_in_one_group_and_names_of_suites_stay_suites() {
-        let all: usize = SuiteGroup::ALL.into_iter().map(|group| group.suites().count()).sum();
+        let all: usize = SUITE_GROUPS.into_iter().map(|group| group_suites(group).count()).sum();
         assert_eq!(all, SuiteId::ALL.len());
-        assert_eq!(SuiteGroup::parse("mpi"), Some(SuiteGroup::Mpi));
-        assert_eq!(SuiteGroup::parse("gpu"), Some(SuiteGroup::Gpu));
-        assert_eq!((SuiteGroup::parse("ucx"), SuiteGroup::parse("pairs")), (None, None));
-        assert!(SuiteGroup::Mpi.suites().all(|suite| suite.word().starts_with("mpi-")));
+        assert!(named_suites("mpi").iter().all(|suite| suite.starts_with("mpi-")));
+        assert!(named_suites("gpu").contains(&"pairs".to_owned()));
+        assert_eq!(
+            (named_suites("ucx"), named_suites("pairs")),
+            (vec!["ucx".into()], vec!["pairs".into()])
+        );
     }
 }

@@ -6,7 +6,7 @@ use pathline_runner::{MachineSurvey, half_of_free, switches};
 
 use super::ExitKind;
 use super::plan::duration;
-use crate::args::{RunArgs, SuiteGroup};
+use crate::args::{RunArgs, SUITE_GROUPS, group_suites, suite_group};
 use crate::say::outln;
 
 pub(super) fn run(args: &RunArgs) -> Result<ExitKind> {
@@ -19,7 +19,7 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitKind> {
     outln!("  suite               cases     time  what it measures (* by default)");
     let mut absent = Vec::new();
     let mut group = None;
-    let in_groups = SuiteGroup::ALL.into_iter().flat_map(SuiteGroup::suites);
+    let in_groups = SUITE_GROUPS.into_iter().flat_map(group_suites);
     for suite in in_groups.filter_map(|id| SUITES.iter().find(|suite| suite.id == id)) {
         let name = suite.id.to_string();
         let plan =
@@ -37,9 +37,9 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitKind> {
             true => "virtual".to_owned(),
             false => duration(plan_time(&plan, &about.topology)),
         };
-        let of = SuiteGroup::of(suite.id);
+        let of = suite_group(suite.id);
         if group.replace(of) != Some(of) {
-            outln!("{}", of.word());
+            outln!("{of}");
         }
         let mark = if (suite.by_default)(&scope) { "*" } else { " " };
         outln!("  {name:<18}{mark} {:>5} {time:>8}  {}", plan.runnable(), suite.about);

@@ -57,7 +57,7 @@ pub fn junit(document: &HealthDocument) -> String {
         let _ = write!(cases, "    <testcase {} time=\"{time:.6}\"", name(&class.label));
         if let Some(first) = lines.first() {
             failures += 1;
-            let kind = document.state.label();
+            let kind = document.state.word().to_lowercase();
             let _ = write!(
                 cases,
                 ">\n      <failure type=\"{kind}\" message=\"{}\">{}</failure>\n    </testcase>\n",
@@ -145,7 +145,7 @@ pub fn prometheus(document: &HealthDocument) -> String {
     };
     let one = |value: f64| vec![(String::new(), value)];
     let states = NodeVerdict::ALL.map(|state| {
-        let label = format!("{{state=\"{}\"}}", state.label());
+        let label = format!("{{state=\"{}\"}}", state.word().to_lowercase());
         (label, if state == document.state { 1.0 } else { 0.0 })
     });
     family("state", "gauge", "The verdict: 1 for the state that holds.", states.to_vec());

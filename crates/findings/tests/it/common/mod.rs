@@ -72,7 +72,7 @@ pub(crate) fn conclusions((journal, network): &(Journal, Network)) -> RunConclus
 /// Everything a reader sees of the conclusions.
 pub(crate) fn text(conclusions: &RunConclusions) -> String {
     let mut text =
-        format!("{}: {}\n", conclusions.verdict.state.label(), conclusions.verdict.reason);
+        format!("{}: {}\n", conclusions.verdict.state.word(), conclusions.verdict.reason);
     for tile in &conclusions.tiles {
         let half = tile.half_width.map_or(String::new(), |h| format!(" ±{h:.3}"));
         let share = |share: Option<f64>| share.map_or("-".to_owned(), |s| format!("{s:.3}"));

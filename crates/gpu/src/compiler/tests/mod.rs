@@ -68,7 +68,7 @@ fn dimensions() -> Vec<KernelVariant> {
 
 /// Every shape that runs use or a search tries.
 fn shapes(ops: &[KernelOp]) -> Vec<KernelVariant> {
-    let keys = ops.iter().flat_map(|op| kernel::SHAPES.iter().map(move |s| format!("{op}-{s}")));
+    let keys = ops.iter().flat_map(|op| kernel::SHAPES.lines().map(move |s| format!("{op}-{s}")));
     // Bulk copies have no triads.
     keys.filter_map(|key| key.parse().ok()).collect()
 }
