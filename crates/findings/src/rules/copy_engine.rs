@@ -198,7 +198,7 @@ fn finding(evidence: &Evidence, caps: &GpuCaps, slow: &[SlowPair], all: usize) -
         gain.basis = GainBasis::Predicted;
     }
     let observation = format!(
-        "{} copies hold {} of {all} GPU pairs at {} GB/s{} ({size}, one direction); {kernel_name} {verb} {} \
+        "{} caps {} of {all} GPU pairs at {} GB/s{} ({size}, one direction); {kernel_name} {verb} {} \
          GB/s on them.",
         caps.engine_name,
         slow.len(),
