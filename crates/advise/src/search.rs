@@ -161,7 +161,7 @@ impl AdviceSession<'_> {
         if let Some(first) = all_ignored {
             selected.choice = Some(first);
             let why = first.ignored.clone().unwrap_or_default();
-            // A setting that is set is dropped; of those that nobody set none can be tried.
+            // A reviewed setting can be dropped; a choice that cannot act decides nothing.
             let is_set = first.settings.values().any(String::is_empty);
             let verdict = if is_set { AdviceVerdict::Ignored } else { AdviceVerdict::Unclear };
             return selected.answered(verdict, why);

@@ -23,7 +23,7 @@ pub(crate) fn width() -> usize {
     known_width().unwrap_or(PIPED_WIDTH)
 }
 
-/// Columns of the terminal, or those that `COLUMNS` names.
+/// Columns of the terminal, else of `COLUMNS`.
 fn known_width() -> Option<usize> {
     let terminal = rustix::termios::tcgetwinsize(io::stdout()).ok();
     let terminal = terminal.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0);

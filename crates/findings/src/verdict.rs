@@ -214,7 +214,7 @@ fn none_sound(journal: &Journal, report: &RunReport, evidence: &Evidence, scope:
     });
     let (assumed, disturbed) = (assumed.count(), evidence.disturbed());
     let rests = "on assumed constants of the model, which nobody measured";
-    // A busy machine has a line of its own.
+    // The BUSY line gives the reasons.
     let why = if report.busy.is_some() { " (BUSY)" } else { "" };
     match (assumed, disturbed) {
         (0, _) => format!("{scope}other programs disturbed every result{why}"),

@@ -126,7 +126,7 @@ impl<'a> PasteExplainer<'a> {
             let subjects: Vec<ProbeSubject> = drafts.iter().map(|draft| draft.subject).collect();
             for (at, mut draft) in drafts.into_iter().enumerate() {
                 self.predict_matrices(&mut draft, &rates);
-                // What has no answer of its own stands in the first one.
+                // Figures without a separate answer go to the first one.
                 let is_mine = |subject: ProbeSubject| {
                     subject == draft.subject || at == 0 && !subjects.contains(&subject)
                 };

@@ -83,4 +83,23 @@ mod tests {
             3 * CheckPath::NAMES.len()
         );
     }
+
+    /// Of the table, and of the texts in the code.
+    #[test]
+    fn commands_name_suites_that_are_there() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        let mut texts = vec![TABLE.to_owned()];
+        for file in std::fs::read_dir(folder).unwrap() {
+            texts.push(std::fs::read_to_string(file.unwrap().path()).unwrap());
+        }
+        let mut named = 0;
+        for after in texts.iter().flat_map(|text| text.split("pathline run ").skip(1)) {
+            let is_name = |c: char| c.is_ascii_lowercase() || c == '-';
+            let word = after.split(|c| !is_name(c)).next().unwrap();
+            let is_suite = pathline_schema::SuiteId::ALL.iter().any(|suite| suite.word() == word);
+            assert!(is_suite || word.is_empty() || word.starts_with("--"), "pathline run {word}");
+            named += usize::from(is_suite);
+        }
+        assert!(named > 15, "{named}");
+    }
 }

@@ -373,7 +373,7 @@ fn pair_edits(
                     figure(links),
                     figure(links * share)
                 ))
-                .decided_by("pathline run --suite pairs, on the node"),
+                .decided_by("pathline run pairs, on the node"),
         );
         if node.product.is_some_and(|p| p.name.starts_with("MI250")) {
             // Pairs of one package have four links: a kernel moves 150 GB/s there.
@@ -446,7 +446,7 @@ fn pcie_edits(draft: &mut DraftAnswer, node: &NodeLimits, ratio: Option<f64>, du
                     PCIE_SHARE * 100.0,
                     figure(pcie * PCIE_SHARE)
                 ))
-                .decided_by("pathline run --suite pairs, on the node"),
+                .decided_by("pathline run pairs, on the node"),
         );
     }
     if let Some(ratio) = ratio.filter(|ratio| *ratio < SLOWER_THAN_STAGED) {
@@ -621,7 +621,7 @@ fn chip_to_chip(draft: &mut DraftAnswer, node: Option<&NodeLimits>, headline: f6
                 "NVLink-C2C: copies to the GPU reach 85 % of {} GB/s, copies from it 68 %",
                 figure(c2c)
             ))
-            .decided_by("pathline run --suite host-link, on the node"),
+            .decided_by("pathline run host-link, on the node"),
     );
 }
 
@@ -643,7 +643,7 @@ fn host_edits(draft: &mut DraftAnswer, pcie: f64, has_both: bool, context: &Past
                 figure(full),
                 figure(pcie)
             ))
-            .decided_by("pathline run --suite host-link, on the node"),
+            .decided_by("pathline run host-link, on the node"),
     );
     if has_both {
         draft.edits.push(
@@ -654,7 +654,7 @@ fn host_edits(draft: &mut DraftAnswer, pcie: f64, has_both: bool, context: &Past
                 .expects("both-out", full * 0.85, 0.3)
                 .expects("least", 0.95, 0.15)
                 .says("both directions run and one is printed: the other moves as much or more at the same time; reads of the host's memory wait behind writes on this host")
-                .decided_by("add both directions: their sum is the duplex rate; pathline run --suite host-link"),
+                .decided_by("add both directions: their sum is the duplex rate; pathline run host-link"),
         );
     }
     let is_down = context.pcie.zip(context.pcie_most).is_some_and(|(now, most)| now != most);

@@ -1,4 +1,4 @@
-//! Every other quantity of an output beside its headline: the other direction, latencies, largest and smallest
+//! Quantities of an output besides its headline: the other direction, latencies, largest and smallest
 //! sizes, both places.
 
 use pathline_paste::{

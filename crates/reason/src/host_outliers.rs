@@ -193,7 +193,7 @@ pub(crate) fn shared_paths(draft: &mut DraftAnswer, matrices: &[&RateMatrix]) ->
                         text(&at_once, &slow),
                         figure(slow.iter().filter_map(|gpu| at_once.get(gpu)).sum())
                     ))
-                    .decided_by("pathline run --suite fan; nvidia-smi topo -m: PXB, NODE or PHB among them"),
+                    .decided_by("pathline run fan; nvidia-smi topo -m: PXB, NODE or PHB among them"),
             );
         }
     }

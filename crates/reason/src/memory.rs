@@ -118,5 +118,5 @@ fn memory_full(peak: f64) -> WorldEdit {
         .expects("memory", peak * USUAL, 0.1)
         .within(0.25)
         .says("streams reach 65 to 95 % of a memory's theoretical peak: refresh and turns between reads and writes take the rest")
-        .decided_by("pathline run --suite memory, on the node")
+        .decided_by("pathline run local, on the node")
 }

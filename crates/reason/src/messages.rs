@@ -154,12 +154,12 @@ pub(crate) fn explain(
                 .expects("best", pcie * 0.78, 0.1)
                 .within(0.2)
                 .says(format!("messages over PCIe reach 65 to 90 % of {} GB/s", figure(pcie)))
-                .decided_by("pathline run --suite host-link, on the node"),
+                .decided_by("pathline run host-link, on the node"),
         );
         return draft;
     }
     let rails = match table.tool {
-        // UCX takes two rails unless it is told otherwise.
+        // UCX uses two rails by default.
         "ucx_perftest" => context.adapters.unwrap_or(context.ports).clamp(1, 2),
         _ => 1,
     };
@@ -293,7 +293,7 @@ fn bandwidth_edits(
                 .expects("best", 11.0, 0.4)
                 .within(if nodes == Some(1) { 0.6 } else { 0.0 })
                 .says("two processes of a node copy by cores, through memory that both reach: 5 to 20 GB/s")
-                .decided_by("pathline run --suite mpi-bandwidth"),
+                .decided_by("pathline run mpi-bandwidth"),
         ));
         return;
     }
@@ -309,7 +309,7 @@ fn bandwidth_edits(
                     "a window of messages fills the link: 65 to 95 % of {} GB/s",
                     figure(links)
                 ))
-                .decided_by("a larger -m; pathline run --suite mpi-bandwidth"),
+                .decided_by("a larger -m; pathline run mpi-bandwidth"),
         ));
     }
     if node.product.is_some_and(|p| p.name.starts_with("MI2")) {
@@ -402,7 +402,7 @@ fn explain_times(
                 0.6,
                 0.7,
                 "a message by shared memory or RDMA",
-                "pathline run --suite mpi-latency",
+                "pathline run mpi-latency",
             ),
             edit(
                 "tcp",

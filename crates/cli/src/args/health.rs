@@ -33,7 +33,7 @@ pub(crate) struct HealthArgs {
     pub(crate) runs: Vec<PathBuf>,
     /// Keep 20 KB of the result in this folder, and compare it with what was kept of earlier ones.
     ///
-    /// Of the same node and software; 5 earlier results are needed to judge. A result that fails is not kept.
+    /// Of the same node and software; 5 earlier results are needed to judge. What is SUSPECT or FAIL is not kept.
     #[arg(long, value_name = "DIR", conflicts_with = "against")]
     pub(crate) history: Option<PathBuf>,
     /// Compare with this, too: a twin (machine file), a run, or a folder of --history.

@@ -107,7 +107,7 @@ pub(crate) enum Launcher {
 /// Which collectives to compare with their model and the links.
 #[derive(Debug, Clone)]
 pub(crate) struct AuditArgs {
-    /// Operations; without any, those that the runs measured, else the usual ones.
+    /// Operations; by default those of the runs, else the usual ones.
     pub(crate) ops: Vec<Collective>,
     /// The node: a machine, or the twin of one.
     pub(crate) machine: String,

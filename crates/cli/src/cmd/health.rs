@@ -61,10 +61,10 @@ pub(super) fn run(args: &HealthArgs) -> ExitKind {
     }
 }
 
-/// Keeps a result that does not fail, if it was asked for.
+/// Keeps a result, if --history asks for it, unless the node is slow or may be.
 fn kept(args: &HealthArgs, document: HealthDocument) -> Result<HealthDocument> {
     if let (Some(folder), Some(digest)) = (&args.history, &document.digest)
-        && document.state != NodeVerdict::Fail
+        && ![NodeVerdict::Suspect, NodeVerdict::Fail].contains(&document.state)
     {
         digest::keep(folder, digest.clone())?;
     }

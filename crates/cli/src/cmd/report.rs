@@ -31,16 +31,15 @@ impl ConcludedRun {
         Self { report, conclusions }
     }
 
-    fn render(&self, journal: &Journal, form: SummaryForm) -> Result<RenderedRun> {
+    fn render(&self, journal: &Journal, form: SummaryForm) -> RenderedRun {
         let Self { report, conclusions } = self;
         let map = pathline_report::map::svg(&journal.topology, &conclusions.verdict.gpus);
         let summary = if form.full { terminal::summary } else { terminal::first_screen };
-        Ok(RenderedRun {
+        RenderedRun {
             page: pathline_report::html::render(report, conclusions, &journal.topology, &map),
             summary: summary(report, conclusions, say::width(), form.colour),
-            json: self.to_json(journal)?,
             exit: (&conclusions.verdict).into(),
-        })
+        }
     }
 
     /// Everything that is derived from a run, as JSON.
@@ -57,8 +56,6 @@ pub(super) struct RenderedRun {
     pub(super) page: String,
     /// The summary for the terminal.
     pub(super) summary: String,
-    /// Everything that is derived from the run.
-    pub(super) json: String,
     /// How a command that shows the run ends.
     pub(super) exit: ExitKind,
 }
@@ -73,12 +70,13 @@ pub(super) struct SummaryForm {
 }
 
 /// Renders a run.
-pub(super) fn render_run(
-    journal: &Journal,
-    network: &Network,
-    form: SummaryForm,
-) -> Result<RenderedRun> {
+pub(super) fn render_run(journal: &Journal, network: &Network, form: SummaryForm) -> RenderedRun {
     ConcludedRun::new(journal, network).render(journal, form)
+}
+
+/// Verdict, findings and figures of a run, as JSON.
+pub(super) fn json_of_run(journal: &Journal, network: &Network) -> Result<String> {
+    ConcludedRun::new(journal, network).to_json(journal)
 }
 
 pub(super) fn run(args: &ReportArgs) -> Result<ExitKind> {
@@ -94,18 +92,15 @@ pub(super) fn run(args: &ReportArgs) -> Result<ExitKind> {
             ReportFormat::Elbencho => pathline_report::format::elbencho(&journal),
         };
         out!("{}", text.map_err(|why| anyhow!(why))?);
-        return Ok(ExitKind::from(
-            &ConcludedRun::new(&journal, &network(&journal, &files::journal_path(run))?)
-                .conclusions
-                .verdict,
-        ));
+        let network = network(&journal, &files::journal_path(run))?;
+        return Ok((&ConcludedRun::new(&journal, &network).conclusions.verdict).into());
     }
     let path = files::journal_path(run);
     let network = network(&journal, &path)?;
     let colour = colour(args.color);
     let form = SummaryForm { full: args.full, colour };
     let concluded = ConcludedRun::new(&journal, &network);
-    let RenderedRun { page: html, summary, json, exit } = concluded.render(&journal, form)?;
+    let RenderedRun { page: html, summary, exit } = concluded.render(&journal, form);
     let page = match &args.html {
         Some(named) => {
             files::write(named, &html)?;
@@ -126,7 +121,7 @@ pub(super) fn run(args: &ReportArgs) -> Result<ExitKind> {
         files::write(file, &pathline_report::csv::export_raw(&journal))?;
     }
     if let Some(file) = &args.json {
-        files::write(file, &json)?;
+        files::write(file, &concluded.to_json(&journal)?)?;
     }
     let piped =
         [&args.csv, &args.csv_raw, &args.json].into_iter().flatten().any(|f| f == Path::new("-"));
@@ -235,7 +230,7 @@ mod tests {
             let journal = files::read(&path).unwrap();
             let run = ConcludedRun::new(&journal, &network(&journal, &path).unwrap());
             let form = SummaryForm { full: true, colour: false };
-            let page = run.render(&journal, form).unwrap().page;
+            let page = run.render(&journal, form).page;
             let commands = page.split("<p class=\"command\"><code>").skip(1);
             let commands = commands.map(|rest| rest.split("</code>").next().unwrap_or_default());
             let mut lines: Vec<String> = commands

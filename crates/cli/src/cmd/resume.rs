@@ -26,8 +26,8 @@ pub(super) fn arguments(args: RunArgs) -> Result<RunArgs> {
     if select.machine.is_some() {
         select.machine = Some(same_machine(run, &begin)?);
     }
-    if select.check_stores().is_err() {
-        // Earlier versions took the current folder if none was named.
+    // Earlier versions took the current folder if none was named. A store that is gone is not replaced by it.
+    if select.stores.store.is_empty() && select.check_stores().is_err() {
         select.stores.store.push(PathBuf::from("."));
     }
     Ok(RunArgs {

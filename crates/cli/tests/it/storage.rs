@@ -194,6 +194,27 @@ fn a_cut_run_goes_on_in_files_of_its_own() {
     site.is_as_it_was();
 }
 
+/// A run whose store is gone does not go on in the current folder.
+#[test]
+fn a_run_does_not_go_on_without_its_store() {
+    let site = Site::new();
+    let (mut child, _) = site.begun("run", &SLOW, &[READ]);
+    signal(child.id(), "-KILL");
+    child.wait().unwrap();
+    let (here, away) = (TempDir::new().unwrap(), site.place.path().with_extension("away"));
+    fs::rename(site.place.path(), &away).unwrap();
+    let output = Command::new(assert_cmd::cargo::cargo_bin!("pathline"))
+        .args(["run", "--resume"])
+        .arg(site.run("run"))
+        .current_dir(here.path())
+        .output()
+        .unwrap();
+    fs::rename(&away, site.place.path()).unwrap();
+    assert_eq!(code(&output), Some(2), "{}", stderr(&output));
+    assert!(stderr(&output).contains("there is no such folder, file or device"));
+    assert_eq!(fs::read_dir(here.path()).unwrap().count(), 0);
+}
+
 #[test]
 fn leftovers_of_a_killed_run_are_removed_and_reported() {
     let site = Site::new();

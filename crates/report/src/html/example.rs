@@ -17,7 +17,7 @@ fn case(text: &str) -> Case {
 
 fn figure(suite: &str, id: &str, title: &str, finding: &str, body: FigureBody) -> Figure {
     let [suite, id, title, finding] = [suite, id, title, finding].map(str::to_owned);
-    let command = format!("pathline run --suite {suite}");
+    let command = format!("pathline run {suite}");
     Figure { id, suite, title, finding, command, body }
 }
 

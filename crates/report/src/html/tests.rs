@@ -51,7 +51,7 @@ fn every_part_of_a_report_is_on_its_page() {
         "<summary><h3>",
         "Filter: gpu3, SDMA",
         "<rect width=\"10\" height=\"10\"/>",
-        "<code>pathline run --suite pairs</code>",
+        "<code>pathline run pairs</code>",
         "Table and case texts: 55 values, 1 not measured",
         "Compared with published values: </b>55 compared",
         "r0.gpu0.vram &gt; r0.gpu1.vram by dma@gpu0 x 256MiB",
