@@ -14,8 +14,13 @@ use crate::tuner_choice::tuner_row;
 
 /// Blocks of the short trials. The median of three is not that of the one process in ten that is slow.
 const SCREEN_BLOCKS: usize = 3;
+/// Further blocks where they are cheap: three select a gain of 3 % among four choices in noise of 2 % in 85 %
+/// of sessions, six in 95 %.
+const FURTHER_SCREEN_BLOCKS: usize = 3;
 /// Share of the time that short trials may take.
 const SCREEN_SHARE: f64 = 0.4;
+/// Share of the time after which short trials take no further block.
+const CHEAP_SCREEN_SHARE: f64 = 0.1;
 /// After the first block, a choice that is slower by more than this factor is not tried again.
 const HOPELESS: f64 = 1.3;
 /// Choices of one question that are worth a proof, the best first.
@@ -174,10 +179,11 @@ impl AdviceSession<'_> {
         }
         let begun = self.runner.elapsed();
         let budget = self.limits.begun_with.unwrap_or(self.limits.budget);
-        let share = SCREEN_SHARE * budget / scopes.max(1) as f64;
-        for block in 0..SCREEN_BLOCKS {
+        let budget = budget / scopes.max(1) as f64;
+        for block in 0..SCREEN_BLOCKS + FURTHER_SCREEN_BLOCKS {
+            let share = if block < SCREEN_BLOCKS { SCREEN_SHARE } else { CHEAP_SCREEN_SHARE };
             // One block of each question is due whatever it takes, unless the whole time is over.
-            let late = block > 0 && self.runner.elapsed() - begun >= share;
+            let late = block > 0 && self.runner.elapsed() - begun >= share * budget;
             if late || self.is_over(1.0).is_some() {
                 break;
             }

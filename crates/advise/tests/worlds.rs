@@ -425,13 +425,13 @@ fn failing_session(
 /// that fails is no fault of the setting.
 #[test]
 fn a_setting_that_breaks_the_job_is_withdrawn() {
-    for (gains, from) in [(&[0.2][..], 1), (&[0.2], 4), (&[0.2, 0.0], 5)] {
+    for (gains, from) in [(&[0.2][..], 1), (&[0.2], 4), (&[0.2, 0.0], 8)] {
         let advice = failing_session(gains, ("0", from), None);
         assert_eq!(advice.verdict, AdviceVerdict::Withdrawn, "{gains:?} {from}: {advice:?}");
         assert!(advice.reason.contains("it was ended"), "{}", advice.reason);
     }
-    // Three blocks select. The best fails in its proof, and the second is proven.
-    let advice = failing_session(&[0.2, 0.1], ("0", 4), None);
+    // Six blocks select. The best fails in its proof, and the second is proven.
+    let advice = failing_session(&[0.2, 0.1], ("0", 7), None);
     assert_eq!(advice.verdict, AdviceVerdict::Proven, "{advice:?}");
     assert_eq!(advice.choice.unwrap().arm.label, "1");
     let failed = advice.screened.iter().find(|s| s.label == "0").unwrap();
