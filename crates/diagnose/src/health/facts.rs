@@ -42,6 +42,9 @@ pub struct NodeFacts {
     /// What a verdict rests on and could not be read or measured: a node with any of it does not pass.
     #[serde(default)]
     pub unread: Vec<String>,
+    /// What is worth knowing and decides nothing: corrected memory errors.
+    #[serde(default)]
+    pub notes: Vec<String>,
     /// Legal peculiarities that limit the verdict: `MIG is on`, `6 of 8 GPUs are visible`.
     pub limits: Vec<String>,
 }

@@ -128,7 +128,7 @@ fn notes(facts: &NodeFacts) -> Vec<String> {
         .iter()
         .filter(|link| !link.under_load && link.speed > 0.0 && link.speed < link.max_speed * 0.99);
     let idle = idle.map(|link| format!("{}: its speed was read while it was idle", link.name));
-    errors.chain(idle).collect()
+    errors.chain(idle).chain(facts.notes.iter().cloned()).collect()
 }
 
 /// Classes in which no path can be judged, by index, and in which more processes would not change that:

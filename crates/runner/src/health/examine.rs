@@ -264,6 +264,10 @@ impl HealthCheck<'_> {
         let (links, limits) = trained::trained_links(view, &self.readings, twin);
         self.facts.links = links;
         self.facts.limits.extend(limits);
+        self.facts.limits.extend(trained::not_offered(view));
+        let (faults, notes) = trained::memory_errors(view, &self.readings);
+        self.facts.failed.extend(faults);
+        self.facts.notes.extend(notes);
         self.facts.unread.extend(trained::unread(view, &self.readings, &env::switches()));
         if let Some(twin) = twin {
             self.facts.missing = trained::missing_parts(&view.topology, twin);

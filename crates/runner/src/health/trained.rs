@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_diagnose::TrainedLink;
-use pathline_schema::{Gpu, GpuState, LinkEnd, LinkKind, PcieLink, Topology};
+use pathline_schema::{Gpu, GpuState, LinkEnd, LinkKind, PcieLink, Topology, WorldKind};
 
 use super::protocol::NodeView;
 
@@ -223,6 +223,68 @@ pub(super) fn unread(
     unread
 }
 
+/// Uncorrected memory errors while it was measured, which are faults, and all others.
+pub(super) fn memory_errors(
+    view: &NodeView,
+    readings: &LinkReadings,
+) -> (Vec<String>, Vec<String>) {
+    let (mut faults, mut notes) = (Vec::new(), Vec::new());
+    for (gpu, before) in &view.counters {
+        let after = readings.after.get(gpu).unwrap_or(before);
+        let new = |of: fn(&GpuState) -> Option<u64>| {
+            of(after).zip(of(before)).map_or(0, |(after, before)| after.saturating_sub(before))
+        };
+        let count = |n: u64, what: &str| (n > 0).then(|| format!("gpu{gpu}: {n} {what}"));
+        faults.extend(count(
+            new(|state| state.ecc_uncorrected),
+            "uncorrected memory errors while it was measured",
+        ));
+        notes.extend(count(
+            before.ecc_uncorrected.unwrap_or(0),
+            "uncorrected memory errors since its driver was loaded",
+        ));
+        notes.extend(count(
+            new(|state| state.ecc_corrected),
+            "corrected memory errors while it was measured",
+        ));
+    }
+    (faults, notes)
+}
+
+/// Counters that the driver does not offer, so that nobody looked at them.
+pub(super) fn not_offered(view: &NodeView) -> Vec<String> {
+    if view.world != WorldKind::Real {
+        return Vec::new();
+    }
+    let has_links = |gpu: u32| {
+        view.facts.get(&gpu).and_then(|facts| facts.nvlinks).is_some_and(|(active, _)| active > 0)
+    };
+    let mut gpus_by_lack: BTreeMap<String, Vec<u32>> = BTreeMap::new();
+    for gpu in view.topology.gpus.iter().map(|gpu| gpu.index) {
+        let Some(facts) = view.facts.get(&gpu) else { continue };
+        let state = view.counters.get(&gpu).cloned().unwrap_or_default();
+        let memory = match facts.ecc {
+            Some(false) => "memory errors (ECC is off)",
+            _ => "memory errors",
+        };
+        let counters = [
+            (memory, state.ecc_uncorrected.is_none()),
+            ("PCIe replays", state.pcie_replays.is_none()),
+            ("NVLink errors", has_links(gpu) && state.link_errors.is_none()),
+        ];
+        let lacks: Vec<&str> =
+            counters.into_iter().filter_map(|(name, lacks)| lacks.then_some(name)).collect();
+        if !lacks.is_empty() {
+            gpus_by_lack.entry(lacks.join(", ")).or_default().push(gpu);
+        }
+    }
+    let sentence = |(lack, gpus): (String, Vec<u32>)| {
+        let gpus: Vec<String> = gpus.iter().map(|gpu| format!("gpu{gpu}")).collect();
+        format!("the driver counts no {lack} of {}", gpus.join(", "))
+    };
+    gpus_by_lack.into_iter().map(sentence).collect()
+}
+
 /// What is legal and limits the verdict.
 pub(super) fn peculiarities(view: &NodeView, settings: &BTreeMap<String, String>) -> Vec<String> {
     let mut limits = Vec::new();
@@ -243,7 +305,7 @@ pub(super) fn peculiarities(view: &NodeView, settings: &BTreeMap<String, String>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pathline_schema::{GpuFacts, WorldKind};
+    use pathline_schema::GpuFacts;
 
     fn view(widths: &[(u32, f64)]) -> NodeView {
         let gpu = |(index, &(width, speed_gts)): (usize, &(u32, f64))| Gpu {
@@ -329,5 +391,53 @@ mod tests {
         let busy = GpuFacts { busy_percent: Some(97), ..GpuFacts::default() };
         node.facts = BTreeMap::from([(0, busy)]);
         assert_eq!(other_users(&node).as_deref(), Some("gpu0 was 97 % busy"));
+    }
+
+    #[test]
+    fn counters_that_a_driver_does_not_offer_are_named() {
+        let mut view = view(&[(16, 32.0); 3]);
+        let facts = |ecc, active| GpuFacts {
+            ecc: Some(ecc),
+            nvlinks: Some((active, 18)),
+            ..GpuFacts::default()
+        };
+        view.facts.extend([(0, facts(true, 18)), (1, facts(false, 0)), (2, facts(true, 18))]);
+        let all = GpuState {
+            ecc_uncorrected: Some(0),
+            pcie_replays: Some(0),
+            link_errors: Some(0),
+            ..GpuState::default()
+        };
+        let without_memory = GpuState { ecc_uncorrected: None, link_errors: None, ..all.clone() };
+        view.counters.extend([(0, all), (1, without_memory)]);
+        assert_eq!(
+            not_offered(&view),
+            [
+                "the driver counts no memory errors (ECC is off) of gpu1",
+                "the driver counts no memory errors, PCIe replays, NVLink errors of gpu2"
+            ]
+        );
+        view.world = WorldKind::Simulated("ring".to_owned());
+        assert!(not_offered(&view).is_empty(), "a model has no driver");
+    }
+
+    #[test]
+    fn uncorrected_memory_errors_while_measuring_are_faults() {
+        let mut view = view(&[(16, 32.0); 2]);
+        let state = |corrected, uncorrected| GpuState {
+            ecc_corrected: Some(corrected),
+            ecc_uncorrected: Some(uncorrected),
+            ..GpuState::default()
+        };
+        view.counters.extend([(0, state(7, 0)), (1, state(0, 2))]);
+        let mut readings = LinkReadings::default();
+        assert_eq!(
+            memory_errors(&view, &readings),
+            (vec![], vec!["gpu1: 2 uncorrected memory errors since its driver was loaded".into()])
+        );
+        readings.after.extend([(0, state(9, 1)), (1, state(0, 2))]);
+        let (faults, notes) = memory_errors(&view, &readings);
+        assert_eq!(faults, ["gpu0: 1 uncorrected memory errors while it was measured"]);
+        assert_eq!(notes[0], "gpu0: 2 corrected memory errors while it was measured");
     }
 }
