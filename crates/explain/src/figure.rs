@@ -2,6 +2,7 @@
 
 pub use pathline_published::{PublishedValue, SourceKind};
 use pathline_schema::{Case, Conditions, ConstantOrigin};
+use serde::Serialize;
 
 pub use crate::busy::BusyReport;
 
@@ -69,13 +70,15 @@ pub enum FigureBody {
 }
 
 /// Whether higher or lower is better.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum BetterWhen {
     /// Bandwidth.
     Higher,
     /// Latency.
     Lower,
     /// Neither, such as a number of hops.
+    #[default]
     Neither,
 }
 
@@ -192,7 +195,7 @@ impl Suspicion {
 }
 
 /// Route of a case, and the steps from its peak down to the model's prediction.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LossBreakdown {
     /// Units along the first flow's route, ends included: `0-1-5`, `numa3-gpu0`.
     pub route: String,
@@ -203,7 +206,7 @@ pub struct LossBreakdown {
 }
 
 /// One step from the peak down, in the figure's unit.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LossStep {
     /// Rate before this step.
     pub from: f64,
@@ -216,7 +219,8 @@ pub struct LossStep {
 }
 
 /// Kinds of causes that lower a rate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum LossKind {
     /// Packet headers, and forwarding by other units.
     #[default]
@@ -232,7 +236,7 @@ pub enum LossKind {
 
 /// Paths of one class with their losses: a row of the table that explains a figure. Rates are in
 /// the figure's unit, as minimum and maximum of the class.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LossClassRow {
     /// The narrowest hop: `xGMI, 1 link`.
     pub hop: String,

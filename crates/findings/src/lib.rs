@@ -4,6 +4,7 @@
 //! name of a product.
 
 mod derived;
+mod derived_figure;
 mod evidence;
 mod finding;
 mod host_copies;
@@ -12,10 +13,8 @@ mod rules;
 mod tile;
 mod verdict;
 
-pub use derived::{
-    DERIVED_FORMAT, DerivedCell, DerivedFigure, DerivedGpu, DerivedIdentity, DerivedRun,
-    DerivedWarning,
-};
+pub use derived::{DERIVED_FORMAT, DerivedGpu, DerivedIdentity, DerivedRun, DerivedWarning};
+pub use derived_figure::{DerivedCell, DerivedFigure, DerivedGap, DerivedPanel};
 pub use finding::{ExpectedGain, Finding, FindingArm, FindingSeverity, GainBasis};
 pub use tile::SummaryTile;
 pub use verdict::RunAnswer;
