@@ -7,6 +7,7 @@ pub mod health;
 pub mod html;
 pub mod link_loads;
 pub mod map;
+pub mod markdown;
 pub mod predicted;
 pub mod terminal;
 

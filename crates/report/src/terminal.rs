@@ -5,7 +5,7 @@ pub mod scores;
 pub mod sensitivity;
 
 mod draw;
-mod first_screen;
+pub(crate) mod first_screen;
 mod panels;
 mod sheets;
 

@@ -31,8 +31,7 @@ pub(crate) struct ReportArgs {
     /// Write verdict, findings and figures as JSON, for tools (docs/understand/findings.md); `-` is standard output.
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
-    /// Print messages, collectives and I/O as other tools do, for scripts that parse those, and nothing
-    /// else.
+    /// Print conclusions for a ticket, or messages, collectives and I/O as other tools do, and nothing else.
     #[arg(long, value_enum, conflicts_with_all = ["html", "csv", "csv_raw", "json"])]
     pub(crate) format: Option<ReportFormat>,
     /// When to use colour.
@@ -49,6 +48,8 @@ pub(crate) enum ReportFormat {
     NcclTests,
     /// elbencho: its table of first done and last done, for I/O of files.
     Elbencho,
+    /// A ticket or a merge request: identity, verdict, findings and values.
+    Markdown,
 }
 
 /// Which runs to compare.

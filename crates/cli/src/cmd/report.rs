@@ -86,14 +86,18 @@ pub(super) fn run(args: &ReportArgs) -> Result<ExitKind> {
     };
     let journal = files::read(run)?;
     if let Some(format) = args.format {
+        let network = network(&journal, &files::journal_path(run))?;
+        let ConcludedRun { report, conclusions } = ConcludedRun::new(&journal, &network);
         let text = match format {
             ReportFormat::Osu => pathline_report::format::osu(&journal),
             ReportFormat::NcclTests => pathline_report::format::nccl_tests(&journal),
             ReportFormat::Elbencho => pathline_report::format::elbencho(&journal),
+            ReportFormat::Markdown => {
+                Ok(pathline_report::markdown::markdown(&report, &conclusions))
+            }
         };
         out!("{}", text.map_err(|why| anyhow!(why))?);
-        let network = network(&journal, &files::journal_path(run))?;
-        return Ok((&ConcludedRun::new(&journal, &network).conclusions.verdict).into());
+        return Ok((&conclusions.verdict).into());
     }
     let path = files::journal_path(run);
     let network = network(&journal, &path)?;

@@ -251,7 +251,7 @@ pub(super) fn write_finding(page: &mut TermPage, number: usize, finding: &Findin
 }
 
 /// `1.5 to 3.1x (predicted)`.
-fn describe_gain(gain: &ExpectedGain) -> String {
+pub(crate) fn describe_gain(gain: &ExpectedGain) -> String {
     let (low, high) = (fmt::number(gain.factor.0), fmt::number(gain.factor.1));
     let range = if low == high { format!("{low}x") } else { format!("{low} to {high}x") };
     match gain.basis {
@@ -261,31 +261,42 @@ fn describe_gain(gain: &ExpectedGain) -> String {
     }
 }
 
+/// Name, value, interval, slowest peer, shares of peak and of the model, what was measured.
+pub(crate) fn tile_cells(tile: &SummaryTile) -> [String; 7] {
+    let percent = |share: Option<f64>| share.map_or_else(String::new, fmt::percent);
+    let relative = tile.half_width.map(|half| half / tile.value);
+    [
+        tile.name.clone(),
+        format!("{} {}", fmt::number(tile.value), tile.unit),
+        relative.map_or_else(String::new, |relative| format!("±{}", fmt::percent(relative))),
+        tile.slowest.map_or_else(String::new, fmt::number),
+        percent(tile.share_of_peak),
+        percent(tile.share_of_model),
+        tile.detail.clone(),
+    ]
+}
+
 /// The headline values as a table. If it is too wide, the details are dropped last; in a narrow
 /// table first.
 fn tile_table(tiles: &[SummaryTile], width: usize, paint: TermPaint, is_narrow: bool) -> TermLines {
     if tiles.is_empty() {
         return Vec::new();
     }
-    let column = |head, rank, right, of: &dyn Fn(&SummaryTile) -> String| TermColumn {
+    let rows: Vec<[String; 7]> = tiles.iter().map(tile_cells).collect();
+    let column = |at: usize, head, rank, right| TermColumn {
         head,
         rank,
         right,
-        cells: tiles.iter().map(of).collect(),
-    };
-    let percent = |share: Option<f64>| share.map_or_else(String::new, fmt::percent);
-    let interval = |tile: &SummaryTile| {
-        let relative = tile.half_width.map(|half| half / tile.value);
-        relative.map_or_else(String::new, |relative| format!("±{}", fmt::percent(relative)))
+        cells: rows.iter().filter_map(|row| row.get(at).cloned()).collect(),
     };
     let table = TermTable::new([
-        column("", 0, false, &|tile| tile.name.clone()),
-        column("", 0, true, &|tile| format!("{} {}", fmt::number(tile.value), tile.unit)),
-        column("±95 %", 2, true, &interval),
-        column("slowest", 3, true, &|tile| tile.slowest.map_or_else(String::new, fmt::number)),
-        column("of peak", 1, true, &|tile| percent(tile.share_of_peak)),
-        column("of model", 3, true, &|tile| percent(tile.share_of_model)),
-        column("", if is_narrow { 4 } else { 0 }, false, &|tile| tile.detail.clone()),
+        column(0, "", 0, false),
+        column(1, "", 0, true),
+        column(2, "±95 %", 2, true),
+        column(3, "slowest", 3, true),
+        column(4, "of peak", 1, true),
+        column(5, "of model", 3, true),
+        column(6, "", if is_narrow { 4 } else { 0 }, false),
     ]);
     table.lines(width, paint)
 }
@@ -455,7 +466,7 @@ fn draw_figure(figure: MainFigure<'_>, width: usize, paint: TermPaint) -> TermLi
 }
 
 /// The warnings in one text, by what they change: `12 warnings (9 unsteady, 3 lower bounds)`.
-fn warnings_by_effect(report: &RunReport) -> Option<String> {
+pub(crate) fn warnings_by_effect(report: &RunReport) -> Option<String> {
     const EFFECTS: [(&str, &[&str]); 3] = [
         ("unsteady", &["unsteady", "drift", "bimodal", "wandering", "slower-when-compared"]),
         ("lower bounds", &["overhead", "gpu-throttled", "pcie-below-max", "pages"]),

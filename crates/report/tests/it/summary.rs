@@ -197,3 +197,16 @@ fn columns_are_dropped_before_a_line_is_cut() {
     let text = terminal::first_screen(&silent, &conclusions, 72, false);
     assert!(text.contains("Nothing to act on was found"), "{text}");
 }
+
+#[test]
+fn a_ticket_is_markdown_and_text_of_the_run_stays_text() {
+    let mut report = run_report::build(&mi250x_run(), None);
+    insta::assert_snapshot!(pathline_report::markdown::markdown(&report, &full_conclusions()));
+    report.identity.node = "a<script>|b`c\n# d [e](f) @g".to_owned();
+    report.identity.command = "x` <img>\n`".to_owned();
+    let text = pathline_report::markdown::markdown(&report, &full_conclusions());
+    let first = r"### pathline: a\<script\>\|b\`c \# d \[e\](f) \@g";
+    assert!(text.starts_with(first), "{text}");
+    // A code span takes everything as text but its own mark.
+    assert!(text.ends_with("`x <img>`\n"), "{text}");
+}
