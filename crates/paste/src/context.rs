@@ -6,7 +6,8 @@ use std::sync::LazyLock;
 
 use crate::counts;
 use crate::document::PasteContext;
-use crate::number::{number, size};
+use crate::number::size;
+use crate::stated_rates;
 
 /// Kept of each kind.
 const MAX_KEPT: usize = 256;
@@ -59,7 +60,7 @@ pub(crate) fn take(context: &mut PasteContext, text: &str) {
         counts::take(context, text);
     }
     products(context, text);
-    pcie(context, text);
+    stated_rates::take(context, text);
     sizes(context, text);
     if is_prose {
         context.prose.push_str(&text.to_lowercase());
@@ -151,7 +152,10 @@ fn is_name_at(text: &str, at: usize, name: &str) -> bool {
         || text.to_lowercase().contains("gpu");
     // `8 H100s`.
     let is_plural = rest.strip_prefix('s').is_some_and(|rest| !joins(rest));
-    !is_part && (!joins(rest) || is_plural) && is_geforce
+    // A mobile GPU has other chips, lanes and memory than the card of its number.
+    let is_mobile =
+        [" Laptop", " Mobile", " Max-Q", "M "].iter().any(|kind| rest.starts_with(kind));
+    !is_part && (!joins(rest) || is_plural) && is_geforce && !is_mobile
 }
 
 /// Takes the product of a line that has nothing else to say, and the number of its device.
@@ -186,74 +190,6 @@ fn products(context: &mut PasteContext, text: &str) {
     if !context.gpus.iter().any(|known| known == name) && context.gpus.len() < 16 {
         context.gpus.push(name.to_owned());
     }
-}
-
-/// `LnkSta: Speed 8GT/s (downgraded), Width x8`; `LnkCap: ... Speed 16GT/s, Width x16`.
-fn pcie(context: &mut PasteContext, text: &str) {
-    // The kernel: `limited by 2.5 GT/s PCIe x1 link at 0004:40:00.0 (capable of 15.752 Gb/s with 8.0 GT/s
-    // PCIe x2 link)`.
-    if let Some((_, limit)) = text.split_once("limited by ")
-        && limit.contains("GT/s")
-    {
-        let (now, most) = limit.split_once("capable of").unwrap_or((limit, ""));
-        context.pcie = context.pcie.or(pcie_of_kernel(now));
-        context.pcie_most = context.pcie_most.or(pcie_of_kernel(most));
-        return;
-    }
-    // `3b:00.0 Infiniband controller: Mellanox ...` is the device of the lines below.
-    if let Some((address, rest)) = text.split_once(' ')
-        && address.ends_with(|c: char| c.is_ascii_digit())
-        && address.contains(':')
-        && address.rsplit('.').next().is_some_and(|function| function.len() == 1)
-        && let Some((class, _)) = rest.split_once(": ")
-    {
-        class.clone_into(&mut context.lspci_class);
-    }
-    // `LnkCap: ...; LnkSta: ...` in one line.
-    if let Some((cap, state)) =
-        text.split_once("LnkSta:").filter(|(cap, _)| cap.contains("LnkCap:"))
-    {
-        pcie(context, cap);
-        return pcie(context, &format!("LnkSta:{state}"));
-    }
-    let is_state = text.contains("LnkSta:");
-    context.pcie_downgraded |= is_state && text.contains("(downgraded)");
-    context.speed_downgraded |= is_state && text.contains("GT/s (downgraded)");
-    if !is_state && !text.contains("LnkCap:") {
-        return;
-    }
-    let speed = text.split_once("Speed ").and_then(|(_, rest)| {
-        let end = rest.find("GT/s")?;
-        number(rest.get(..end)?)
-    });
-    let width = text.split_once("Width x").and_then(|(_, rest)| {
-        let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-        rest.get(..end)?.parse().ok()
-    });
-    // No link is faster than 256 GT/s or wider than 32 lanes.
-    let is_link =
-        |(speed, width): &(f64, u32)| (1.0..=256.0).contains(speed) && (1..=32).contains(width);
-    if let Some((speed, width)) = speed.zip(width).filter(is_link) {
-        let of = |names: &[&str]| names.iter().any(|name| context.lspci_class.contains(name));
-        let kept = match is_state {
-            true if of(&["Infiniband", "Ethernet", "Network"]) => &mut context.adapter_pcie,
-            _ if of(&["Infiniband", "Ethernet", "Network", "memory controller", "bridge"]) => {
-                return;
-            }
-            true => &mut context.pcie,
-            false => &mut context.pcie_most,
-        };
-        *kept = kept.or(Some((speed, width)));
-    }
-}
-
-/// GT/s and lanes of `8.0 GT/s PCIe x2 link`.
-fn pcie_of_kernel(text: &str) -> Option<(f64, u32)> {
-    let (before, after) = text.split_once(" GT/s PCIe x")?;
-    let speed = number(before.split_whitespace().next_back()?)?;
-    let end = after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len());
-    let width = after.get(..end)?.parse().ok()?;
-    ((1.0..=256.0).contains(&speed) && (1..=32).contains(&width)).then_some((speed, width))
 }
 
 #[cfg(test)]

@@ -3,12 +3,8 @@
 use crate::context::find_product;
 use crate::document::PasteContext;
 use crate::number::number;
+use crate::stated_rates::{generation, lane_gbs, lane_gts, line_rate, rate_name};
 
-/// Line rates of adapters, Gbit/s: a measured rate is seldom one of them.
-const LINE_RATES: [f64; 9] = [10.0, 25.0, 40.0, 50.0, 56.0, 100.0, 200.0, 400.0, 800.0];
-/// InfiniBand's names of line rates at four lanes; digits behind one are the rate itself.
-const RATE_NAMES: [(&str, f64); 5] =
-    [("FDR", 56.0), ("EDR", 100.0), ("HDR", 200.0), ("NDR", 400.0), ("XDR", 800.0)];
 /// Tokens between a count and its noun.
 const MAX_APART: usize = 5;
 /// Tokens of a line that are read.
@@ -43,7 +39,9 @@ enum Token {
 pub(crate) fn take(context: &mut PasteContext, text: &str) {
     nodes_of_launcher(context, text);
     nvlinks(context, text);
-    port_state(context, text);
+    if let Some((name, value)) = text.split_once(':') {
+        modules(context, name, value.trim());
+    }
     if text.len() > 4096 {
         return;
     }
@@ -81,11 +79,7 @@ fn take_clause(context: &mut PasteContext, clause: &[Token]) {
             context.drives = context.drives.or(named);
         }
         Some((generation, Some(lanes))) if !has(Token::Adapter) => {
-            let speed = match generation {
-                1 | 2 => 2.5 * f64::from(generation),
-                _ => f64::from(1_u32 << generation),
-            };
-            context.pcie_most = context.pcie_most.or(Some((speed, lanes)));
+            context.pcie_most = context.pcie_most.or(Some((lane_gts(generation), lanes)));
         }
         _ => {}
     }
@@ -143,15 +137,6 @@ fn noun_after(rest: &[Token]) -> Option<Token> {
     if is_node { Some(Token::Node) } else { rest.get(at).copied() }
 }
 
-/// One lane of PCIe each way, GB/s.
-fn lane_gbs(generation: u32) -> f64 {
-    match generation {
-        1 => 0.25,
-        2 => 0.5,
-        _ => 0.9846 * f64::from(1_u32 << (generation - 3)),
-    }
-}
-
 fn tokens(text: &str) -> Vec<Token> {
     let is_break =
         |c: char| c.is_whitespace() || matches!(c, '(' | ')' | '[' | ']' | '|' | '/' | '`' | '"');
@@ -202,6 +187,13 @@ fn take_word(found: &mut Vec<Token>, words: &[&str]) -> usize {
         found.push(if is_lanes { Token::Skipped } else { Token::Count(count) });
         return 0;
     }
+    // `port: 200000Mb/s`; `A100 40G` is memory.
+    if let Some(rate) = line_rate(word) {
+        let is_memory = found.last() == Some(&Token::Gpu);
+        let rate = Token::LineRate(rate, lower.ends_with("gbe"));
+        found.push(if is_memory { Token::Other } else { rate });
+        return 0;
+    }
     // `8x400G`: adapters and the rate of one.
     if let Some((count, rate)) = word.split_once(['x', '×'])
         && let (Some(count), Some(rate)) = (count_of(count), line_rate(rate))
@@ -209,9 +201,7 @@ fn take_word(found: &mut Vec<Token>, words: &[&str]) -> usize {
         found.extend([Token::Count(count), Token::LineRate(rate, true)]);
         return 0;
     }
-    // `A100 40G` is memory.
-    let is_memory = found.last() == Some(&Token::Gpu) && line_rate(word).is_some();
-    found.push(if is_memory { Token::Other } else { noun(word, &lower) });
+    found.push(noun(word, &lower));
     0
 }
 
@@ -259,11 +249,7 @@ fn noun(word: &str, lower: &str) -> Token {
         () if DRIVES.contains(&family) => Token::Drive,
         () if family == "sata" => Token::Sata,
         () if family == "gpu" || find_product(word).is_some() => Token::Gpu,
-        () => match (rate_name(word), line_rate(word)) {
-            (Some(rate), _) => Token::LineRate(rate, true),
-            (None, Some(rate)) => Token::LineRate(rate, lower.ends_with("gbe")),
-            _ => Token::Other,
-        },
+        () => rate_name(word).map_or(Token::Other, |rate| Token::LineRate(rate, true)),
     }
 }
 
@@ -284,70 +270,12 @@ fn count_of(word: &str) -> Option<u32> {
     named.or_else(|| digits.parse().ok()).filter(|count| (1..=1 << 16).contains(count))
 }
 
-/// `Gen4`, `4`, `4.0`, `gen5`.
-fn generation(word: &str) -> Option<u32> {
-    let lower = word.to_lowercase();
-    let digits = lower.trim_start_matches("pcie").trim_start_matches("gen");
-    digits.trim_end_matches(".0").parse().ok().filter(|generation| (1..=7).contains(generation))
-}
-
-/// Gbit/s of `HDR`, `HDR200`, `NDR400`.
-fn rate_name(word: &str) -> Option<f64> {
-    RATE_NAMES.iter().find_map(|(name, usual)| match word.strip_prefix(name)? {
-        "" => Some(*usual),
-        digits => number(digits).filter(|rate| LINE_RATES.contains(rate)),
-    })
-}
-
-/// Gbit/s of `200Gbps`, `100GbE`, `400G`: `40 GB/s` is no line rate, since those are in bits.
-fn line_rate(word: &str) -> Option<f64> {
-    let end = word.find(|c: char| !c.is_ascii_digit())?;
-    let (digits, unit) = word.split_at(end);
-    let is_bytes = unit.starts_with("GB") && unit != "GBE" || unit.starts_with("Gi");
-    let unit = unit.to_lowercase();
-    let is_unit = ["g", "gb", "gbe", "gbps", "gbit", "gbitps", "gbpsec", "gbits"].contains(&&*unit);
-    let rate = number(digits).filter(|rate| LINE_RATES.contains(rate));
-    rate.filter(|_| is_unit && !is_bytes)
-}
-
 /// `NV4`: NVLinks of a pair, as `nvidia-smi topo -m` writes them; of several the most.
 fn nvlinks(context: &mut PasteContext, text: &str) {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric()).take(MAX_TOKENS);
     let links = words.filter_map(|word| word.strip_prefix("NV")?.parse().ok());
     let most = links.filter(|links| (1..=64).contains(links)).max();
     context.nvlinks = context.nvlinks.max(most);
-}
-
-/// `Rate: 400` of ibstat, `rate: 400 Gb/sec (4X NDR)` of ibstatus, `Speed: 200000Mb/s` of ethtool.
-fn port_state(context: &mut PasteContext, text: &str) {
-    // ibdev2netdev: `mlx5_0 port 1 ==> ib0 (Up)`.
-    context.ports += u32::from(text.contains(" ==> ") && text.ends_with("(Up)"));
-    // `/sys/class/net/NAME/speed` prints Mbit/s.
-    let speed = number(text).filter(|_| context.prose.trim_end().ends_with("/speed"));
-    let of_file = speed.map(|mbits| mbits / 1e3).filter(|gbits| LINE_RATES.contains(gbits));
-    context.network_gbits = context.network_gbits.or(of_file);
-    let Some((name, value)) = text.split_once(':') else { return };
-    let value = value.trim();
-    modules(context, name, value);
-    let lanes = || value.split(['X', 'x']).next()?.trim().parse::<f64>().ok();
-    let gbits = match name.trim() {
-        "Rate" | "rate" => value.split(' ').next().and_then(number),
-        // ibv_devinfo: `active_width: 4X (2)`, then `active_speed: 25.0 Gbps (32)` of a lane.
-        "active_width" => {
-            context.port_lanes = lanes().filter(|lanes| (1.0..=12.0).contains(lanes));
-            None
-        }
-        "active_speed" => value
-            .split_once(" Gbps")
-            .and_then(|(speed, _)| number(speed))
-            .zip(context.port_lanes)
-            .map(|(speed, lanes)| ((speed * lanes) / 5.0).round() * 5.0),
-        "Speed" => value.strip_suffix("Mb/s").and_then(number).map(|mbits| mbits / 1e3),
-        _ => None,
-    };
-    let gbits = gbits.filter(|gbits| LINE_RATES.contains(gbits));
-    context.ports = context.ports.saturating_add(u32::from(gbits.is_some()));
-    context.network_gbits = context.network_gbits.or(gbits);
 }
 
 /// `Configured Memory Speed: 3200 MT/s` and `Size: No Module Installed` of dmidecode, with the count of `uniq -c`.

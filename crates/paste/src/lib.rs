@@ -25,6 +25,7 @@ mod perftest;
 mod profile;
 mod profiler;
 mod read;
+mod stated_rates;
 mod streams;
 
 pub use clean::clean_text;

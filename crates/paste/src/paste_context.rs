@@ -23,7 +23,7 @@ pub struct PasteContext {
     pub pcie_most: Option<(f64, u32)>,
     /// PCIe of an adapter as trained.
     pub adapter_pcie: Option<(f64, u32)>,
-    /// Class of the device that lines of lspci describe.
+    /// What the lines below describe: a class of lspci's devices, a heading or columns of nvidia-smi.
     pub lspci_class: String,
     /// Line rate of an adapter, Gbit/s.
     pub network_gbits: Option<f64>,
@@ -43,6 +43,10 @@ pub struct PasteContext {
     pub drives: Option<u32>,
     /// What the link of a drive carries each way, GB/s.
     pub drive_gbs: Option<f64>,
+    /// Whether a drive is said to rotate.
+    pub rotates: bool,
+    /// Columns of lsblk that say whether a drive rotates, and how it is attached.
+    pub drive_columns: (Option<usize>, Option<usize>),
     /// NVLinks of a pair, where `NV4` stands outside of a matrix.
     pub nvlinks: Option<u32>,
     /// Memory modules that dmidecode lists, filled and empty.
