@@ -285,6 +285,8 @@ pub struct RateMatrix {
     pub means: CopyMeans,
     /// Whether all pairs run at once.
     pub concurrent: bool,
+    /// Whether the one cell is the sum over all GPUs or pairs, which were not pasted.
+    pub is_sum: bool,
     /// Source, destination, value.
     pub cells: Vec<(MatrixEnd, MatrixEnd, f64)>,
 }
@@ -333,6 +335,8 @@ pub struct NetworkTable {
     pub tail: Option<(f64, f64, f64)>,
     /// Reads in flight at once.
     pub outstanding_reads: Option<u32>,
+    /// Messages of the last row.
+    pub iterations: Option<f64>,
     /// Messages a second of the last row.
     pub messages: Option<f64>,
 }
@@ -360,6 +364,10 @@ pub struct FileIoResult {
     pub files: Option<u32>,
     /// Whether the page cache is passed by.
     pub direct: Option<bool>,
+    /// Whether blocks are in random order.
+    pub is_random: Option<bool>,
+    /// Whether the devices below saw next to none of the I/Os.
+    pub is_cached: bool,
     /// Whether bytes go straight to a GPU (cuFile).
     pub gpu_direct: bool,
     /// Engine of fio, transfer type of gdsio.

@@ -1,11 +1,10 @@
-//! elbencho's results and fio's, as text and JSON, and the lines of gdsio.
+//! elbencho's results as text and JSON, the lines of gdsio, and the last one of dd.
 
 use serde_json::Value;
 
 use crate::clean::PasteLine;
-use crate::document::{DeviceUse, FileIoResult};
-use crate::fio_lines::{live_rate, take_percentiles, unit_of};
-use crate::number::{micros, number, rate_unit, size};
+use crate::document::FileIoResult;
+use crate::number::{micros, number, rate_unit};
 
 /// A phase of elbencho: `OPERATION  RESULT TYPE  FIRST DONE  LAST DONE` and its rows.
 pub(crate) fn elbencho(lines: &[PasteLine], at: usize) -> Option<(Vec<FileIoResult>, usize)> {
@@ -79,228 +78,6 @@ pub(crate) fn elbencho(lines: &[PasteLine], at: usize) -> Option<(Vec<FileIoResu
     }
     found.retain(|result| result.gbs > 0.0);
     (!found.is_empty()).then_some((found, last + 1))
-}
-
-/// A job of fio: `job: (g=0): rw=read, bs=(R) 128KiB-128KiB, ..., ioengine=libaio, iodepth=128`, then
-/// `read: IOPS=397, BW=49.7MiB/s (52.1MB/s)(4096MiB/82485msec)`.
-pub(crate) fn fio(lines: &[PasteLine], at: usize) -> Option<(Vec<FileIoResult>, usize)> {
-    let first = lines.get(at)?.text.trim();
-    let is_job = first.contains("rw=") && first.contains("ioengine=") && first.contains("bs=")
-        || first.contains("(groupid=") && first.contains("err=");
-    if !is_job && result(first).is_none() {
-        return None;
-    }
-    let mut job = FileIoResult { tool: "fio", ..FileIoResult::default() };
-    let mut percentile_unit = 1.0;
-    let (mut found, mut last) = (Vec::<FileIoResult>::new(), at);
-    let mut is_over = false;
-    for (index, line) in lines.iter().enumerate().skip(at).take(120) {
-        let text = line.text.trim();
-        if index > at && text.contains("ioengine=") && text.contains("rw=") {
-            // Another job; its results follow those of this one.
-            if !found.is_empty() {
-                break;
-            }
-        }
-        if text.contains("ioengine=") {
-            let value = |name: &str| {
-                let rest = text.split_once(name)?.1;
-                rest.split([',', ' ', ';']).next().filter(|v| !v.is_empty())
-            };
-            job.engine = value("ioengine=").unwrap_or_default().to_owned();
-            job.depth = value("iodepth=").and_then(|v| v.parse().ok());
-            let block = text.split("(R) ").nth(1).and_then(|b| b.split(['-', ',']).next());
-            job.block = block.or(value("bs=")).and_then(size);
-            job.gpu_direct = job.engine == "libcufile";
-            // The command has what the line of the job lacks.
-            if let Some(path) = value("filename=").or(value("directory=")) {
-                path.clone_into(&mut job.path);
-            }
-            job.direct = value("direct=").map(|on| on == "1").or(job.direct);
-            last = index;
-        } else if let Some((_, jobs)) = text.split_once("jobs=")
-            && text.contains("groupid=")
-        {
-            job.workers = jobs.split(')').next().and_then(|n| n.parse().ok());
-            last = index;
-        } else if let Some((operation, gbs, iops)) = result(text) {
-            let intervals = std::mem::take(&mut job.intervals);
-            found.push(FileIoResult { operation, gbs, iops, intervals, ..job.clone() });
-            last = index;
-        } else if let Some(rate) = live_rate(text) {
-            // A second of a run, above or below its result.
-            let second = (job.intervals.len() as u64 + 1) * 1000;
-            job.intervals.push((second, rate));
-            last = index;
-        } else if text.contains("percentiles (") {
-            percentile_unit = unit_of(text.split_once('(').map_or("", |(_, unit)| unit));
-            last = index;
-        } else if text.contains("th=[")
-            && let Some(result) = found.last_mut()
-        {
-            take_percentiles(result, text, percentile_unit);
-            last = index;
-        } else if let Some((_, depth)) = text.split_once(", depth=") {
-            let depth = depth.parse().ok();
-            found.iter_mut().for_each(|result| result.depth = result.depth.or(depth));
-            last = index;
-        } else if text.starts_with("lat (") {
-            let unit = unit_of(text.get(5..).unwrap_or_default());
-            let mean = text.split("avg=").nth(1).and_then(|v| v.split(',').next());
-            let mean = mean.and_then(|v| number(v.trim())).map(|v| v * unit);
-            if let Some(result) = found.last_mut() {
-                result.latency_us = result.latency_us.or(mean);
-            }
-            last = index;
-        } else if !found.is_empty() && is_detail(text) {
-            last = index;
-        }
-        is_over |= text.starts_with("Run status");
-        if is_over && !text.is_empty() && !is_detail(text) {
-            break;
-        }
-    }
-    (!found.is_empty()).then_some((found, last + 1))
-}
-
-/// Whether a line of fio below a result has nothing that is used.
-fn is_detail(text: &str) -> bool {
-    FIO_DETAILS.lines().any(|start| text.starts_with(start))
-        || text.contains(": ios=") && text.contains("util=")
-}
-
-/// What lines of fio begin with that stand below a result and are not used (`stat.c`).
-const FIO_DETAILS: &str = concat!(
-    "Disk stats\nslat (\nclat (\nclat percentiles\nlat percentiles\n|",
-    "\nbw (\niops  \nlat (usec)   :\ncpu  \nIO depths  \nsubmit  \ncomplete  \nissued rwts\nlatency  \nRun status\nREAD: bw=\nWRITE: bw=",
-);
-
-/// `read: IOPS=81.7k, BW=319MiB/s (335MB/s)`.
-fn result(text: &str) -> Option<(String, f64, Option<f64>)> {
-    let (operation, rest) = text.split_once(": IOPS=")?;
-    if !["read", "write", "trim"].contains(&operation.trim()) {
-        return None;
-    }
-    let iops = rest.split(',').next().and_then(|value| {
-        let scale = if value.ends_with('k') {
-            1e3
-        } else if value.ends_with('M') {
-            1e6
-        } else {
-            1.0
-        };
-        number(value.trim_end_matches(['k', 'M'])).map(|value| value * scale)
-    });
-    let rate = rest.split_once("BW=")?.1.split(['(', ' ', ',']).next()?;
-    let end = rate.find(|c: char| c.is_ascii_alphabetic())?;
-    let gbs = number(rate.get(..end)?)? * rate_unit(rate.get(end..)?)?;
-    Some((operation.trim().to_owned(), gbs, iops))
-}
-
-/// fio's `--output-format=json`.
-pub(crate) fn fio_json(root: &Value) -> Vec<FileIoResult> {
-    let mut found = Vec::new();
-    let jobs = root.get("jobs").and_then(Value::as_array);
-    let devices = fio_devices(root);
-    let mut names = Vec::new();
-    for job in jobs.into_iter().flatten().take(4096) {
-        let option = |name: &str| {
-            let own = job.get("job options").and_then(|options| options.get(name));
-            let all = || root.get("global options").and_then(|options| options.get(name));
-            own.or_else(all).and_then(Value::as_str)
-        };
-        for operation in ["read", "write"] {
-            let Some(side) = job.get(operation) else { continue };
-            let value = |name: &str| side.get(name).and_then(Value::as_f64);
-            // `bw` counts KiB/s; older versions lack `bw_bytes`.
-            let rate = value("bw_bytes").or_else(|| value("bw").map(|kib| kib * 1024.0));
-            let Some(rate) = rate.filter(|rate| *rate > 0.0) else { continue };
-            let engine = option("ioengine").unwrap_or_default().to_owned();
-            let mean = side.get("lat_ns").and_then(|lat| lat.get("mean")?.as_f64());
-            let percentiles = side.get("clat_ns").and_then(|clat| {
-                let of = |name: &str| Some(clat.get("percentile")?.get(name)?.as_f64()? / 1e3);
-                Some((of("50.000000")?, of("99.000000")?, of("99.900000")?))
-            });
-            let name =
-                job.get("jobname").and_then(Value::as_str).filter(|name| name.starts_with('/'));
-            found.push(FileIoResult {
-                tool: "fio",
-                operation: option("rw").unwrap_or(operation).to_owned(),
-                gbs: rate / 1e9,
-                iops: value("iops"),
-                latency_us: mean.map(|ns| ns / 1e3),
-                workers: option("numjobs").and_then(|n| n.parse().ok()),
-                depth: option("iodepth").and_then(|n| n.parse().ok()),
-                block: option("bs").and_then(size),
-                files: option("nrfiles").and_then(|n| n.parse().ok()),
-                direct: option("direct").map(|on| on == "1"),
-                gpu_direct: engine == "libcufile",
-                engine,
-                path: option("filename")
-                    .or(option("directory"))
-                    .or(name)
-                    .unwrap_or_default()
-                    .to_owned(),
-                percentiles,
-                devices: devices.clone(),
-                ..FileIoResult::default()
-            });
-            names.push((job.get("jobname").and_then(Value::as_str), operation));
-        }
-    }
-    join_jobs(root, &names, &mut found);
-    found
-}
-
-/// Jobs without `stonewall` run at once. Of several with one name each is one of `numjobs`.
-fn join_jobs(root: &Value, names: &[(Option<&str>, &str)], found: &mut [FileIoResult]) {
-    let waits = |options: Option<&Value>| {
-        options.and_then(|options| options.get("stonewall").or(options.get("wait_for"))).is_some()
-    };
-    let jobs = root.get("jobs").and_then(Value::as_array);
-    if waits(root.get("global options"))
-        || jobs.into_iter().flatten().any(|job| waits(job.get("job options")))
-    {
-        return;
-    }
-    for operation in ["read", "write"] {
-        let mine = || names.iter().enumerate().filter(|(_, (_, side))| *side == operation);
-        let count = mine().count() as u32;
-        if count < 2 {
-            continue;
-        }
-        let total = mine().filter_map(|(at, _)| found.get(at)).map(|result| result.gbs).sum();
-        let several: Vec<usize> = mine()
-            .filter(|(_, (name, _))| mine().filter(|(_, (other, _))| other == name).count() > 1)
-            .map(|(at, _)| at)
-            .collect();
-        for (at, _) in mine() {
-            let Some(result) = found.get_mut(at) else { continue };
-            (result.together, result.together_gbs) = (count, total);
-            if several.contains(&at) {
-                result.workers = Some(1);
-            }
-        }
-    }
-}
-
-/// The devices of fio's `disk_util`; of an array and its members the members.
-fn fio_devices(root: &Value) -> Vec<DeviceUse> {
-    let device = |entry: &Value| {
-        let value = |name: &str| entry.get(name).and_then(Value::as_f64).unwrap_or(0.0);
-        let requests = value("read_ios") + value("write_ios");
-        let ticks = value("read_ticks") + value("write_ticks");
-        let name = entry.get("name")?.as_str()?.to_owned();
-        let is_array = ["md", "dm-"].iter().any(|array| name.starts_with(array));
-        (requests > 0.0 && !is_array).then_some(DeviceUse {
-            name,
-            requests,
-            mean_ms: ticks / requests,
-            busy: value("util") / 100.0,
-        })
-    };
-    let all = root.get("disk_util").and_then(Value::as_array);
-    all.into_iter().flatten().take(256).filter_map(device).collect()
 }
 
 /// elbencho's `--jsonfile`: an object for each phase, whose keys are the columns of its CSV file, or a list
@@ -380,6 +157,20 @@ pub(crate) fn gdsio(lines: &[PasteLine], at: usize) -> Option<(Vec<FileIoResult>
     (result.gbs > 0.0).then_some((vec![result], next))
 }
 
+/// dd's last line: `10737418240 bytes (11 GB, 10 GiB) copied, 5.5149 s, 1.9 GB/s`.
+pub(crate) fn dd(lines: &[PasteLine], at: usize) -> Option<(Vec<FileIoResult>, usize)> {
+    let text = lines.get(at)?.text.trim();
+    let (bytes, rest) = text.split_once(" copied, ")?;
+    let bytes = number(bytes.split_once(" bytes")?.0)?;
+    let mut parts = rest.split(", ");
+    let seconds = number(parts.next()?.split(' ').next()?)?;
+    let gbs = bytes / seconds.max(1e-9) / 1e9;
+    let result =
+        FileIoResult { tool: "dd", operation: "copy".to_owned(), gbs, ..FileIoResult::default() };
+    let is_last = lines.iter().skip(at + 1).take(4).all(|line| !line.text.contains(" copied, "));
+    (gbs > 0.0 && is_last && parts.next().is_some()).then_some((vec![result], at + 1))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -444,52 +235,5 @@ mod tests {
         assert_eq!((found.len(), found[0].depth, found[0].direct), (1, Some(4), Some(true)));
         // 9048 x 2^20 / 1e9.
         assert!((found[0].gbs - 9.4875).abs() < 1e-3);
-    }
-
-    #[test]
-    fn fio_is_read() {
-        let text = "t: (g=0): rw=randread, bs=(R) 128KiB-128KiB, (W) 128KiB-128KiB, (T) 128KiB-128KiB, ioengine=libaio, iodepth=32\nt: (groupid=0, jobs=4): err= 0: pid=6020\n  read: IOPS=81.7k, BW=9.5GiB/s (10.2GB/s)(18.7GiB/60056msec)\n     lat (usec): min=26, max=403197, avg=1564.75, stdev=36108.68\n    clat percentiles (usec):\n     |  1.00th=[   27]\n  cpu          : usr=1.00%\nRun status group 0 (all jobs):\n   READ: bw=9.5GiB/s\nthanks\n";
-        let (found, next) = fio(&clean_lines(text.as_bytes()).0, 0).unwrap();
-        let io = &found[0];
-        assert_eq!(
-            (io.workers, io.depth, io.block, io.iops, io.latency_us, next),
-            (Some(4), Some(32), Some(131072), Some(81700.0), Some(1564.75), 9)
-        );
-        assert!((io.gbs - 10.2005).abs() < 1e-3);
-        let text = r#"{"fio version":"fio-3.36","global options":{"bs":"1M","iodepth":"1","ioengine":"sync"},"jobs":[{"jobname":"a","job options":{"rw":"read"},"read":{"bw_bytes":2000000000,"iops":1907.3,"lat_ns":{"mean":520000.0}},"write":{"bw_bytes":0}}]}"#;
-        let found = fio_json(&serde_json::from_str(text).unwrap());
-        assert_eq!(
-            (found.len(), found[0].gbs, found[0].block, found[0].latency_us),
-            (1, 2.0, Some(1 << 20), Some(520.0))
-        );
-    }
-
-    #[test]
-    fn jobs_and_devices_of_fio_are_read() {
-        let job = |nth: u32, rate: u64| {
-            format!(
-                r#"{{"jobname":"t","job options":{{"filename":"/dev/nvme{nth}n1","rw":"read","numjobs":"2"}},"read":{{"bw_bytes":{rate}}}}}"#
-            )
-        };
-        let disk = |name: &str, ticks: u32| {
-            format!(
-                r#"{{"name":"{name}","read_ios":100,"write_ios":100,"read_ticks":{ticks},"write_ticks":0,"util":50.0}}"#
-            )
-        };
-        let text = format!(
-            r#"{{"jobs":[{},{}],"disk_util":[{},{}]}}"#,
-            job(0, 3_000_000_000),
-            job(1, 1_000_000_000),
-            disk("md0", 1),
-            disk("nvme0n1", 400)
-        );
-        let found = fio_json(&serde_json::from_str(&text).unwrap());
-        // 3 + 1 GB/s at once, each of two jobs with one name is one of them.
-        assert_eq!((found[1].together, found[1].together_gbs, found[1].workers), (2, 4.0, Some(1)));
-        assert_eq!(found[1].path, "/dev/nvme1n1");
-        // 400 ms / 200 requests; of the array its members count.
-        let devices: Vec<_> =
-            found[0].devices.iter().map(|d| (&*d.name, d.mean_ms, d.busy)).collect();
-        assert_eq!(devices, [("nvme0n1", 2.0, 0.5)]);
     }
 }

@@ -15,6 +15,7 @@ impl RateMatrix {
             peer_access: None,
             means: CopyMeans::Engine,
             concurrent: false,
+            is_sum: false,
             cells: Vec::new(),
         }
     }

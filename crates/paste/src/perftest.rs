@@ -72,6 +72,7 @@ pub(crate) fn read(lines: &[PasteLine], at: usize) -> Option<(NetworkTable, usiz
             let tail = || Some((*words.get(5)?, *words.get(8)?, *words.get(3)?));
             let has_tail = header.contains("99.9% percentile");
             table.tail = table.tail.or_else(|| tail().filter(|_| has_tail));
+            table.iterations = words.get(1).copied().filter(|_| !table.is_latency);
             table.messages = words.get(4).filter(|_| header.contains("MsgRate")).map(|n| n * 1e6);
             last = index;
         }

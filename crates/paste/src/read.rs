@@ -5,8 +5,8 @@ use serde_json::Value;
 use crate::clean::{PasteLine, clean_lines, strip_repeated_words};
 use crate::document::{LineSpan, PasteContent, PasteContext, PasteDocument, PasteReading};
 use crate::{
-    amd_tools, context, copy_tools, elbencho_csv, file_io, fio_lines, fixed_lines, link_matrix,
-    nccl_log, nccl_tests, osu, perftest, profile, profiler, streams,
+    amd_tools, context, copy_tools, elbencho_csv, file_io, fio, fio_json, fixed_lines,
+    link_matrix, nccl_log, nccl_tests, osu, perftest, profile, profiler, streams,
 };
 
 /// Documents that are kept of a paste.
@@ -236,9 +236,9 @@ impl PasteSplitter<'_> {
         let io = file_io::elbencho(lines, at)
             .or_else(|| elbencho_csv::elbencho_csv(lines, at))
             .or_else(|| elbencho_csv::live_csv(lines, at))
-            .or_else(|| file_io::fio(lines, at))
+            .or_else(|| fio::read(lines, at))
             .or_else(|| file_io::gdsio(lines, at))
-            .or_else(|| fio_lines::dd(lines, at));
+            .or_else(|| file_io::dd(lines, at));
         if let Some((results, next)) = io {
             return self.add_all(results.into_iter().map(PasteContent::FileIo), next);
         }
@@ -350,7 +350,7 @@ fn json(text: &str, around: &mut PasteContext) -> Vec<PasteContent> {
         }
         return matrices.into_iter().map(PasteContent::Matrix).collect();
     }
-    let mut files = file_io::fio_json(&root);
+    let mut files = fio_json::read(&root);
     files.extend(file_io::elbencho_json(&root));
     files.into_iter().map(PasteContent::FileIo).collect()
 }

@@ -625,6 +625,7 @@ mod tests {
             peer_access: None,
             means: CopyMeans::Engine,
             concurrent: false,
+            is_sum: false,
             cells,
         };
         let of = predictor("mi250x");
