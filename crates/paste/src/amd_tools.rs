@@ -1,6 +1,7 @@
 //! AMD's TransferBench (`src/TransferBench.cpp`) and rocm-bandwidth-test 2.6.
 
 use crate::clean::PasteLine;
+use crate::context::find_product;
 use crate::document::{CopyMeans, MatrixEnd, MatrixTool, RateCount, RateMatrix, TimedTransfer};
 use crate::matrix::{index, read_rows};
 use crate::number::{number, whole};
@@ -23,11 +24,13 @@ pub(crate) fn matrix(
         return scaling(lines, at);
     }
     let is_rate = text.contains("copy peak bandwidth") || text.contains("copy average bandwidth");
-    let direction = ["Unidirectional", "Bidirectional"].iter().find(|d| text.starts_with(**d))?;
+    // Versions before 2.1 print `Bdirectional`.
+    let direction = ["Unidirectional", "Bidirectional", "Bdirectional"];
+    let direction = direction.iter().find(|d| text.starts_with(**d))?;
     if !is_rate {
         return None;
     }
-    let both = *direction == "Bidirectional";
+    let both = direction.starts_with('B');
     let executor = text.split_once("Executor: ").map(|(_, name)| name.trim_end_matches([')', ']']));
     let by_engine = executor.is_none_or(|name| name.starts_with("DMA"));
     // rocm-bandwidth-test copies by SDMA by default, and sums both directions.
@@ -213,15 +216,17 @@ fn transfer(text: &str, test: u32) -> Option<TimedTransfer> {
 }
 
 /// CPUs in rocm-bandwidth-test's list of devices: `Device: 0,  AMD EPYC 7A53 64-Core Processor`. GPUs
-/// have a `GPU-...` number and an address.
+/// have a `GPU-...` number and an address; device 0 is a CPU even if nothing else says so.
 pub(crate) fn device(text: &str) -> Option<(u32, bool, &str)> {
     let (number, rest) = text.trim().strip_prefix("Device: ")?.split_once(',')?;
     let rest = rest.trim();
+    let number: u32 = number.trim().parse().ok()?;
     let is_processor = ["EPYC", "Xeon", "Ryzen", "Processor", "CPU", "Core(TM)"]
         .iter()
         .any(|part| rest.contains(part));
     let name = rest.split(",").next().unwrap_or(rest).trim();
-    Some((number.trim().parse().ok()?, is_processor, name))
+    let is_bare = number == 0 && !rest.contains(',') && find_product(name).is_none();
+    Some((number, is_processor || is_bare, name))
 }
 
 #[cfg(test)]

@@ -41,6 +41,43 @@ pub(crate) fn nvbandwidth(lines: &[PasteLine], at: usize) -> Option<(RateMatrix,
     Some((matrix, found.next + sum.map_or(0, |(more, _)| more + 1)))
 }
 
+/// A line `SUM host_to_device_memcpy_ce 845.90` whose matrix was not pasted: the sum over all cells.
+pub(crate) fn sums(lines: &[PasteLine], at: usize) -> Option<(RateMatrix, usize)> {
+    let mut words = lines.get(at)?.text.trim().strip_prefix("SUM ")?.split_whitespace();
+    let (name, value) = (words.next()?, number(words.next()?)?);
+    let mut matrix = test_of(name, "");
+    let ends = cell(&matrix, "", 0, 1, value)?;
+    matrix.is_sum = true;
+    matrix.cells.push(ends);
+    (value > 0.0 && words.next().is_none()).then_some((matrix, at + 1))
+}
+
+/// Shares a sum among the GPUs, or their pairs, where the paste counts them.
+pub(crate) fn share_sum(matrix: &mut RateMatrix, gpus: Option<u32>) {
+    let (Some(gpus), [(from, to, sum)]) = (gpus.filter(|n| *n <= 64), matrix.cells.as_slice())
+    else {
+        return;
+    };
+    let (from, to, sum) = (*from, *to, *sum);
+    if !matrix.is_sum {
+        return;
+    }
+    let ends = |at: u32, other: u32| match (from, to) {
+        (MatrixEnd::Gpu(a), MatrixEnd::Gpu(b)) if a != b => {
+            (at != other).then_some((MatrixEnd::Gpu(at), MatrixEnd::Gpu(other)))
+        }
+        _ if at != other => None,
+        (MatrixEnd::Gpu(_), host @ MatrixEnd::Host(_)) => Some((MatrixEnd::Gpu(at), host)),
+        (host @ MatrixEnd::Host(_), _) => Some((host, MatrixEnd::Gpu(at))),
+        _ => Some((MatrixEnd::Gpu(at), MatrixEnd::Gpu(at))),
+    };
+    let all = (0..gpus).flat_map(|at| (0..gpus).filter_map(move |other| ends(at, other)));
+    let all: Vec<(MatrixEnd, MatrixEnd)> = all.collect();
+    let each = sum / all.len().max(1) as f64;
+    matrix.cells = all.into_iter().map(|(from, to)| (from, to, each)).collect();
+    matrix.is_sum = false;
+}
+
 /// What a test's name says.
 fn test_of(name: &str, title: &str) -> RateMatrix {
     let both = name.contains("bidirectional") || title.contains("<->");

@@ -5,8 +5,8 @@ use serde_json::Value;
 use crate::clean::{PasteLine, clean_lines, strip_repeated_words};
 use crate::document::{LineSpan, PasteContent, PasteContext, PasteDocument, PasteReading};
 use crate::{
-    amd_tools, context, copy_tools, elbencho_csv, file_io, fio, fio_json, fixed_lines,
-    link_matrix, nccl_log, nccl_tests, osu, perftest, profile, profiler, streams,
+    amd_tools, context, copy_tools, elbencho_csv, file_io, fio, fio_json, fixed_lines, link_matrix,
+    nccl_log, nccl_tests, osu, perftest, profile, profiler, streams,
 };
 
 /// Documents that are kept of a paste.
@@ -80,6 +80,7 @@ fn read_lines(mut lines: Vec<PasteLine>, is_cut: bool) -> PasteReading {
     let count = lines.len() as u32;
     let mut reading = PasteReading { lines: count, is_cut, ..PasteReading::default() };
     let log = nccl_log::take(&mut lines);
+    reading.documents = link_matrices(&mut lines);
     let mut splitter = PasteSplitter {
         lines: &lines,
         at: 0,
@@ -89,11 +90,14 @@ fn read_lines(mut lines: Vec<PasteLine>, is_cut: bool) -> PasteReading {
         reading: &mut reading,
     };
     splitter.run();
+    let gpus = reading.context.gpu_count;
     for document in &mut reading.documents {
-        if let PasteContent::Collective(table) = &mut document.content
-            && table.profiler.is_some()
-        {
-            profiler::merge_sizes(table);
+        match &mut document.content {
+            PasteContent::Collective(table) if table.profiler.is_some() => {
+                profiler::merge_sizes(table);
+            }
+            PasteContent::Matrix(matrix) => copy_tools::share_sum(matrix, gpus),
+            _ => {}
         }
     }
     if let Some((log, span)) = log {
@@ -102,9 +106,27 @@ fn read_lines(mut lines: Vec<PasteLine>, is_cut: bool) -> PasteReading {
         }
         let content = PasteContent::NcclLog(Box::new(log));
         reading.documents.push(PasteDocument { span, content });
-        reading.documents.sort_by_key(|document| document.span.first);
     }
+    reading.documents.sort_by_key(|document| document.span.first);
     reading
+}
+
+/// Takes the matrices of `nvidia-smi topo -m` out: they also stand between the header of a benchmark and its rows.
+fn link_matrices(lines: &mut [PasteLine]) -> Vec<PasteDocument> {
+    let (mut found, mut at) = (Vec::new(), 0);
+    while at < lines.len() && found.len() < MAX_DOCUMENTS {
+        let Some((links, next)) = link_matrix::nvidia(lines, at) else {
+            at += 1;
+            continue;
+        };
+        let mine = lines.get_mut(at..next).unwrap_or_default();
+        let number = |line: Option<&PasteLine>| line.map_or(1, |line| line.number);
+        let span = LineSpan { first: number(mine.first()), last: number(mine.last()) };
+        mine.iter_mut().for_each(|line| line.text.clear());
+        found.push(PasteDocument { span, content: PasteContent::Links(links) });
+        at = next.max(at + 1);
+    }
+    found
 }
 
 struct PasteSplitter<'a> {
@@ -146,10 +168,13 @@ impl PasteSplitter<'_> {
             return;
         }
         if let Some((number, is_processor, name)) = amd_tools::device(text) {
-            if is_processor {
-                self.processors = self.processors.max(number.saturating_add(1));
+            match is_processor {
+                true => {
+                    self.processors = self.processors.max(number.saturating_add(1));
+                    context::take(&mut self.reading.context, name);
+                }
+                false => context::take_device(&mut self.reading.context, text),
             }
-            context::take(&mut self.reading.context, name);
             return;
         }
         if fixed_lines::is_fixed(text) {
@@ -204,7 +229,8 @@ impl PasteSplitter<'_> {
             .or_else(|| copy_tools::p2p_test(lines, at))
             .or_else(|| copy_tools::bandwidth_sample(lines, at))
             .or_else(|| copy_tools::validation_suite(lines, at))
-            .or_else(|| amd_tools::matrix(lines, at, self.processors));
+            .or_else(|| amd_tools::matrix(lines, at, self.processors))
+            .or_else(|| copy_tools::sums(lines, at));
         if let Some((matrix, next)) = matrix {
             // A matrix whose cells are no pair's says nothing that is compared.
             if matrix.cells.is_empty() {
@@ -226,8 +252,7 @@ impl PasteSplitter<'_> {
         if let Some((table, next)) = perftest::read(lines, at) {
             return self.add(PasteContent::Network(table), next);
         }
-        let links = link_matrix::nvidia(lines, at).or_else(|| link_matrix::rocm(lines, at));
-        if let Some((links, next)) = links {
+        if let Some((links, next)) = link_matrix::rocm(lines, at) {
             return self.add(PasteContent::Links(links), next);
         }
         if let Some((matrices, next)) = copy_tools::bus_grind(lines, at) {
@@ -240,6 +265,10 @@ impl PasteSplitter<'_> {
             .or_else(|| file_io::gdsio(lines, at))
             .or_else(|| file_io::dd(lines, at));
         if let Some((results, next)) = io {
+            // A command above its result is read with it.
+            if text.contains("fio ") {
+                context::take(&mut self.reading.context, text);
+            }
             return self.add_all(results.into_iter().map(PasteContent::FileIo), next);
         }
         false
