@@ -4,12 +4,11 @@ use pathline_paste::NetworkTable;
 
 use crate::checks::CheckPath;
 use crate::draft::DraftAnswer;
+use crate::fitting_links::{PORTS, fitting_text};
 use crate::node_facts::{FactSource, NodeLimits, figure};
 use crate::outlier::{Outlier, RUN_SHARE, long_tails};
 use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
 
-/// Line rates of adapters, GB/s.
-const LINE_RATES: [f64; 11] = [1.25, 3.125, 5.0, 6.25, 7.0, 10.0, 12.5, 20.0, 25.0, 50.0, 100.0];
 /// Payload of slots, GB/s: 256 B of 280 B and a few percent of acknowledgements.
 const SLOTS: [(&str, f64, f64); 4] = [
     ("PCIe 3 x8", 6.9, 7.88),
@@ -17,6 +16,16 @@ const SLOTS: [(&str, f64, f64); 4] = [
     ("PCIe 4 x16 or 5 x8", 27.0, 31.5),
     ("PCIe 5 x16", 54.0, 63.0),
 ];
+
+/// Bytes from which on a message fills a line.
+const SMALL: u64 = 65_536;
+/// Seconds of a run below which its first messages count.
+const SHORT_RUN: f64 = 2e-3;
+
+/// Line rates of adapters, GB/s.
+fn port_rates() -> impl Iterator<Item = f64> {
+    PORTS.iter().map(|port| port.gbs)
+}
 
 /// A table of perftest.
 pub(crate) fn explain(
@@ -32,7 +41,7 @@ pub(crate) fn explain(
     let rate = best / ways;
     // Nothing is faster than its line. Without a named one the limit depends on the port.
     let named = node.map(|node| node.nic_gbs).filter(|line| *line > 0.0 && rate <= line * 1.01);
-    let fits = LINE_RATES.iter().copied().find(|line| rate <= *line);
+    let fits = port_rates().find(|line| rate <= *line);
     let line = named.or(fits).unwrap_or(rate);
     let largest = table.rows.iter().map(|r| r.0).max().unwrap_or(0);
     let mut draft = DraftAnswer {
@@ -48,20 +57,50 @@ pub(crate) fn explain(
         path: CheckPath::Adapter,
         ..DraftAnswer::default()
     };
-    let line_text = format!("{} Gbit/s = {} GB/s each way", figure(line * 8.0), figure(line));
+    if ["rxe", "siw"].iter().any(|name| table.device.starts_with(name)) {
+        draft.limit = format!("none: {} is no adapter but RDMA in software", table.device);
+        draft.edits.push(
+            WorldEdit::new("software-rdma", AnswerClass::SetUpSo, 1.0)
+                .says(format!(
+                    "{} is RDMA emulated by the kernel (Soft-RoCE, Soft-iWARP): the CPU handles every packet",
+                    table.device
+                ))
+                .decided_by("rdma link; ibv_devices: name an adapter with -d")
+                .certain(),
+        );
+        return draft;
+    }
+    if largest >= SMALL {
+        draft.usual = Some((0.88, "headers take 2 to 5 % of a line"));
+    }
     if named.is_some() {
         let source = node.map_or("", |node| node.nic_source.label());
-        draft.limit = format!("{line_text} ({source})");
+        draft.limit =
+            format!("{} Gbit/s = {} GB/s each way ({source})", figure(line * 8.0), figure(line));
         draft.limit_gbs = Some(line);
     } else {
-        draft.limit = "unknown: the paste does not say the adapter's rate".to_owned();
+        draft.limit = match largest >= SMALL {
+            true => fitting_text(rate, &PORTS),
+            false => "unknown: messages this small say nothing of the line".to_owned(),
+        };
         draft.ask = "what is the rate of the adapter's port (ibstat, ethtool)?".to_owned();
-        draft.note = format!(
-            "as expected if the port has {line_text}, of which it is {:.0} %; slow if it has more",
-            rate / line * 100.0
-        );
+        draft.note = match rate >= line * 0.88 {
+            true => format!(
+                "as expected if the port has {} Gbit/s, of which it is {:.0} %; slow if it has more",
+                figure(line * 8.0),
+                rate / line * 100.0
+            ),
+            false => "the paste does not say the adapter's rate".to_owned(),
+        };
     }
-    draft.outliers.extend(slower_test(table, all));
+    let seconds = table.iterations.map(|count| count * largest as f64 / rate.max(1e-9) / 1e9);
+    match seconds.filter(|seconds| *seconds < SHORT_RUN && table.rows.len() == 1) {
+        Some(seconds) => {
+            draft.note = format!("the run lasts {} ms: its start counts", figure(seconds * 1e3));
+            draft.ask = "what does it give with -D 10?".to_owned();
+        }
+        None => draft.outliers.extend(slower_test(table, all)),
+    }
     draft.features.push(ObservedFeature::new("rate", rate.max(1e-4)));
     draft.edits.extend(candidates(table, node, rate, (line, named.is_some()), largest));
     if largest <= 8192 {
@@ -127,7 +166,7 @@ fn candidates(
             "lspci -vv -s ADAPTER | grep LnkSta; mlnx_tune",
         );
     }
-    for lower in LINE_RATES.into_iter().filter(|lower| is_named && *lower < line * 0.9) {
+    for lower in port_rates().filter(|lower| is_named && *lower < line * 0.9) {
         // A port that trained at another generation's rate, or with half of its lanes.
         let text = format!(
             "the port runs at {} Gbit/s instead of {}",
@@ -139,7 +178,7 @@ fn candidates(
         let prior = if table.on_gpu { 0.012 } else { 0.05 };
         add("link-rate-low", AnswerClass::HardwareSuspect, prior, lower * 0.965, 0.03, text, check);
     }
-    if largest < 65_536 {
+    if largest < SMALL {
         // An adapter starts 5 to 20 million messages a second on one queue pair or few: 1e7 x B / 1e9.
         let prior = if largest <= 8192 { 0.8 } else { 0.2 };
         let rate = (line * 0.5).min(largest as f64 * 1e-2);

@@ -102,10 +102,11 @@ impl<'a> PasteExplainer<'a> {
         let reading = self.reading;
         let context = &reading.context;
         let mut answers = Vec::new();
-        let mut matrices = Vec::new();
+        let (mut matrices, mut sums) = (Vec::new(), Vec::new());
         for document in &reading.documents {
             if let PasteContent::Matrix(matrix) = &document.content {
-                matrices.push((document.span, matrix));
+                let kept = if matrix.is_sum { &mut sums } else { &mut matrices };
+                kept.push((document.span, matrix));
             }
             let tool = document.content.tool();
             let faster = self.faster_run(&document.content);
@@ -136,6 +137,12 @@ impl<'a> PasteExplainer<'a> {
                 further = rest;
                 answers.push(self.finish(draft, tool, span));
             }
+        }
+        if let (Some((first, matrix)), true) = (sums.first(), matrices.is_empty()) {
+            let last = sums.last().map_or(first.last, |(span, _)| span.last);
+            let sums: Vec<&RateMatrix> = sums.iter().map(|(_, matrix)| *matrix).collect();
+            let span = LineSpan { last, ..*first };
+            answers.push(self.finish(copies::sums_alone(&sums), matrix.tool.name(), span));
         }
         let all = LineSpan { first: 1, last: reading.lines.max(1) };
         let figures: Vec<f64> = answers.iter().filter_map(|answer| answer.value_gbs).collect();
@@ -333,6 +340,7 @@ impl<'a> PasteExplainer<'a> {
         let judged = JudgedFigure {
             outliers,
             share,
+            usual: draft.usual,
             is_modelled,
             is_checked,
             range,
@@ -368,6 +376,7 @@ impl<'a> PasteExplainer<'a> {
             rows: draft.rows,
             model: draft.model,
             checked,
+            is_description: draft.is_description,
             verdict: decision.verdict,
             reason: decision.reason,
             is_fault: decision.is_fault && tool != "message",

@@ -7,6 +7,7 @@ use pathline_schema::Collective;
 
 use crate::checks::CheckPath;
 use crate::draft::{DraftAnswer, ProbeSubject};
+use crate::fitting_links::{PORTS, fitting_text};
 use crate::logs::{lacks_direct_channels, uses_sockets};
 use crate::node_facts::{FactSource, NodeLimits, figure, is_set};
 use crate::outlier::{DIP, Outlier, falls_off, slow_rows};
@@ -20,6 +21,8 @@ const RING_SHARE: f64 = 0.81;
 /// Share of the links that NVLink SHARP reaches on the wire; its busbw is that times 2(n-1)/(n+1), because
 /// each GPU moves (1 + 1/n) of the buffer each way, where the formula of busbw counts 2(n-1)/n.
 const NVLS_SHARE: f64 = 0.686;
+/// Share of a ring's best rate that runs of other sizes and numbers of GPUs reach.
+const PLATEAU: f64 = 0.9;
 /// Share of xGMI that RCCL reaches: 64 GB/s links carry 48 (`ncclTopoXGMISpeed` of RCCL), rings less.
 const XGMI_SHARE: f64 = 0.70;
 /// Least time of a collective on one node and on several, us: half the full rate is reached where the
@@ -60,7 +63,10 @@ impl TableSummary {
         let hosts: BTreeSet<&str> =
             table.devices.iter().map(|device| device.host.as_str()).collect();
         let listed = u32::try_from(hosts.len().max(1)).unwrap_or(1);
-        let stated = table.nodes.or(log.and_then(|log| log.nodes)).unwrap_or(1);
+        // Hosts that a log names count where no device list is pasted: each has a rank at least.
+        let logged = log.and_then(|log| u32::try_from(log.hosts.len()).ok());
+        let logged = logged.filter(|hosts| table.devices.is_empty() && *hosts > 1);
+        let stated = table.nodes.or(log.and_then(|log| log.nodes)).or(logged).unwrap_or(1);
         let ranks = table.ranks.or(log.and_then(|log| log.ranks));
         // A list of devices that was cut names too few hosts: then the text's count, and no node has more
         // than 16 GPUs.
@@ -186,7 +192,8 @@ pub(crate) fn explain(
     draft.outliers = slow_sizes(table);
     draft.features.push(ObservedFeature::new("busbw", best.max(1e-3)));
     shape.observe(&mut draft, table);
-    if let Some(growth) = shape.growth.filter(|growth| *growth > STILL_GROWS) {
+    let is_usual = draft.usual.zip(draft.limit_gbs).is_some_and(|((u, _), l)| best >= u * l);
+    if let Some(growth) = shape.growth.filter(|growth| *growth > STILL_GROWS && !is_usual) {
         draft.note = format!(
             "the largest size still grows ({growth:.1} times the rate of half of it): no plateau is shown"
         );
@@ -202,9 +209,11 @@ pub(crate) fn explain(
     if let Some(node) = node.filter(|_| shape.is_one_node()) {
         in_node(&mut draft, &shape, op, factor, node, log, context, table);
         through_host(&mut draft.edits, node, &via);
-    } else if let (Some(node), Some(total), true) =
-        (node, draft.limit_gbs, draft.condition.is_empty() || draft.condition == ALL_TO_ALL)
-    {
+    } else if let (Some(node), Some(total), true) = (
+        node.filter(|node| node.nic_gbs > 0.0),
+        draft.limit_gbs,
+        draft.condition.is_empty() || draft.condition == ALL_TO_ALL,
+    ) {
         let total = node.nics.map_or(total, |nics| f64::from(nics) * node.nic_gbs);
         let op = if draft.condition.is_empty() { op } else { Collective::AllToAll };
         let op = (!table.is_sendrecv).then_some(op);
@@ -310,15 +319,29 @@ fn set_limit(
         true => node.product.is_some() || node.fabric_gbs() > 0.0,
         false => node.nic_gbs > 0.0,
     };
+    // A ring passes the links of each GPU too: at their usual share no other part holds it back.
+    let inner = node.filter(|node| !shape.is_one_node() && node.fabric == FabricKind::Switched);
+    let inner = inner
+        .filter(|node| node.nic_gbs <= 0.0 && shape.best >= node.links_gbs * RING_SHARE * PLATEAU);
+    if let Some(node) = inner {
+        draft.limit = format!("{}: what one node reaches", node.link_text());
+        draft.limit_gbs = Some(node.links_gbs);
+        draft.usual = Some((
+            RING_SHARE * PLATEAU,
+            "as much as within one node, so the network does not hold it back",
+        ));
+        return;
+    }
     let Some(node) = node.filter(is_known) else {
-        let (limit, ask) = match shape.is_one_node() {
-            true => ("unknown: the paste names no GPU product", "which GPU product is it?"),
-            false => (
-                "unknown: the paste does not count the adapters of a node, or their rate",
-                "how many adapters has a node, and of what rate?",
-            ),
+        draft.limit = match shape.is_one_node() {
+            true => "unknown: the paste names no GPU product".to_owned(),
+            false => format!("{} for each adapter of a node", fitting_text(shape.best, &PORTS)),
         };
-        (draft.limit, draft.ask) = (limit.to_owned(), ask.to_owned());
+        draft.ask = match shape.is_one_node() {
+            true => "which GPU product is it?",
+            false => "how many adapters has a node, and of what rate?",
+        }
+        .to_owned();
         return;
     };
     if shape.is_one_node() {
@@ -334,9 +357,22 @@ fn set_limit(
                 node.links_source.label()
             );
         }
+        if let Some(pair) = node.joined_gbs(shape.ranks) {
+            draft.limit_gbs = Some(pair);
+            draft.limit =
+                format!("{} GB/s each way, NVLinks among these GPUs (in the paste)", figure(pair));
+        }
         if draft.limit_gbs.is_none() {
             draft.ask = "which GPU product is it?".to_owned();
         }
+        let no_peer = node.product.is_some_and(|product| !product.pcie_p2p);
+        draft.usual = Some(
+            match draft.limit_gbs.is_some_and(|gbs| gbs > node.pcie_gbs) || node.links_gbs > 0.0 {
+                true => (0.6, "collectives over GPU links reach 60 % and more at large sizes"),
+                false if no_peer => (0.2, "rings through host memory reach 20 to 40 % of PCIe"),
+                false => (0.55, "rings over PCIe with P2P reach 55 % and more"),
+            },
+        );
         if !shape.is_placed && node.links_source != FactSource::Machine {
             draft.condition = "all ranks are on one node".to_owned();
             draft.ask = "on how many nodes are the ranks?".to_owned();
@@ -345,6 +381,7 @@ fn set_limit(
     }
     let nics = node.nics.unwrap_or(1);
     let total = f64::from(nics) * node.nic_gbs;
+    draft.usual = Some((0.75, "collectives over a network reach 75 to 97 % of its adapters"));
     draft.limit_gbs = Some(total);
     draft.limit = format!(
         "{} GB/s of network each way, {nics} x {} GB/s of a node ({})",

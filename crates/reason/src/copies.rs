@@ -8,20 +8,22 @@ use pathline_paste::{
 
 use crate::checks::CheckPath;
 use crate::draft::{DraftAnswer, ProbeSubject};
-use crate::host_outliers::{by_gpu, shared_paths, slow_columns, slow_host_links};
+use crate::fitting_links::{PAIR_LINKS, assume_link};
+use crate::host_copies::with_host;
+use crate::host_outliers::{by_gpu, slow_columns};
 use crate::memory::explain_memory;
 use crate::node_facts::{FactSource, NodeLimits, figure};
-use crate::outlier::{Outlier, RUN_SHARE, median, slow_pairs};
+use crate::outlier::{Outlier, median, slow_pairs};
 use crate::pair_levels::{
-    access_times, describe_blocks, long_accesses, pairs, shares_of_links, slow_direction,
-    slow_of_links, unlike_limits,
+    access_times, describe_blocks, long_accesses, pairs, shares_of_links, slow_of_links,
+    unlike_limits,
 };
 use crate::product_facts::FabricKind;
 use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
 
 /// Share of PCIe that pinned copies reach: 256 B packets with 24 B of headers, acknowledgements and flow
 /// control leave 25.5 to 26.5 of 31.5 and 52 to 57 of 63 GB/s.
-const PCIE_SHARE: f64 = 0.84;
+pub(crate) const PCIE_SHARE: f64 = 0.84;
 /// Share of NVLink that a copy engine reaches: 16 of 17 flits are payload, 16 of 17 bits are not error
 /// correction.
 const NVLINK_SHARE: f64 = 0.885;
@@ -32,7 +34,7 @@ const SDMA_GBS: f64 = 50.4;
 /// Below this share of what copies staged in host memory get, P2P is not direct.
 const SLOWER_THAN_STAGED: f64 = 0.8;
 /// Deviation from exactly half or a quarter of a rate that packets and clocks explain.
-const EXACT: f64 = 0.06;
+pub(crate) const EXACT: f64 = 0.06;
 
 /// The matrices of a paste, by tool.
 pub(crate) fn by_tool<'a>(
@@ -81,6 +83,33 @@ pub(crate) fn times_alone(matrices: &[&RateMatrix]) -> DraftAnswer {
     draft
 }
 
+/// Sums over all cells of matrices that were not pasted, of a number of GPUs that is not known.
+pub(crate) fn sums_alone(sums: &[&RateMatrix]) -> DraftAnswer {
+    let value = |matrix: &&RateMatrix| Some((matrix.test.clone(), matrix.cells.first()?.2));
+    let all: Vec<(String, f64)> = sums.iter().filter_map(value).collect();
+    let each = all.iter().take(12).map(|(test, gbs)| format!("{test} {}", figure(*gbs)));
+    let first = all.first().map_or(0.0, |one| one.1);
+    let part = |gpus: f64| format!("{} of {gpus}", figure(first / gpus));
+    DraftAnswer {
+        meaning: format!(
+            "sums over all GPUs or pairs, GB/s (1e9 B/s): {}",
+            each.collect::<Vec<_>>().join(", ")
+        ),
+        limit: format!(
+            "unknown: a sum counts every GPU; {} is {}, {} or {}",
+            figure(first),
+            part(4.0),
+            part(8.0),
+            part(16.0)
+        ),
+        ask: "how many GPUs has the node, and which? The matrices above the sums show each"
+            .to_owned(),
+        note: "sums over an unknown number of GPUs".to_owned(),
+        path: CheckPath::HostCopies,
+        ..DraftAnswer::default()
+    }
+}
+
 /// Drafts for the matrices of one tool: between GPUs, with the host, within a GPU.
 pub(crate) fn explain_matrices(
     all: &[&RateMatrix],
@@ -121,14 +150,18 @@ fn between_gpus(matrices: &[&RateMatrix], node: Option<&NodeLimits>) -> Option<D
         .or_else(|| find(None, RateCount::OneWay))
         .or_else(|| find(None, RateCount::OneOfBoth))
         .or_else(|| find(Some(true), RateCount::Sum))
-        .or_else(|| find(None, RateCount::Sum))?;
+        .or_else(|| find(None, RateCount::Sum))
+        .or_else(|| find(Some(false), RateCount::OneWay))
+        .or_else(|| find(Some(false), RateCount::Sum))?;
     let off = find(Some(false), RateCount::OneWay)
         .filter(|_| on.peer_access == Some(true) && on.count == RateCount::OneWay);
     let mut list = pairs(on);
     // Pairs without access copy through the host whatever their links.
     let closed = node.map(|node| &node.no_access).filter(|closed| !closed.is_empty());
-    if let Some(closed) = closed {
-        list.retain(|(a, b, _)| !closed.contains(&(*a, *b)));
+    let is_open = |(a, b, _): &(u32, u32, f64)| closed.is_none_or(|c| !c.contains(&(*a, *b)));
+    let is_staged = on.peer_access == Some(false) || !list.iter().any(is_open);
+    if !is_staged {
+        list.retain(is_open);
     }
     let mut values: Vec<f64> = list.iter().map(|&(.., v)| v).collect();
     values.sort_by(f64::total_cmp);
@@ -169,9 +202,10 @@ fn between_gpus(matrices: &[&RateMatrix], node: Option<&NodeLimits>) -> Option<D
             "the figure counts both directions together, which the tool does not say".to_owned();
     }
     let Some(node) = node.filter(|node| node.pair_gbs > 0.0 || node.pcie_gbs > 0.0) else {
-        draft.limit = "unknown: the paste names no GPU product".to_owned();
         draft.ask =
             "which GPU product is it? `nvidia-smi topo -m` or `rocm-smi --showtopo`?".to_owned();
+        draft.usual = Some((0.65, "usual for copies between GPUs"));
+        assume_link(&mut draft, middle / ways, &PAIR_LINKS);
         // Whatever the links are: P2P that is slower than its detour is not direct.
         if let Some(ratio) = ratio.filter(|ratio| *ratio < SLOWER_THAN_STAGED) {
             draft.edits.push(through_root(ratio));
@@ -180,10 +214,19 @@ fn between_gpus(matrices: &[&RateMatrix], node: Option<&NodeLimits>) -> Option<D
     };
     // More than PCIe carries passes the bridge that the product may have.
     let bridge = node.product.map_or(0.0, |product| product.pair_gbs);
-    let bridged = (node.pair_gbs <= 0.0 && middle / ways > node.pcie_gbs && bridge > 0.0)
-        .then(|| NodeLimits { pair_gbs: bridge, fabric: FabricKind::Meshed, ..node.clone() });
-    let node = bridged.as_ref().unwrap_or(node);
-    set_pair_limit(&mut draft, node, bridged.is_some());
+    let bridged =
+        (!is_staged && node.pair_gbs <= 0.0 && middle / ways > node.pcie_gbs && bridge > 0.0)
+            .then(|| NodeLimits { pair_gbs: bridge, fabric: FabricKind::Meshed, ..node.clone() });
+    let staged = is_staged.then(|| NodeLimits {
+        pair_gbs: 0.0,
+        fabric: FabricKind::Pcie,
+        pair_links: BTreeMap::new(),
+        ..node.clone()
+    });
+    let node = bridged.as_ref().or(staged.as_ref()).unwrap_or(node);
+    let gpus: BTreeSet<u32> = list.iter().flat_map(|pair| [pair.0, pair.1]).collect();
+    set_pair_limit(&mut draft, node, bridged.is_some(), gpus.len());
+    draft.usual = Some(usual_of_pairs(node, is_staged));
     if let Some(limits) = unlike_limits(Some(node)) {
         // The headline is the pair in the middle, by the share of its links.
         let mut shares = shares_of_links(&list, &limits);
@@ -213,8 +256,37 @@ fn staged_pairs(list: &[(u32, u32, f64)], closed: &BTreeSet<(u32, u32)>) -> Opti
     Some(format!("{} pairs without peer access, through host memory: {gbs} GB/s", staged.len()))
 }
 
+/// The share of their limit that copies between two GPUs reach at least.
+fn usual_of_pairs(node: &NodeLimits, is_staged: bool) -> (f64, &'static str) {
+    let no_peer = is_staged || node.product.is_some_and(|product| !product.pcie_p2p);
+    match node.fabric {
+        FabricKind::Switched | FabricKind::Meshed => (0.75, "copies over NVLink reach 75 to 97 %"),
+        FabricKind::Xgmi => (0.6, "copies over xGMI reach 60 to 80 %"),
+        FabricKind::Pcie if no_peer => (0.45, "copies staged in host memory reach 45 to 80 %"),
+        FabricKind::Pcie => (0.65, "P2P over PCIe reaches 65 to 93 %"),
+    }
+}
+
+/// Pairs of boards with four GPUs and no switch share the links of a GPU evenly: 4 of 12 NVLinks of an A100, 6 of 18
+/// of an H100 (NVIDIA HGX, 4-GPU boards).
+fn four_gpu_board(draft: &mut DraftAnswer, node: &NodeLimits, gpus: usize) {
+    let is_open = node.fabric == FabricKind::Switched && node.links_source == FactSource::Assumed;
+    let links = (node.links_gbs / node.link_gbs / 3.0).floor();
+    let limit = links * node.link_gbs;
+    let value = draft.value.unwrap_or(0.0);
+    if is_open && gpus == 4 && (0.75..=1.0).contains(&(value / limit)) {
+        draft.limit_gbs = Some(limit);
+        draft.limit = format!(
+            "{} GB/s each way, {links:.0} NVLinks a pair, as on boards of four GPUs without a switch; through a \
+             switch it would be {}",
+            figure(limit),
+            figure(node.pair_gbs)
+        );
+    }
+}
+
 /// The limit of a pair of GPUs: in a mesh of one link or more, the least number that carries it.
-fn set_pair_limit(draft: &mut DraftAnswer, node: &NodeLimits, is_bridged: bool) {
+fn set_pair_limit(draft: &mut DraftAnswer, node: &NodeLimits, is_bridged: bool, gpus: usize) {
     let has_links = node.pair_gbs > 0.0;
     let most_links = (node.pair_gbs / node.link_gbs).round().max(1.0);
     let links = (draft.value.unwrap_or(0.0) / node.link_gbs).ceil().clamp(1.0, most_links);
@@ -247,56 +319,7 @@ fn set_pair_limit(draft: &mut DraftAnswer, node: &NodeLimits, is_bridged: bool) 
         ),
         false => format!("{} GB/s each way, PCIe ({})", figure(limit), node.pcie_source.label()),
     };
-}
-
-/// What to do where runs differ in their NUMA domain.
-const NEAR_NODE: &str = "numactl with the GPU's domain (nvidia-smi topo -m: NUMA Affinity): the other is the far socket";
-
-/// The bindings of the commands, where they differ.
-fn commands_of_nodes(context: &PasteContext) -> String {
-    let binding = |command: &String| {
-        let (_, rest) = command.split_once("numactl ")?;
-        let options: Vec<&str> = rest.split(' ').take_while(|word| word.starts_with('-')).collect();
-        Some(options.join(" "))
-    };
-    let mut list: Vec<String> = context.commands.iter().filter_map(binding).collect();
-    list.dedup();
-    match list.len() > 1 {
-        true => format!(
-            "; the runs differ in numactl {}: memory or cores of the far socket",
-            list.join(" and ")
-        ),
-        false => String::new(),
-    }
-}
-
-/// Runs of one test that are slower than the fastest one of the paste.
-fn slow_runs(matrices: &[&RateMatrix], context: &PasteContext) -> Vec<Outlier> {
-    let middle = |matrix: &RateMatrix| {
-        median(&matrix.cells.iter().map(|cell| cell.2).collect::<Vec<_>>()).unwrap_or(0.0)
-    };
-    let mut found = Vec::new();
-    for (at, matrix) in matrices.iter().enumerate() {
-        let ends = |matrix: &RateMatrix| -> Vec<(MatrixEnd, MatrixEnd)> {
-            matrix.cells.iter().map(|cell| (cell.0, cell.1)).collect()
-        };
-        let is_same = |other: &&&RateMatrix| {
-            (&other.test, other.count, other.means, other.peer_access)
-                == (&matrix.test, matrix.count, matrix.means, matrix.peer_access)
-                && ends(other) == ends(matrix)
-        };
-        let nodes = commands_of_nodes(context);
-        let best = matrices.iter().filter(is_same).map(|other| middle(other)).fold(0.0, f64::max);
-        let nth = matrices.iter().take(at + 1).filter(is_same).count();
-        if middle(matrix) < best * RUN_SHARE && found.len() < 4 {
-            let part = format!("run {nth} of {}", matrix.test);
-            let mut one =
-                Outlier::new(part, middle(matrix), best, "GB/s", "the fastest run of it").of_row();
-            one.text.push_str(&nodes);
-            found.push(one.checked_by(if nodes.is_empty() { "" } else { NEAR_NODE }));
-        }
-    }
-    found
+    four_gpu_board(draft, node, gpus);
 }
 
 /// Slow GPUs and pairs of every matrix, each once. Pairs with other links than the rest are no peers.
@@ -472,218 +495,6 @@ fn pcie_edits(draft: &mut DraftAnswer, node: &NodeLimits, ratio: Option<f64>, du
             .within(0.4)
             .says(format!("{text}: copies are staged in host memory, out and in"))
             .decided_by("P2P Connectivity Matrix of the test; cudaDeviceCanAccessPeer; nvidia-smi topo -p2p r"),
-    );
-}
-
-/// Host copies of one kind: median, least, greatest, how many.
-#[derive(Clone, Copy)]
-struct HostRates {
-    middle: f64,
-    least: f64,
-    most: f64,
-    count: usize,
-}
-
-fn host_rates(
-    matrices: &[&RateMatrix],
-    inward: bool,
-    count: RateCount,
-    kernel: bool,
-) -> Option<HostRates> {
-    let is_mine = |m: &&&RateMatrix| {
-        m.count == count && (m.means == CopyMeans::Kernel) == kernel && !m.concurrent
-    };
-    let cells = matrices.iter().filter(is_mine).flat_map(|m| &m.cells);
-    let mut values: Vec<f64> = cells
-        .filter_map(|&(from, to, value)| match (from, to) {
-            (MatrixEnd::Host(_), MatrixEnd::Gpu(_)) if inward => Some(value),
-            (MatrixEnd::Gpu(_), MatrixEnd::Host(_)) if !inward => Some(value),
-            _ => None,
-        })
-        .collect();
-    values.sort_by(f64::total_cmp);
-    let (least, most) = (*values.first()?, *values.last()?);
-    Some(HostRates { middle: median(&values)?, least, most, count: values.len() })
-}
-
-/// Host memory and GPUs.
-fn with_host(
-    matrices: &[&RateMatrix],
-    node: Option<&NodeLimits>,
-    context: &PasteContext,
-) -> Option<DraftAnswer> {
-    let one_way = |inward| host_rates(matrices, inward, RateCount::OneWay, false);
-    let both = |inward| host_rates(matrices, inward, RateCount::OneOfBoth, false);
-    let kernel = |inward| host_rates(matrices, inward, RateCount::OneWay, true);
-    let by_kernel = one_way(true).is_none()
-        && one_way(false).is_none()
-        && (kernel(true).is_some() || kernel(false).is_some());
-    let (inward, outward) = match by_kernel {
-        true => (kernel(true), kernel(false)),
-        false => (one_way(true), one_way(false)),
-    };
-    let (both_in, both_out) = (both(true), both(false));
-    let kinds = [
-        ("in", "H2D", inward),
-        ("out", "D2H", outward),
-        ("both-in", "H2D while D2H runs", both_in),
-        ("both-out", "D2H while H2D runs", both_out),
-    ];
-    let headline =
-        kinds.iter().filter_map(|kind| kind.2).map(|rates| rates.middle).fold(0.0, f64::max);
-    if headline <= 0.0 {
-        return None;
-    }
-    let say = |&(_, name, rates): &(&str, &str, Option<HostRates>)| {
-        let rates = rates?;
-        let spread = match rates.count > 1 {
-            true => format!(" (worst {}, best {})", figure(rates.least), figure(rates.most)),
-            false => String::new(),
-        };
-        Some(format!("{name} {}{spread}", figure(rates.middle)))
-    };
-    let parts: Vec<String> = kinds.iter().filter_map(say).collect();
-    let is_duplex = both_in.or(both_out).is_some();
-    let mut draft = DraftAnswer {
-        meaning: format!(
-            "host copies{}, GB/s (1e9 B/s): {}{}",
-            if by_kernel { " by a kernel" } else { "" },
-            parts.join(", "),
-            if is_duplex { "; of two streams one is reported" } else { "" }
-        ),
-        value: Some(headline),
-        path: CheckPath::HostCopies,
-        ..DraftAnswer::default()
-    };
-    draft.outliers = slow_host_links(matrices, node);
-    if draft.outliers.is_empty() {
-        draft.outliers = slow_runs(matrices, context);
-    }
-    if draft.outliers.is_empty() {
-        draft.outliers.extend(slow_direction(matrices, node));
-    }
-    for (id, _, rates) in kinds {
-        let rate = rates.map(|rates| rates.middle).filter(|rate| *rate > 0.0);
-        draft.features.extend(rate.map(|rate| ObservedFeature::new(id, rate)));
-    }
-    if let Some(rates) = inward.or(outward).filter(|rates| rates.count > 2) {
-        let least = (rates.least / rates.middle).max(1e-3);
-        draft.features.push(ObservedFeature::new("least", least));
-    }
-    let shared = shared_paths(&mut draft, matrices);
-    if let Some(pcie) = node.map(|node| node.pcie_gbs).filter(|pcie| *pcie > 0.0) {
-        draft.limit_gbs = Some(pcie);
-        let source = node.map_or("", |node| node.pcie_source.label());
-        draft.limit = format!("{} GB/s each way, PCIe ({source})", figure(pcie));
-        host_edits(&mut draft, pcie, is_duplex, context);
-        let is_host = |m: &&&RateMatrix| m.cells.iter().any(|cell| cell.0 != cell.1);
-        if matrices.iter().filter(is_host).all(|matrix| matrix.test.contains("pageable")) {
-            draft.limit.push_str(", of pinned memory");
-            draft.edits.push(
-                WorldEdit::new("pageable", AnswerClass::SetUpSo, 1.0)
-                    .says("the tool says that the memory is pageable: the driver copies it through a pinned buffer by CPU")
-                    .decided_by("the same with --memory=pinned")
-                    .certain(),
-            );
-        }
-        chip_to_chip(&mut draft, node, headline);
-    } else {
-        draft.limit = "unknown: the paste names no GPU product and no PCIe link".to_owned();
-        draft.ask = "which GPU product is it? `lspci -vv | grep LnkSta` of the GPU?".to_owned();
-    }
-    // One direction of one GPU is what a full link gives.
-    let sound = draft.edits.iter().find(|edit| edit.id == "pcie-full");
-    let sound = sound.map(|edit| edit.expects.clone()).unwrap_or_default();
-    draft.edits.extend(shared.into_iter().map(|mut edit| {
-        edit.expects.extend(sound.iter().copied());
-        edit
-    }));
-    Some(draft)
-}
-
-/// Copies over NVLink-C2C, where a module of Grace is faster than PCIe.
-fn chip_to_chip(draft: &mut DraftAnswer, node: Option<&NodeLimits>, headline: f64) {
-    let Some(node) = node.filter(|node| node.c2c_gbs > 0.0 && headline > node.pcie_gbs) else {
-        return;
-    };
-    let c2c = node.c2c_gbs;
-    draft.limit =
-        format!("{} GB/s each way, NVLink-C2C ({})", figure(c2c), node.c2c_source.label());
-    draft.limit_gbs = Some(c2c);
-    draft.edits.push(
-        WorldEdit::new("link-full", AnswerClass::AsExpected, 0.5)
-            .expects("in", c2c * 0.85, 0.1)
-            .expects("out", c2c * 0.68, 0.15)
-            .expects("both-in", c2c * 0.5, 0.4)
-            .expects("both-out", c2c * 0.5, 0.4)
-            .expects("least", 0.97, 0.1)
-            .says(format!(
-                "NVLink-C2C: copies to the GPU reach 85 % of {} GB/s, copies from it 68 %",
-                figure(c2c)
-            ))
-            .decided_by("pathline run host-link, on the node"),
-    );
-}
-
-fn host_edits(draft: &mut DraftAnswer, pcie: f64, has_both: bool, context: &PasteContext) {
-    let full = pcie * PCIE_SHARE;
-    let edit = |id, class, prior, inward: f64, outward: f64, sigma: f64| {
-        WorldEdit::new(id, class, prior)
-            .expects("in", inward, sigma)
-            .expects("out", outward, sigma)
-            .expects("both-in", inward * 0.82, sigma.max(0.1) * 1.3)
-            .expects("both-out", outward * 0.88, sigma.max(0.1) * 1.3)
-            .expects("least", 0.96, 0.07)
-    };
-    draft.edits.push(
-        edit("pcie-full", AnswerClass::AsExpected, 0.45, full, full, 0.09)
-            .says(format!(
-                "PCIe packets of 256 B with headers leave {:.0} %: {} of {} GB/s",
-                PCIE_SHARE * 100.0,
-                figure(full),
-                figure(pcie)
-            ))
-            .decided_by("pathline run host-link, on the node"),
-    );
-    if has_both {
-        draft.edits.push(
-            WorldEdit::new("one-of-two-streams", AnswerClass::MeansSomethingElse, 0.5)
-                .expects("in", full, 0.12)
-                .expects("out", full, 0.12)
-                .expects("both-in", full * 0.5, 0.3)
-                .expects("both-out", full * 0.85, 0.3)
-                .expects("least", 0.95, 0.15)
-                .says("both directions run and one is printed: the other moves as much or more at the same time; reads of the host's memory wait behind writes on this host")
-                .decided_by("add both directions: their sum is the duplex rate; pathline run host-link"),
-        );
-    }
-    let is_down = context.pcie.zip(context.pcie_most).is_some_and(|(now, most)| now != most);
-    for (part, prior, what) in [
-        (0.5, 0.12, "half the lanes or the generation below"),
-        (0.25, 0.05, "a quarter of the lanes or two generations below"),
-    ] {
-        draft.edits.push(
-            edit(
-                "narrow-pcie",
-                AnswerClass::HardwareSuspect,
-                prior,
-                full * part,
-                full * part,
-                0.08,
-            )
-            .slows_copies(part)
-            .exact(EXACT)
-            .seen(if is_down { 3.0 } else { 0.0 })
-            .says(format!("PCIe runs at {what}: {} GB/s", figure(full * part)))
-            .decided_by(
-                "lspci -vv -s GPU | grep LnkSta under load, on the GPU and each bridge above it",
-            ),
-        );
-    }
-    draft.edits.push(
-        edit("far-memory", AnswerClass::SetUpSo, 0.08, full * 0.65, full * 0.65, 0.2)
-            .says("the buffers lie in another NUMA domain than the GPU's")
-            .decided_by("numactl --cpunodebind=N --membind=N with the GPU's domain N"),
     );
 }
 

@@ -31,6 +31,8 @@ pub(crate) struct DraftAnswer {
     pub(crate) limit_gbs: Option<f64>,
     /// What the limit holds for, where the paste does not say that the path is that one.
     pub(crate) condition: String,
+    /// Share of the limit that sound paths of this kind reach at least, with the words for it.
+    pub(crate) usual: Option<(f64, &'static str)>,
     /// Further figures of the output.
     pub(crate) also: Vec<String>,
     /// What the rows show that no cause says.
@@ -41,6 +43,8 @@ pub(crate) struct DraftAnswer {
     pub(crate) edits: Vec<WorldEdit>,
     /// The paths that its causes are about.
     pub(crate) subject: ProbeSubject,
+    /// Whether it only describes: no figure and no difference is there to be judged.
+    pub(crate) is_description: bool,
     /// What to check where nothing decides.
     pub(crate) path: CheckPath,
     /// Rows that the node's model predicts, and what it makes of them.

@@ -5,8 +5,8 @@ use pathline_paste::{FileIoResult, PasteContext};
 
 use crate::checks::CheckPath;
 use crate::draft::DraftAnswer;
-use crate::node_facts::{figure, link_peak_gbs};
-use crate::outlier::{DIP, Outlier, median, slow_intervals, slow_values};
+use crate::node_facts::{figure, link_peak_gbs, rate};
+use crate::outlier::{DIP, Outlier, RUN_SHARE, median, slow_intervals, slow_values};
 use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
 use crate::store_worlds::{self, IoLoad};
 
@@ -21,6 +21,13 @@ const LONG_TAIL: (f64, f64) = (8.0, 30.0);
 const FEW: f64 = 16.0;
 /// Median and standard deviation of the logarithm of the least of equal parts, over the others.
 const EVEN: (f64, f64) = (0.96, 0.06);
+/// Random I/Os a second of a rotating disk, at most and at least: half a turn at 7200 a minute takes 4.2 ms, a seek 1 to 9.
+const DISK_IOPS: f64 = 200.0;
+const LEAST_DISK_IOPS: f64 = 70.0;
+/// What its outer tracks carry, GB/s.
+const DISK_GBS: f64 = 0.285;
+/// Bytes up to which a random I/O is mostly its seek.
+const SMALL_BLOCK: f64 = 65536.0;
 /// Times the limit of the drives from which on memory answers.
 const MEMORY: f64 = 1.5;
 /// Engines with one I/O in flight, whatever depth is set.
@@ -105,10 +112,10 @@ pub(crate) fn explain(
     };
     let mut draft = DraftAnswer {
         meaning: format!(
-            "{} {}{memory}{together}: {} GB/s (1e9 B/s; {} prints 2^20 or 2^30){load}",
+            "{} {}{memory}{together}: {} (1 GB = 1e9 B; {} prints 2^20 or 2^30){load}",
             result.tool,
             result.operation.to_lowercase(),
-            figure(gbs),
+            rate(gbs),
             result.tool,
         ),
         value: Some(gbs),
@@ -116,7 +123,7 @@ pub(crate) fn explain(
         path: if is_gpu { CheckPath::DirectFiles } else { CheckPath::Files },
         ..DraftAnswer::default()
     };
-    set_limit(&mut draft, context);
+    set_limit(&mut draft, result, block, context);
     draft.features.push(ObservedFeature::new("rate", gbs.max(1e-5)));
     // With many in flight the product of both is the rate whatever binds.
     let few = in_flight.or(desc.map(|_| 1.0)).filter(|n| *n < FEW || desc.is_some());
@@ -143,6 +150,8 @@ pub(crate) fn explain(
     page_cache(&mut draft, result, direct);
     draft.outliers = slow_intervals(&result.intervals);
     draft.outliers.extend(long_tail(result));
+    draft.outliers.extend(faster_run(result, all, context));
+    draft.outliers.extend(slower_than_a_disk(result, in_flight, block));
     draft.outliers.extend(slow_worker(result));
     draft.outliers.extend(other_path(result, all));
     let store = desc.and_then(|desc| store_worlds::store_of(desc, result, context));
@@ -227,7 +236,33 @@ fn other_path(result: &FileIoResult, all: &[&FileIoResult]) -> Option<Outlier> {
 }
 
 /// What the drives carry, or the adapters of all clients, where the paste counts them.
-fn set_limit(draft: &mut DraftAnswer, context: &PasteContext) {
+fn set_limit(
+    draft: &mut DraftAnswer,
+    result: &FileIoResult,
+    block: Option<f64>,
+    context: &PasteContext,
+) {
+    let value = draft.value.unwrap_or(0.0);
+    let mut set = |gbs: f64, text: String, usual: Option<(f64, &'static str)>| {
+        draft.limit = text;
+        draft.limit_gbs = Some(gbs);
+        draft.usual = usual;
+    };
+    let is_random = result.is_random.unwrap_or(block.is_some_and(|block| block <= SMALL_BLOCK));
+    if let Some(block) = block.filter(|_| context.rotates && is_random) {
+        let text = format!(
+            "{} = {DISK_IOPS:.0} I/Os a second of {} KiB, what a rotating disk makes at most (half a turn and a seek \
+             take 5 to 13 ms)",
+            rate(DISK_IOPS * block / 1e9),
+            figure(block / 1024.0)
+        );
+        let usual = (LEAST_DISK_IOPS / DISK_IOPS, "as a rotating disk does, 75 to 200 a second");
+        return set(DISK_IOPS * block / 1e9, text, Some(usual));
+    }
+    if context.rotates {
+        let text = format!("{} GB/s, the outer tracks of a rotating disk", figure(DISK_GBS));
+        return set(DISK_GBS, text, Some((0.35, "as a rotating disk does, by track")));
+    }
     // lspci of a paste without GPUs and adapters is of the drive.
     let link = context.pcie.filter(|_| context.gpus.is_empty() && context.network_gbits.is_none());
     let drive = context.drive_gbs.or(link.map(link_peak_gbs));
@@ -235,21 +270,79 @@ fn set_limit(draft: &mut DraftAnswer, context: &PasteContext) {
     // Each client reaches the store by its own adapters.
     let clients = f64::from(context.nodes.unwrap_or(1) * context.adapters.unwrap_or(1));
     let network = context.network_gbits.map(|gbits| (clients, gbits / 8.0, "adapters"));
-    if let Some((count, each, what)) = drives.or(network) {
-        let total = count * each;
-        draft.limit = format!(
-            "{} GB/s each way, {count:.0} {what} of {} GB/s (in the paste)",
-            figure(total),
-            figure(each)
-        );
-        draft.limit_gbs = Some(total);
-        if network.is_some() && drives.is_none() {
-            draft.condition = "the servers and their drives have more".to_owned();
-        }
-    } else {
+    let Some((count, each, what)) = drives.or(network) else {
         draft.ask =
             "what are the drives, their number and their links, or the network's rate?".to_owned();
+        return;
+    };
+    let total = count * each;
+    let text = format!(
+        "{} GB/s each way, {count:.0} {what} of {} GB/s (in the paste)",
+        figure(total),
+        figure(each)
+    );
+    let is_large = block.is_some_and(|block| block > SMALL_BLOCK);
+    let usual = match what {
+        "drives" => (0.6, "large blocks reach 60 to 95 % of a drive's link"),
+        _ => (0.75, "files over a network reach 75 to 97 % of its adapters"),
+    };
+    set(total, text, Some(usual).filter(|_| is_large || what != "drives"));
+    if what == "adapters" && value < total * usual.0 {
+        draft.condition = "the servers and their drives have more".to_owned();
     }
+}
+
+/// I/Os that take so long that one rotating disk would make more of them: no kind of drive is slower.
+fn slower_than_a_disk(
+    result: &FileIoResult,
+    in_flight: Option<f64>,
+    block: Option<f64>,
+) -> Option<Outlier> {
+    let iops = result.iops.filter(|iops| *iops > 0.0 && *iops < LEAST_DISK_IOPS)?;
+    let in_flight = in_flight.filter(|n| *n >= 4.0)?;
+    block.filter(|block| *block <= SMALL_BLOCK)?;
+    let text = format!(
+        "{} I/Os a second with {in_flight:.0} in flight, {} ms each: a single rotating disk makes 75 to 200",
+        figure(iops),
+        figure(in_flight / iops * 1e3)
+    );
+    let (part, share) = ("I/Os".to_owned(), iops / LEAST_DISK_IOPS);
+    let check =
+        "iostat -x 1 on each layer: await; the same on the drive below; limits of the volume"
+            .to_owned();
+    Some(Outlier { part, share, text, check, is_row: true })
+}
+
+/// The same I/O in the same paste that was faster.
+fn faster_run(
+    result: &FileIoResult,
+    all: &[&FileIoResult],
+    context: &PasteContext,
+) -> Option<Outlier> {
+    let mut commands: Vec<&String> =
+        context.commands.iter().filter(|command| command.contains(result.tool)).collect();
+    commands.dedup();
+    // Results without their options are peers where one command is theirs.
+    let is_one = commands.len() == 1;
+    fn agree<T: PartialEq>(a: &Option<T>, b: &Option<T>, is_one: bool) -> bool {
+        a == b || is_one && (a.is_none() || b.is_none())
+    }
+    let is_peer = |io: &&&FileIoResult| {
+        (io.tool, &io.operation) == (result.tool, &result.operation)
+            && io.together <= 1
+            && agree(&io.block, &result.block, is_one)
+            && agree(&io.depth, &result.depth, is_one)
+            && agree(&io.workers, &result.workers, is_one)
+            && (is_one || (&io.engine, &io.path) == (&result.engine, &result.path))
+    };
+    let is_known = commands.len() <= 1 && (is_one || result.block.is_some());
+    let is_run = is_known && result.together <= 1 && !["elbencho", "dd"].contains(&result.tool);
+    let best = all.iter().filter(|_| is_run).filter(is_peer);
+    let best = best.map(|io| io.gbs).fold(0.0, f64::max);
+    let (rate, scale) = if best < 0.1 { ("MB/s", 1e3) } else { ("GB/s", 1.0) };
+    let part = format!("this {}", result.operation);
+    let one = Outlier::new(part, result.gbs * scale, best * scale, rate, "the fastest run of it");
+    (best > 0.0 && one.share < RUN_SHARE).then(|| one.of_row())
 }
 
 /// The part of the requests in flight that are of this kind: a job that reads and writes has both in its queue.
@@ -290,11 +383,11 @@ fn few_in_flight(result: &FileIoResult, in_flight: f64, block: f64) -> WorldEdit
     let edit = WorldEdit::new("few-in-flight", class, if few { 0.45 } else { 0.15 })
     .expects("rate", rate, sigma)
     .says(format!(
-        "{} in flight x {} KiB / {} us = {} GB/s: each waits for the one before",
+        "{} in flight x {} KiB / {} us = {}: each waits for the one before",
         figure(in_flight),
         figure(block / 1024.0),
         figure(time),
-        figure(rate)
+        crate::node_facts::rate(rate)
     ))
     .decided_by(
         "more threads or depth (-t 32 --iodepth 16, -w 32), larger blocks: the rate grows with it",
@@ -391,10 +484,17 @@ fn page_cache(draft: &mut DraftAnswer, result: &FileIoResult, direct: Option<boo
     // More than the links of the drives carry was never on them.
     let is_above = draft.value.zip(draft.limit_gbs).filter(|_| draft.condition.is_empty());
     let is_above = is_above.filter(|(value, limit)| *value > limit * MEMORY);
+    if result.is_cached {
+        let edit = WorldEdit::new("page-cache", AnswerClass::SetUpSo, 1.0)
+            .says("the devices below saw next to none of these I/Os (`ios=` of Disk stats): the page cache answers")
+            .decided_by("--direct=1, and files larger than memory");
+        draft.edits.push(edit.certain());
+        return;
+    }
     if direct == Some(true) || direct.is_none() && !in_memory && is_above.is_none() {
         return;
     }
-    let edit = WorldEdit::new("page-cache", AnswerClass::MeansSomethingElse, 0.25)
+    let edit = WorldEdit::new("page-cache", AnswerClass::SetUpSo, 0.25)
         .seen(if in_memory { 3.0 } else { 0.0 })
         .expects("rate", 8.0, 0.7)
         .within(0.0)

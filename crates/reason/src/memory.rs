@@ -10,6 +10,8 @@ use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
 
 /// Share of a data sheet's rate that streams reach: 73 to 93 % in published results of these products.
 const USUAL: f64 = 0.8;
+/// Times the peak of its memory from which on a cache must answer: more than clocks and variants of a product differ.
+const CACHED: f64 = 1.5;
 
 /// A copy within a GPU's memory, which moves `factor` times the bytes that are counted.
 pub(crate) fn explain_memory(gbs: f64, factor: f64, node: Option<&NodeLimits>) -> DraftAnswer {
@@ -108,8 +110,21 @@ fn judge(draft: &mut DraftAnswer, value: f64, node: Option<&NodeLimits>) {
         return;
     };
     draft.limit_gbs = Some(peak);
+    draft.usual = Some((0.65, "streams reach 65 to 95 % of a memory's peak"));
     draft.limit =
         format!("{} GB/s, theoretical peak of the memory (assumed of the product)", figure(peak));
+    if value > peak * CACHED {
+        draft.edits.push(
+            WorldEdit::new("gpu-cache", AnswerClass::MeansSomethingElse, 1.0)
+                .says(format!(
+                    "{:.1} times what the memory carries: the buffer stays in the GPU's L2 cache, so it is no figure of \
+                     the memory",
+                    value / peak
+                ))
+                .decided_by("the same over 1 GiB and more")
+                .certain(),
+        );
+    }
     draft.edits.push(memory_full(peak));
 }
 

@@ -303,6 +303,19 @@ impl NodeLimits {
         if self.links_gbs > 0.0 { self.links_gbs } else { self.pcie_gbs }
     }
 
+    /// What joins the first `ranks` GPUs where a matrix shows NVLinks between all of them and not all of the node's:
+    /// the links of the one with the fewest, GB/s.
+    pub(crate) fn joined_gbs(&self, ranks: u32) -> Option<f64> {
+        let is_bridged = self.links_gbs <= 0.0 && (2..=16).contains(&ranks);
+        let links = |a: u32, b: u32| {
+            let text = self.pair_links.get(&(a.min(b), a.max(b)))?;
+            text.strip_prefix("NV")?.parse::<f64>().ok()
+        };
+        let of_gpu = |a: u32| (0..ranks).filter(|b| *b != a).map(|b| links(a, b)).sum();
+        let each: Option<Vec<f64>> = (0..ranks).filter(|_| is_bridged).map(of_gpu).collect();
+        each?.into_iter().reduce(f64::min).map(|links| links * self.link_gbs)
+    }
+
     /// `18 x NVLink of an H100, 450 GB/s each way (assumed of the product)`.
     pub(crate) fn link_text(&self) -> String {
         if self.product.is_none() && self.links_source == FactSource::Assumed {
@@ -409,6 +422,16 @@ pub(crate) fn figure(value: f64) -> String {
         v if v >= 0.995 => format!("{value:.2}"),
         _ => format!("{value:.3}"),
     }
+}
+
+/// A rate in the unit that a person would choose: `6.91 GB/s`, `29.5 MB/s`, `583 KB/s`.
+pub(crate) fn rate(gbs: f64) -> String {
+    let (scale, unit) = match gbs {
+        v if v >= 0.0995 || v <= 0.0 => (1.0, "GB/s"),
+        v if v >= 0.000_995 => (1e3, "MB/s"),
+        _ => (1e6, "KB/s"),
+    };
+    format!("{} {unit}", figure(gbs * scale))
 }
 
 /// The log of the paste.

@@ -144,7 +144,7 @@ pub(crate) fn access_times(matrices: &[&RateMatrix]) -> Option<(f64, f64)> {
 }
 
 /// A direction is slow below this share of the other one of the same GPUs.
-const DIRECTION: f64 = 0.8;
+pub(crate) const DIRECTION: f64 = 0.8;
 
 /// The direction of host copies that is slower than the other one, by the same means.
 pub(crate) fn slow_direction(
@@ -169,7 +169,6 @@ pub(crate) fn slow_direction(
     };
     let kinds = [
         (RateCount::OneWay, false, ""),
-        (RateCount::OneWay, true, " by a kernel"),
         (RateCount::OneOfBoth, false, " while both directions run"),
     ];
     let each = kinds.iter().filter(|_| !is_c2c).filter_map(|&(count, kernel, how)| {

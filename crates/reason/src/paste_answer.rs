@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::checks::PathCheck;
 use crate::draft::{ProbeOutcome, ProbeSubject};
-use crate::node_facts::figure;
+use crate::node_facts::{figure, rate};
 use crate::row_predictor::PredictedRow;
 use crate::score::LikelyCause;
 
@@ -38,6 +38,8 @@ pub struct PasteAnswer {
     pub model: String,
     /// What a probe of the node changed, if one was run.
     pub checked: Option<ProbeOutcome>,
+    /// Whether it only describes what was pasted: then no verdict is read.
+    pub is_description: bool,
     /// What is said of the figure.
     pub verdict: NodeVerdict,
     /// Why.
@@ -62,16 +64,18 @@ impl PasteAnswer {
     pub fn lines(&self) -> Vec<(&'static str, String)> {
         let mut lines = vec![("figure", self.meaning.clone())];
         lines.extend(self.also.iter().map(|text| ("also", text.clone())));
-        lines.push(("limit", self.limit.clone()));
+        lines.push((if self.is_description { "links" } else { "limit" }, self.limit.clone()));
+        if self.is_description {
+            return lines;
+        }
         if let (Some(value), Some(limit), Some(share)) =
             (self.value_gbs, self.limit_gbs, self.share)
         {
-            let text = format!(
-                "{} / {} GB/s = {:.0} % of the limit",
-                figure(value),
-                figure(limit),
-                share * 100.0
-            );
+            let rates = match value < 0.0995 {
+                true => format!("{} / {}", rate(value), rate(limit)),
+                false => format!("{} / {} GB/s", figure(value), figure(limit)),
+            };
+            let text = format!("{rates} = {:.0} % of the limit", share * 100.0);
             lines.push(("share", text));
         }
         if !self.model.is_empty() {

@@ -219,9 +219,6 @@ pub struct LikelyCause {
     pub basis: CauseBasis,
     /// Whether it gives the figure, within what is known of it.
     pub fits: bool,
-    /// Whether the headline figure is more than it gives.
-    #[serde(skip)]
-    pub(crate) is_exceeded: bool,
 }
 
 /// What a feature that a cause says nothing of has as its density: a factor of 300 up or down is as
@@ -266,14 +263,10 @@ pub(crate) fn rank(features: &[ObservedFeature], edits: Vec<WorldEdit>) -> Vec<L
             None => edit.is_certain || edit.is_stated,
         };
         let basis = edit.basis();
-        let headline = edit.expects.first().and_then(|&(id, median, _)| {
-            Some(features.iter().find(|feature| feature.id == id)?.value > median)
-        });
-        let is_exceeded = headline.unwrap_or(false);
         let WorldEdit { id, class, text, check, .. } = edit;
         scored.push((
             score,
-            LikelyCause { id, class, share: 0.0, text, predicted, check, basis, fits, is_exceeded },
+            LikelyCause { id, class, share: 0.0, text, predicted, check, basis, fits },
         ));
     }
     if !only_certain {
@@ -287,7 +280,6 @@ pub(crate) fn rank(features: &[ObservedFeature], edits: Vec<WorldEdit>) -> Vec<L
             check: "pathline run --quick, on the node".to_owned(),
             basis: CauseBasis::Rule,
             fits: false,
-            is_exceeded: false,
         };
         scored.push((score, cause));
     }

@@ -9,6 +9,8 @@ use crate::score::{AnswerClass, CauseBasis, LikelyCause};
 
 /// Below this share of the limit of its path a figure is slow, whatever the cause: what sound paths reach is more.
 const SLOW: f64 = 0.6;
+/// Of the least share that is usual, what is no more noise.
+const BELOW: f64 = 0.9;
 /// Above this share of a limit, the limit is not that of the path.
 const ABOVE: f64 = 1.03;
 /// Share of the posterior from which on a cause by a model of the node is said to be the cause.
@@ -65,6 +67,8 @@ pub(crate) struct JudgedFigure<'a> {
     pub(crate) outliers: &'a [Outlier],
     /// Share of the limit.
     pub(crate) share: Option<f64>,
+    /// The share that sound paths reach at least, with the words for it.
+    pub(crate) usual: Option<(f64, &'static str)>,
     /// Whether a model of the node predicts the rows.
     pub(crate) is_modelled: bool,
     /// Whether a probe of the node took part.
@@ -133,7 +137,7 @@ pub(crate) fn decide(causes: &[LikelyCause], judged: &JudgedFigure<'_>) -> Decis
         (Some(good), Some(cause)) if good.share >= cause.share => by(good),
         (_, Some(cause)) => by(cause),
         (Some(good), None) if note.is_empty() => by(good),
-        (None, None) if let Some(more) = at_limit(causes, share, note) => more,
+        (None, None) if let Some(usual) = usual_share(judged) => usual,
         (None, None) if let Some(less) = below_limit(judged) => less,
         _ if share.is_some_and(|share| share > ABOVE) => {
             Decision::undecided("more than the limit: the limit is not that of this path")
@@ -142,20 +146,21 @@ pub(crate) fn decide(causes: &[LikelyCause], judged: &JudgedFigure<'_>) -> Decis
     }
 }
 
-/// A figure between what a sound path is known to give and its limit.
-fn at_limit(causes: &[LikelyCause], share: Option<f64>, note: &str) -> Option<Decision> {
-    let share = share.filter(|share| (SLOW..=1.0).contains(share) && note.is_empty())?;
-    let good =
-        causes.iter().find(|cause| cause.class == AnswerClass::AsExpected && cause.is_exceeded)?;
-    Some(Decision {
-        reason: format!("{:.0} % of the limit, more than the usual: {}", share * 100.0, good.text),
-        ..Decision::of_cause(NodeVerdict::Ok, good)
+/// A figure that is as usual for its limit.
+fn usual_share(judged: &JudgedFigure<'_>) -> Option<Decision> {
+    let (least, what) = judged.usual?;
+    let share = judged.share.filter(|share| (least..=ABOVE).contains(share))?;
+    let is_plain = judged.note.is_empty() && judged.condition.is_empty();
+    is_plain.then(|| Decision {
+        verdict: NodeVerdict::Ok,
+        ..Decision::undecided(format!("{:.0} % of the limit; {what}", share * 100.0))
     })
 }
 
 /// A figure that is far below the limit of its path, with no cause that is shown.
 fn below_limit(judged: &JudgedFigure<'_>) -> Option<Decision> {
-    let share = judged.share.filter(|share| *share < SLOW)?;
+    let slow = judged.usual.map_or(SLOW, |(least, _)| SLOW.min(least * BELOW));
+    let share = judged.share.filter(|share| *share < slow)?;
     let is_shown = judged.note.is_empty() && judged.condition.is_empty();
     let (reason, action) = match judged.narrower {
         "" => ("the paste does not show why", ""),

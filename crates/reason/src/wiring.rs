@@ -105,7 +105,7 @@ pub(crate) fn explain_topology(
     lone_gpus(&seen, &usual, fabric, &counts)
         .or_else(|| draft(&seen, &usual, "NCCL topology file"))
         .map(|draft| with_limit(draft, limits))
-        .unwrap_or_else(|| plain(counts, limits))
+        .unwrap_or_else(|| plain(counts, limits, node.is_some()))
 }
 
 /// GPUs without any link of the fabric where most others have some; of bridges, which join pairs, none is one.
@@ -161,7 +161,7 @@ fn with_limit(draft: DraftAnswer, limits: Option<&NodeLimits>) -> DraftAnswer {
 }
 
 /// A wiring in which nothing differs.
-fn plain(counts: String, limits: Option<&NodeLimits>) -> DraftAnswer {
+fn plain(counts: String, limits: Option<&NodeLimits>, is_compared: bool) -> DraftAnswer {
     let text =
         limits.map_or_else(|| "no links of GPUs are shown".to_owned(), NodeLimits::wiring_text);
     let edit = WorldEdit::new("links", AnswerClass::AsExpected, 1.0)
@@ -172,6 +172,8 @@ fn plain(counts: String, limits: Option<&NodeLimits>) -> DraftAnswer {
         meaning: format!("wiring: {counts}"),
         limit: text,
         edits: vec![edit],
+        // Nothing is asked of a wiring that is compared with no other.
+        is_description: !is_compared,
         path: CheckPath::Wiring,
         ..DraftAnswer::default()
     }
@@ -233,7 +235,7 @@ pub(crate) fn explain_links(
     lone_gpus(&seen, &usual, fabric, &counts)
         .or_else(|| draft(&seen, &usual, shown.tool))
         .map(|draft| with_limit(draft, limits))
-        .unwrap_or_else(|| plain(counts, limits))
+        .unwrap_or_else(|| plain(counts, limits, node.is_some()))
 }
 
 /// Facts of a node; `at_best` those of its PCIe links at their highest speed and width.

@@ -1,0 +1,127 @@
+//! The standard links that a figure fits, where the paste does not name the link: what carries it at least, and what
+//! it would be of the next wider one.
+
+use crate::draft::DraftAnswer;
+use crate::node_facts::figure;
+
+/// A standard link: rate each way in GB/s, and the share that sound copies reach of it at least.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct StandardLink {
+    name: &'static str,
+    pub(crate) gbs: f64,
+    usual: f64,
+    /// Whether no link of its kind is wider.
+    is_widest: bool,
+}
+
+const fn link(name: &'static str, gbs: f64, usual: f64, is_widest: bool) -> StandardLink {
+    StandardLink { name, gbs, usual, is_widest }
+}
+
+/// Between a host and a GPU: PCI Express by generation and lanes.
+pub(crate) const HOST_LINKS: [StandardLink; 5] = [
+    link("PCIe 3 x4", 3.94, 0.7, false),
+    link("PCIe 3 x8 or 4 x4", 7.88, 0.7, false),
+    link("PCIe 3 x16 or 4 x8", 15.75, 0.7, false),
+    link("PCIe 4 x16 or 5 x8", 31.5, 0.7, false),
+    link("PCIe 5 x16", 63.0, 0.7, true),
+];
+
+/// Between two GPUs: PCI Express, and NVLinks of a pair, of which copies get 80 % and more (NVIDIA data sheets).
+pub(crate) const PAIR_LINKS: [StandardLink; 10] = [
+    link("PCIe 3 x16 or 4 x8", 15.75, 0.7, false),
+    link("one NVLink", 25.0, 0.85, false),
+    link("PCIe 4 x16 or 5 x8", 31.5, 0.65, false),
+    link("two NVLinks", 50.0, 0.85, false),
+    link("PCIe 5 x16", 63.0, 0.7, true),
+    link("six NVLinks", 150.0, 0.8, false),
+    link("NVLink of an A800 or H800", 200.0, 0.75, false),
+    link("NVLink of an A100", 300.0, 0.75, false),
+    link("NVLink of an H100 or H200", 450.0, 0.75, false),
+    link("NVLink of a B200", 900.0, 0.75, true),
+];
+
+/// Ports of adapters.
+pub(crate) const PORTS: [StandardLink; 10] = [
+    link("1 Gbit/s", 0.125, 0.88, false),
+    link("10 Gbit/s", 1.25, 0.88, false),
+    link("25 Gbit/s", 3.125, 0.88, false),
+    link("40 Gbit/s", 5.0, 0.88, false),
+    link("50 Gbit/s", 6.25, 0.88, false),
+    link("56 Gbit/s", 7.0, 0.88, false),
+    link("100 Gbit/s", 12.5, 0.88, false),
+    link("200 Gbit/s", 25.0, 0.88, false),
+    link("400 Gbit/s", 50.0, 0.88, false),
+    link("800 Gbit/s", 100.0, 0.88, true),
+];
+
+/// A figure on a link may be above its rate by what rounding and clocks explain.
+const ROUNDING: f64 = 1.015;
+
+/// Sets the limit where only one standard link explains the figure as usual and none of its kind is wider; else says
+/// what carries it at least. The question of the draft stays.
+pub(crate) fn assume_link(draft: &mut DraftAnswer, value: f64, links: &[StandardLink]) {
+    let carries = |link: &&StandardLink| value <= link.gbs * ROUNDING;
+    let is_usual = |link: &&StandardLink| carries(link) && value >= link.gbs * link.usual;
+    let fits: Vec<&StandardLink> = links.iter().filter(is_usual).collect();
+    if let [only] = fits[..]
+        && only.is_widest
+    {
+        draft.limit = format!(
+            "{} GB/s each way, {}: no narrower link carries the figure, and it is usual for this one",
+            figure(only.gbs),
+            only.name
+        );
+        draft.limit_gbs = Some(only.gbs);
+        return;
+    }
+    draft.limit = fitting_text(value, links);
+}
+
+/// `unknown: at least PCIe 4 x16 (31.5 GB/s, of which it is 80 %); of PCIe 5 x16 it is 40 %`.
+pub(crate) fn fitting_text(value: f64, links: &[StandardLink]) -> String {
+    let mut wider = links.iter().filter(|link| value <= link.gbs * ROUNDING);
+    let share = |link: &StandardLink| value / link.gbs * 100.0;
+    let Some(first) = wider.next() else {
+        return "unknown: more than any single link carries".to_owned();
+    };
+    let next = wider
+        .next()
+        .map_or_else(String::new, |link| format!("; of {} it is {:.0} %", link.name, share(link)));
+    format!(
+        "unknown: at least {} ({} GB/s, of which it is {:.0} %){next}",
+        first.name,
+        figure(first.gbs),
+        share(first)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn assumed(value: f64, links: &[StandardLink]) -> DraftAnswer {
+        let mut draft = DraftAnswer::default();
+        assume_link(&mut draft, value, links);
+        draft
+    }
+
+    #[test]
+    fn a_figure_that_one_link_explains_has_its_limit() {
+        // 55.4 / 63 = 88 %; 31.5 carries no 55.
+        assert_eq!(assumed(55.4, &HOST_LINKS).limit_gbs, Some(63.0));
+        // 774 / 900 = 86 %, and no NVLink is wider.
+        assert_eq!(assumed(774.0, &PAIR_LINKS).limit_gbs, Some(900.0));
+        // 48.3 is 97 % of two NVLinks and 77 % of PCIe 5 x16; 374 is 83 % of an H100's and 42 % of a B200's.
+        assert_eq!(assumed(48.3, &PAIR_LINKS).limit_gbs, None);
+        assert_eq!(assumed(374.0, &PAIR_LINKS).limit_gbs, None);
+    }
+
+    #[test]
+    fn other_figures_have_a_least_link() {
+        let text = assumed(25.2, &HOST_LINKS).limit;
+        // 25.2 / 31.5 = 80 %, 25.2 / 63 = 40 %.
+        assert!(text.contains("at least PCIe 4 x16") && text.contains("80 %"), "{text}");
+        assert!(text.contains("PCIe 5 x16 it is 40 %"), "{text}");
+    }
+}
