@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::clean::PasteLine;
 use crate::document::{CopyMeans, MatrixEnd, MatrixTool, RateCount, RateMatrix};
 use crate::matrix::{index, read_rows};
-use crate::number::number;
+use crate::number::{number, rate_unit};
 
 /// A matrix of nvbandwidth that begins here: `memcpy CE CPU(row) -> GPU(column) bandwidth (GB/s)`; without cells
 /// where each is the sum over all peers of a GPU.
@@ -313,15 +313,28 @@ pub(crate) fn validation_suite(lines: &[PasteLine], at: usize) -> Option<(RateMa
 /// ` Host to Device Bandwidth, 1 Device(s)` of bandwidthTest: a size and a rate below.
 pub(crate) fn bandwidth_sample(lines: &[PasteLine], at: usize) -> Option<(RateMatrix, usize)> {
     let text = lines.get(at)?.text.trim();
-    let (name, _) = text.split_once(" Bandwidth, ")?;
+    // `--csv`: `bandwidthTest-H2D-Pinned, Bandwidth = 25.3 GB/s, Time = ...`, of several sizes a line each.
+    let csv =
+        text.strip_prefix("bandwidthTest-").and_then(|rest| rest.split_once(", Bandwidth = "));
+    let (name, rate) = csv.or(text.split_once(" Bandwidth, "))?;
     let (host, gpu) = (MatrixEnd::Host(None), MatrixEnd::Gpu(0));
-    let (from, to) = match name {
-        "Host to Device" => (host, gpu),
-        "Device to Host" => (gpu, host),
-        "Device to Device" => (gpu, gpu),
+    let (name, from, to) = match name.trim_end_matches("-Pinned").trim_end_matches("-Paged") {
+        "Host to Device" | "H2D" => ("Host to Device", host, gpu),
+        "Device to Host" | "D2H" => ("Device to Host", gpu, host),
+        "Device to Device" | "D2D" => ("Device to Device", gpu, gpu),
         _ => return None,
     };
     let mut test = format!("{name} Bandwidth");
+    if csv.is_some() {
+        let mut words = rate.split([' ', ',']);
+        let gbs = number(words.next()?)? * rate_unit(words.next()?)?;
+        test.push_str(if text.contains("-Paged,") { ", pageable" } else { "" });
+        let begin = text.split_once(',')?.0;
+        let is_last = lines.get(at + 1).is_none_or(|next| !next.text.trim().starts_with(begin));
+        let cells = if is_last { vec![(from, to, gbs)] } else { Vec::new() };
+        let found = RateMatrix { cells, ..RateMatrix::new(MatrixTool::BandwidthSample, test) };
+        return Some((found, at + 1));
+    }
     let mut last = None;
     let mut unit = 1.0;
     for (index, line) in lines.iter().enumerate().skip(at + 1).take(24) {

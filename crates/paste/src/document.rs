@@ -335,6 +335,8 @@ pub struct NetworkTable {
     pub tail: Option<(f64, f64, f64)>,
     /// Reads in flight at once.
     pub outstanding_reads: Option<u32>,
+    /// Greatest rate of the last row, GB/s, where it was measured.
+    pub peak: Option<f64>,
     /// Messages of the last row.
     pub iterations: Option<f64>,
     /// Messages a second of the last row.

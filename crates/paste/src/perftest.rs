@@ -72,6 +72,8 @@ pub(crate) fn read(lines: &[PasteLine], at: usize) -> Option<(NetworkTable, usiz
             let tail = || Some((*words.get(5)?, *words.get(8)?, *words.get(3)?));
             let has_tail = header.contains("99.9% percentile");
             table.tail = table.tail.or_else(|| tail().filter(|_| has_tail));
+            let peak = words.get(2).filter(|peak| !table.is_latency && **peak > 0.0);
+            table.peak = peak.map(|peak| peak * unit);
             table.iterations = words.get(1).copied().filter(|_| !table.is_latency);
             table.messages = words.get(4).filter(|_| header.contains("MsgRate")).map(|n| n * 1e6);
             last = index;

@@ -78,6 +78,20 @@ pub(crate) fn explain(
         draft.limit =
             format!("{} Gbit/s = {} GB/s each way ({source})", figure(line * 8.0), figure(line));
         draft.limit_gbs = Some(line);
+        let is_low = |node: &NodeLimits| node.nic_source == FactSource::Slot && node.is_downgraded;
+        if node.is_some_and(is_low) && rate >= line * 0.75 {
+            draft.edits.push(
+                WorldEdit::new("adapter-slot", AnswerClass::SetUpSo, 1.0)
+                    .says(format!(
+                        "the slot runs below what the adapter can (downgraded) and carries {} GB/s, less than the port: the rate is \
+                         {:.0} % of it",
+                        figure(line),
+                        rate / line * 100.0
+                    ))
+                    .decided_by("lspci -vv of the adapter: LnkCap against LnkSta; another slot")
+                    .certain(),
+            );
+        }
     } else {
         draft.limit = match largest >= SMALL {
             true => fitting_text(rate, &PORTS),

@@ -145,11 +145,16 @@ pub(crate) fn explain(
     context: &PasteContext,
 ) -> DraftAnswer {
     let shape = TableSummary::new(table, log, node, context);
-    let op = table.op.unwrap_or(Collective::AllReduce);
-    let factor = if table.is_sendrecv { 1.0 } else { op.bus_factor(shape.ranks as usize) };
-    // Without a name the rows say what the factor is.
+    // Without a name the rows say what the factor is: only a reduction to all has 1 or more.
     let of_rows = table.rows.iter().rev().find(|row| row.algbw >= 1.0 && table.op.is_none());
-    let factor = of_rows.map_or(factor, |row| row.busbw / row.algbw);
+    let of_rows = of_rows.map(|row| row.busbw / row.algbw);
+    let unnamed = match of_rows {
+        Some(factor) if factor < 0.99 => Collective::AllGather,
+        _ => Collective::AllReduce,
+    };
+    let op = table.op.unwrap_or(unnamed);
+    let factor = if table.is_sendrecv { 1.0 } else { op.bus_factor(shape.ranks as usize) };
+    let factor = of_rows.unwrap_or(factor);
     let name = match (table.op, table.is_sendrecv) {
         (_, true) => "sendrecv".to_owned(),
         (Some(op), _) => op.to_string(),
@@ -396,7 +401,7 @@ fn set_limit(
     let each = (total * nodes / ranks).min(total) * outward;
     // An operation without a name that gets no more may be one.
     let may_be = table.op.is_none() && shape.best > 0.0 && shape.best <= each;
-    if may_be && !is_pair {
+    if may_be && !is_pair && each < total * 0.99 {
         draft.condition = ALL_TO_ALL.to_owned();
     }
     if table.op == Some(Collective::AllToAll) || is_pair || may_be {
@@ -759,7 +764,6 @@ fn over_network(
             edits.push(steady(
                 WorldEdit::new("fewer-adapters", AnswerClass::SetUpSo, 0.08)
                     .expects("busbw", one * used * 0.92, 0.15)
-                    .exact(0.08)
                     .seen(rdma)
                     .says(format!(
                         "{used} of {nics} adapters carry it: {} GB/s",

@@ -36,6 +36,10 @@ const SLOWER_THAN_STAGED: f64 = 0.8;
 /// Deviation from exactly half or a quarter of a rate that packets and clocks explain.
 pub(crate) const EXACT: f64 = 0.06;
 
+/// Longest time of a single access over a link, us: p2pBandwidthLatencyTest prints 1 to 3 us with P2P on PCIe, and 10 to
+/// 30 us through the host.
+const DIRECT_US: f64 = 5.0;
+
 /// The matrices of a paste, by tool.
 pub(crate) fn by_tool<'a>(
     matrices: &[(LineSpan, &'a RateMatrix)],
@@ -68,6 +72,20 @@ pub(crate) fn times_alone(matrices: &[&RateMatrix]) -> DraftAnswer {
         outliers: long_accesses(matrices),
         ..DraftAnswer::default()
     };
+    let of = |m: &&&RateMatrix| m.is_latency && m.peer_access != Some(false);
+    let cells = matrices.iter().filter(of).flat_map(|m| &m.cells).filter(|cell| cell.0 != cell.1);
+    let direct = median(&cells.map(|cell| cell.2).collect::<Vec<_>>());
+    if let Some(us) = direct.filter(|us| draft.outliers.is_empty() && *us <= DIRECT_US) {
+        draft.edits.push(
+            WorldEdit::new("direct-access", AnswerClass::AsExpected, 1.0)
+                .says(format!(
+                    "an access takes {} us in the median; over a link it takes 0.5 to {DIRECT_US:.0} us",
+                    figure(us)
+                ))
+                .certain(),
+        );
+        return draft;
+    }
     let times = access_times(matrices);
     if let Some((on, off)) = times.filter(|(on, off)| draft.outliers.is_empty() && on < off) {
         draft.edits.push(

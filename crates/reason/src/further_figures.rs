@@ -89,7 +89,8 @@ fn of_network(table: &NetworkTable) -> Vec<String> {
     let messages =
         table.messages.map(|rate| format!("{} million messages a second", figure(rate / 1e6)));
     let rows = (!rows.is_empty()).then(|| rows.join(", "));
-    rows.into_iter().chain(tails).chain(tail).chain(messages).collect()
+    let peak = table.peak.map(|gbs| format!("peak {} Gbit/s", figure(gbs * 8.0)));
+    peak.into_iter().chain(rows).chain(tails).chain(tail).chain(messages).collect()
 }
 
 fn of_files(result: &FileIoResult) -> Vec<String> {

@@ -266,28 +266,31 @@ fn set_limit(
     // lspci of a paste without GPUs and adapters is of the drive.
     let link = context.pcie.filter(|_| context.gpus.is_empty() && context.network_gbits.is_none());
     let drive = context.drive_gbs.or(link.map(link_peak_gbs));
-    let drives = drive.map(|gbs| (f64::from(context.drives.unwrap_or(1)), gbs, "drives"));
+    let drives = drive.map(|gbs| (f64::from(context.drives.unwrap_or(1)), gbs, "drive"));
     // Each client reaches the store by its own adapters.
     let clients = f64::from(context.nodes.unwrap_or(1) * context.adapters.unwrap_or(1));
-    let network = context.network_gbits.map(|gbits| (clients, gbits / 8.0, "adapters"));
+    let network = context.network_gbits.map(|gbits| (clients, gbits / 8.0, "adapter"));
     let Some((count, each, what)) = drives.or(network) else {
         draft.ask =
             "what are the drives, their number and their links, or the network's rate?".to_owned();
         return;
     };
     let total = count * each;
-    let text = format!(
-        "{} GB/s each way, {count:.0} {what} of {} GB/s (in the paste)",
-        figure(total),
-        figure(each)
-    );
+    let text = match count > 1.0 {
+        true => format!(
+            "{} GB/s each way, {count:.0} {what}s of {} GB/s (in the paste)",
+            figure(total),
+            figure(each)
+        ),
+        false => format!("{} GB/s each way of the {what} (in the paste)", figure(total)),
+    };
     let is_large = block.is_some_and(|block| block > SMALL_BLOCK);
     let usual = match what {
-        "drives" => (0.6, "large blocks reach 60 to 95 % of a drive's link"),
+        "drive" => (0.6, "large blocks reach 60 to 95 % of a drive's link"),
         _ => (0.75, "files over a network reach 75 to 97 % of its adapters"),
     };
-    set(total, text, Some(usual).filter(|_| is_large || what != "drives"));
-    if what == "adapters" && value < total * usual.0 {
+    set(total, text, Some(usual).filter(|_| is_large || what != "drive"));
+    if what == "adapter" && value < total * usual.0 {
         draft.condition = "the servers and their drives have more".to_owned();
     }
 }

@@ -69,6 +69,8 @@ pub(crate) struct NodeLimits {
     pub(crate) nics: Option<u32>,
     pub(crate) nic_gbs: f64,
     pub(crate) nic_source: FactSource,
+    /// Whether a link is said to run below what it can.
+    pub(crate) is_downgraded: bool,
     /// Whether the paste shows the PCIe link of the adapter.
     pub(crate) adapter_slot_known: bool,
     /// Whether every adapter is on another socket than some GPU, by a matrix of links.
@@ -119,6 +121,7 @@ impl NodeLimits {
             nics_used: None,
             nic_gbs: 0.0,
             nic_source: assumed,
+            is_downgraded: context.pcie_downgraded,
             adapter_slot_known: false,
             adapters_are_far: false,
             crosses_sockets: false,
