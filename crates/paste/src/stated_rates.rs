@@ -117,14 +117,14 @@ fn drive(context: &mut PasteContext, text: &str) {
     let lower = text.to_lowercase() + " ";
     if ["sata", "sas", "signaling"].iter().any(|name| lower.contains(name)) {
         let words: Vec<&str> = lower.split([' ', '(', ')', ',']).take(64).collect();
-        let rates = words.windows(2).filter_map(|pair| {
+        let mut rates = words.windows(2).filter_map(|pair| {
             let [word, next] = *pair else { return None };
             let glued = word.strip_suffix("gb/s").or(word.strip_suffix("gbps"));
             let digits = glued.or(Some(word).filter(|_| ["gb/s", "gbps"].contains(&next)))?;
             number(digits).filter(|rate| DRIVE_RATES.contains(rate))
         });
         // `SATA 3.2, 6.0 Gb/s (current: 3.0 Gb/s)`, and hdparm's lines of what a drive can: the last one counts.
-        context.drive_gbs = rates.last().map(|rate| rate / 10.0).or(context.drive_gbs);
+        context.drive_gbs = rates.next_back().map(|rate| rate / 10.0).or(context.drive_gbs);
     }
     context.rotates |= lower.contains(" rpm") || lower.contains("7200rpm");
     let words: Vec<&str> = text.split_whitespace().take(64).collect();

@@ -2,12 +2,13 @@
 
 use pathline_paste::NetworkTable;
 
+use crate::cause_table::{CauseFacts, cause};
 use crate::checks::CheckPath;
 use crate::draft::DraftAnswer;
 use crate::fitting_links::{PORTS, fitting_text};
 use crate::node_facts::{FactSource, NodeLimits, figure};
 use crate::outlier::{Outlier, RUN_SHARE, long_tails};
-use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
+use crate::score::{ObservedFeature, WorldEdit};
 
 /// Payload of slots, GB/s: 256 B of 280 B and a few percent of acknowledgements.
 const SLOTS: [(&str, f64, f64); 4] = [
@@ -59,15 +60,8 @@ pub(crate) fn explain(
     };
     if ["rxe", "siw"].iter().any(|name| table.device.starts_with(name)) {
         draft.limit = format!("none: {} is no adapter but RDMA in software", table.device);
-        draft.edits.push(
-            WorldEdit::new("software-rdma", AnswerClass::SetUpSo, 1.0)
-                .says(format!(
-                    "{} is RDMA emulated by the kernel (Soft-RoCE, Soft-iWARP): the CPU handles every packet",
-                    table.device
-                ))
-                .decided_by("rdma link; ibv_devices: name an adapter with -d")
-                .certain(),
-        );
+        let facts = CauseFacts::default().word("device", &*table.device);
+        draft.edits.push(facts.cause("adapter.software-rdma"));
         return draft;
     }
     if largest >= SMALL {
@@ -80,17 +74,8 @@ pub(crate) fn explain(
         draft.limit_gbs = Some(line);
         let is_low = |node: &NodeLimits| node.nic_source == FactSource::Slot && node.is_downgraded;
         if node.is_some_and(is_low) && rate >= line * 0.75 {
-            draft.edits.push(
-                WorldEdit::new("adapter-slot", AnswerClass::SetUpSo, 1.0)
-                    .says(format!(
-                        "the slot runs below what the adapter can (downgraded) and carries {} GB/s, less than the port: the rate is \
-                         {:.0} % of it",
-                        figure(line),
-                        rate / line * 100.0
-                    ))
-                    .decided_by("lspci -vv of the adapter: LnkCap against LnkSta; another slot")
-                    .certain(),
-            );
+            let facts = CauseFacts::new(&[("line", line), ("share", rate / line)]);
+            draft.edits.push(facts.cause("adapter.adapter-slot#downgraded"));
         }
     } else {
         draft.limit = match largest >= SMALL {
@@ -135,79 +120,41 @@ fn candidates(
     (line, is_named): (f64, bool),
     largest: u64,
 ) -> Vec<WorldEdit> {
-    let mut edits = Vec::new();
-    let mut add = |id, class, prior: f64, rate: f64, sigma: f64, text: String, check: &str| {
-        let edit = WorldEdit::new(id, class, prior).expects("rate", rate, sigma);
-        edits.push(edit.says(text).decided_by(check));
-    };
-    let (good, set) = (AnswerClass::AsExpected, AnswerClass::SetUpSo);
     let is_slot = node.is_some_and(|node| node.nic_source == FactSource::Slot);
-    add(
-        "line-full",
-        good,
-        if is_named { 0.4 } else { 0.5 },
-        line * if is_slot { 0.885 } else { 0.965 },
-        if is_slot { 0.05 } else { 0.03 },
-        format!(
-            "the adapter is at the rate of its line or slot; headers take 2 to 5 %{}",
-            if table.on_gpu { "; GPUDirect RDMA works" } else { "" }
-        ),
-        "none needed",
-    );
+    let facts = CauseFacts::new(&[
+        ("line", line),
+        ("prior", if is_named { 0.4 } else { 0.5 }),
+        ("share", if is_slot { 0.885 } else { 0.965 }),
+        ("sigma", if is_slot { 0.05 } else { 0.03 }),
+        ("largest", largest as f64),
+    ])
+    .word("direct", if table.on_gpu { "; GPUDirect RDMA works" } else { "" });
+    let mut edits = vec![facts.cause("adapter.line-full")];
     if table.on_gpu {
-        add(
-            "gpu-far-from-adapter",
-            set,
-            0.35,
-            line * 0.42,
-            0.4,
-            "RDMA of GPU memory passes a root port or the link between sockets: P2P reads there are slow".to_owned(),
-            "nvidia-smi topo -m: take the adapter with PIX or PXB; host memory on the same adapter",
-        );
+        let edit = facts.cause("adapter.gpu-far-from-adapter");
+        let is_far = node.is_some_and(|node| node.adapters_are_far);
+        edits.push(if is_far { edit.seen(1.5) } else { edit });
     }
     // A slot that the paste shows is no other.
     let is_open = node.is_none_or(|node| !node.adapter_slot_known);
     for (lanes, payload, raw) in SLOTS.into_iter().filter(|slot| is_open && slot.1 < line * 0.9) {
         // Some adapters reach what the lanes carry before headers.
-        let gbs = if (rate / raw - 1.0).abs() < 0.02 { raw } else { payload };
-        add(
-            "adapter-slot",
-            set,
-            0.1,
-            gbs,
-            0.06,
-            format!("{lanes} of the adapter's slot carries {gbs} GB/s"),
-            "lspci -vv -s ADAPTER | grep LnkSta; mlnx_tune",
-        );
+        let slot = if (rate / raw - 1.0).abs() < 0.02 { raw } else { payload };
+        edits.push(facts.with("slot", slot).word("lanes", lanes).cause("adapter.adapter-slot"));
     }
+    // A port that trained at another generation's rate, or with half of its lanes; from GPU memory a detour is more
+    // usual than a cable.
+    let prior = if table.on_gpu { 0.012 } else { 0.05 };
     for lower in port_rates().filter(|lower| is_named && *lower < line * 0.9) {
-        // A port that trained at another generation's rate, or with half of its lanes.
-        let text = format!(
-            "the port runs at {} Gbit/s instead of {}",
-            figure(lower * 8.0),
-            figure(line * 8.0)
-        );
-        let check = "ibstat or ethtool: Rate of the port at both ends; the cable";
-        // From GPU memory a detour is more usual than a cable.
-        let prior = if table.on_gpu { 0.012 } else { 0.05 };
-        add("link-rate-low", AnswerClass::HardwareSuspect, prior, lower * 0.965, 0.03, text, check);
+        let facts = facts.with("prior", prior).with("lower", lower);
+        edits.push(facts.cause("adapter.link-rate-low"));
     }
     if largest < SMALL {
         // An adapter starts 5 to 20 million messages a second on one queue pair or few: 1e7 x B / 1e9.
-        let prior = if largest <= 8192 { 0.8 } else { 0.2 };
-        let rate = (line * 0.5).min(largest as f64 * 1e-2);
-        let text = format!("messages of {largest} B: the message rate binds");
-        add("small-size", good, prior, rate, 0.6, text, "-s 1048576, or -a");
-    }
-    let is_far = node.is_some_and(|node| node.adapters_are_far);
-    for edit in &mut edits {
-        match edit.id {
-            "gpu-far-from-adapter" if is_far => edit.evidence += 1.5,
-            // What a slot or a port carries is known to a few percent.
-            "adapter-slot" | "link-rate-low" => edit.tolerance = 0.05,
-            "small-size" => edit.tolerance = 0.7,
-            _ => {}
-        }
+        let facts = facts
+            .with("prior", if largest <= 8192 { 0.8 } else { 0.2 })
+            .with("started", (line * 0.5).min(largest as f64 * 1e-2));
+        edits.push(facts.cause("adapter.small-size"));
     }
     edits
 }
@@ -270,18 +217,6 @@ fn explain_latency(table: &NetworkTable) -> DraftAnswer {
     draft.features.push(ObservedFeature::new("start", first.1.max(1e-3)));
     draft.outliers = long_tails(&table.rows, &table.longest);
     draft.outliers.extend(long_operations(table));
-    draft.edits.push(
-        WorldEdit::new("rdma-message", AnswerClass::AsExpected, 0.6)
-            .expects("start", 1.6, 0.4)
-            .within(0.5)
-            .says("one RDMA operation through one switch")
-            .decided_by("the same on two ports of one adapter"),
-    );
-    draft.edits.push(
-        WorldEdit::new("slow-host", AnswerClass::SetUpSo, 0.2)
-            .expects("start", 4.0, 0.4)
-            .says("power states of the processor, a far socket, a virtual machine, or Ethernet with several switches")
-            .decided_by("numactl on the adapter's domain; performance governor"),
-    );
+    draft.edits.extend([cause("adapter.rdma-message"), cause("adapter.slow-host")]);
     draft
 }

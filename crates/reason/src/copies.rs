@@ -6,6 +6,7 @@ use pathline_paste::{
     CopyMeans, LineSpan, MatrixEnd, MatrixTool, PasteContext, RateCount, RateMatrix, TimedTransfer,
 };
 
+use crate::cause_table::CauseFacts;
 use crate::checks::CheckPath;
 use crate::draft::{DraftAnswer, ProbeSubject};
 use crate::fitting_links::{PAIR_LINKS, assume_link};
@@ -76,27 +77,14 @@ pub(crate) fn times_alone(matrices: &[&RateMatrix]) -> DraftAnswer {
     let cells = matrices.iter().filter(of).flat_map(|m| &m.cells).filter(|cell| cell.0 != cell.1);
     let direct = median(&cells.map(|cell| cell.2).collect::<Vec<_>>());
     if let Some(us) = direct.filter(|us| draft.outliers.is_empty() && *us <= DIRECT_US) {
-        draft.edits.push(
-            WorldEdit::new("direct-access", AnswerClass::AsExpected, 1.0)
-                .says(format!(
-                    "an access takes {} us in the median; over a link it takes 0.5 to {DIRECT_US:.0} us",
-                    figure(us)
-                ))
-                .certain(),
-        );
+        let facts = CauseFacts::new(&[("us", us), ("most", DIRECT_US)]);
+        draft.edits.push(facts.cause("pair.direct-access"));
         return draft;
     }
     let times = access_times(matrices);
     if let Some((on, off)) = times.filter(|(on, off)| draft.outliers.is_empty() && on < off) {
-        draft.edits.push(
-            WorldEdit::new("direct-access", AnswerClass::AsExpected, 1.0)
-                .says(format!(
-                    "with P2P on an access takes {} us, through the host {} us: direct access works",
-                    figure(on),
-                    figure(off)
-                ))
-                .certain(),
-        );
+        let facts = CauseFacts::new(&[("on", on), ("off", off)]);
+        draft.edits.push(facts.cause("pair.direct-access#both"));
     }
     draft
 }
@@ -226,7 +214,8 @@ fn between_gpus(matrices: &[&RateMatrix], node: Option<&NodeLimits>) -> Option<D
         assume_link(&mut draft, middle / ways, &PAIR_LINKS);
         // Whatever the links are: P2P that is slower than its detour is not direct.
         if let Some(ratio) = ratio.filter(|ratio| *ratio < SLOWER_THAN_STAGED) {
-            draft.edits.push(through_root(ratio));
+            let facts = CauseFacts::new(&[("ratio", ratio)]);
+            draft.edits.push(facts.cause("pair.peer-through-root"));
         }
         return Some(draft);
     };
@@ -396,124 +385,62 @@ fn pair_edits(
     ratio: Option<f64>,
 ) {
     let links = if node.pair_gbs > 0.0 { draft.limit_gbs.unwrap_or(node.pair_gbs) } else { 0.0 };
-    let duplex = if ways > 1.0 { 0.93 } else { 1.0 };
+    let pcie = node.pcie_gbs;
+    let (share, sigma, why) = match node.fabric {
+        FabricKind::Xgmi => (XGMI_SHARE, 0.1, "xGMI packets carry 64 B in 85 B"),
+        _ => (NVLINK_SHARE, 0.08, "line coding and headers take the rest"),
+    };
+    let facts = CauseFacts::new(&[
+        ("links", links),
+        ("share", share),
+        ("sigma", sigma),
+        ("duplex", if ways > 1.0 { 0.93 } else { 1.0 }),
+        ("gain", (links * share / (pcie * 0.6).max(1.0)).max(1.0)),
+        ("sdma", SDMA_GBS),
+        ("pcie", pcie),
+    ]);
     if links > 0.0 {
-        let (share, sigma, why) = match node.fabric {
-            FabricKind::Xgmi => (XGMI_SHARE, 0.1, "xGMI packets carry 64 B in 85 B"),
-            _ => (NVLINK_SHARE, 0.08, "line coding and headers take the rest"),
-        };
-        let full = links * share * duplex;
-        draft.edits.push(
-            WorldEdit::new("link-full", AnswerClass::AsExpected, 0.4)
-                .expects("pair", full, sigma)
-                .expects("least", 0.97, 0.05)
-                .expects("on-off", (links * share / (node.pcie_gbs * 0.6).max(1.0)).max(1.0), 0.5)
-                .says(format!(
-                    "{why}: {:.0} % of {} GB/s = {}",
-                    share * 100.0,
-                    figure(links),
-                    figure(links * share)
-                ))
-                .decided_by("pathline run pairs, on the node"),
-        );
-        if node.product.is_some_and(|p| p.name.starts_with("MI250")) {
-            // Pairs of one package have four links: a kernel moves 150 GB/s there.
-            let most = list.iter().map(|p| p.2).fold(0.0, f64::max) / ways;
-            let capped = match most {
-                m if m > 60.0 => -4.0,
-                m if m > 45.0 => 3.0,
-                _ => 0.0,
-            };
-            let edit = WorldEdit::new("sdma-cap", AnswerClass::AsExpected, 0.4)
-                .expects("pair", SDMA_GBS.min(44.0), 0.14)
-                .expects("least", 0.85, 0.2)
-                .seen(capped)
-                .says(format!("one SDMA engine copies at most {SDMA_GBS} GB/s whatever the links; a single link carries 37 to 38"))
-                .decided_by("HSA_ENABLE_SDMA=0: pairs of several links get faster");
-            // The best pairs stop exactly there.
-            let is_capped = (most / SDMA_GBS - 1.0).abs() < EXACT;
-            draft.edits.push(if is_capped { edit.stated() } else { edit });
-        }
+        draft.edits.push(facts.word("why", why).cause("pair.link-full"));
     }
-    pcie_edits(draft, node, ratio, duplex);
-}
-
-/// P2P whose packets pass the root port: direct copies that get `ratio` of staged ones are not direct.
-fn through_root(ratio: f64) -> WorldEdit {
-    WorldEdit::new("peer-through-root", AnswerClass::SetUpSo, 0.15)
-        .expects("on-off", 0.4, 0.6)
-        .stated()
-        .says(format!(
-            "with P2P on, copies get {:.0} % of those with P2P off, which go through host memory: their direct \
-             path is slower than the detour",
-            ratio * 100.0
-        ))
-        .decided_by(
-            "lspci -vvv | grep ACSCtl (SrcValid+ ReqRedir+: packets go up to the root port); dmesg | grep -i iommu; \
-             NCCL_P2P_DISABLE=1 meanwhile",
-        )
-}
-
-/// Pairs over PCIe: with P2P, sent up to the root port, or staged.
-fn pcie_edits(draft: &mut DraftAnswer, node: &NodeLimits, ratio: Option<f64>, duplex: f64) {
-    let (pcie, links) = (node.pcie_gbs, node.pair_gbs);
+    if links > 0.0 && node.product.is_some_and(|p| p.name.starts_with("MI250")) {
+        // Pairs of one package have four links: a kernel moves 150 GB/s there.
+        let most = list.iter().map(|p| p.2).fold(0.0, f64::max) / ways;
+        let capped = match most {
+            m if m > 60.0 => -4.0,
+            m if m > 45.0 => 3.0,
+            _ => 0.0,
+        };
+        let edit = facts.cause("pair.sdma-cap").seen(capped);
+        // The best pairs stop exactly there.
+        let is_capped = (most / SDMA_GBS - 1.0).abs() < EXACT;
+        draft.edits.push(if is_capped { edit.stated() } else { edit });
+    }
     if pcie <= 0.0 {
         return;
     }
+    let facts = facts.with("share", PCIE_SHARE);
     let no_peer = node.product.is_some_and(|p| !p.pcie_p2p);
-    if links > 0.0 {
-        draft.edits.push(
-            WorldEdit::new("pcie-peer", AnswerClass::SetUpSo, 0.05)
-                .expects("pair", pcie * PCIE_SHARE * duplex, 0.05)
-                .expects("least", 0.97, 0.05)
-                .exact(EXACT)
-                .says(format!(
-                    "it is what P2P over PCIe reaches, {} of {} GB/s: the links between the GPUs are not used, or not there",
-                    figure(pcie * PCIE_SHARE),
-                    figure(pcie)
-                ))
-                .decided_by("nvidia-smi topo -m, rocm-smi --showtopo: NV or XGMI between these GPUs"),
-        );
-    }
-    if links <= 0.0 && !no_peer {
-        draft.edits.push(
-            WorldEdit::new("pcie-peer", AnswerClass::AsExpected, 0.4)
-                .expects("pair", pcie * PCIE_SHARE * duplex, 0.12)
-                .expects("least", 0.9, 0.12)
-                .expects("on-off", 1.3, 0.25)
-                .within(0.2)
-                .says(format!(
-                    "P2P over PCIe reaches {:.0} % after packet headers: {} GB/s",
-                    PCIE_SHARE * 100.0,
-                    figure(pcie * PCIE_SHARE)
-                ))
-                .decided_by("pathline run pairs, on the node"),
-        );
+    match (node.pair_gbs > 0.0, no_peer) {
+        (true, _) => draft.edits.push(facts.cause("pair.pcie-peer#beside")),
+        (false, false) => draft.edits.push(facts.cause("pair.pcie-peer")),
+        (false, true) => {}
     }
     if let Some(ratio) = ratio.filter(|ratio| *ratio < SLOWER_THAN_STAGED) {
         // Where staged copies show that it is slower, it may be slower by any factor.
-        let edit = through_root(ratio).expects("pair", pcie * 0.15, 1.0);
+        let edit = CauseFacts::new(&[("ratio", ratio)]).cause("pair.peer-through-root");
+        let edit = edit.expects("pair", pcie * 0.15, 1.0);
         draft.edits.push(edit.expects("least", 0.93, 0.15));
     }
-    let is_usual = no_peer && links <= 0.0;
-    let (class, text) = match is_usual {
-        true => (AnswerClass::AsExpected, "the driver of this product offers no P2P over PCIe"),
-        false => (AnswerClass::SetUpSo, "no P2P between these GPUs"),
+    let (class, prior, why) = match (no_peer, node.pair_gbs > 0.0) {
+        (true, false) => {
+            (AnswerClass::AsExpected, 0.6, "the driver of this product offers no P2P over PCIe")
+        }
+        (true, true) => (AnswerClass::SetUpSo, 0.6, "no P2P between these GPUs"),
+        (false, true) => (AnswerClass::SetUpSo, 0.08, "no P2P between these GPUs"),
+        (false, false) => (AnswerClass::SetUpSo, 0.3, "no P2P between these GPUs"),
     };
-    let prior = match (no_peer, links > 0.0) {
-        (true, _) => 0.6,
-        (false, true) => 0.08,
-        (false, false) => 0.3,
-    };
-    draft.edits.push(
-        WorldEdit::new("staged", class, prior)
-            .expects("pair", pcie * 0.55, 0.4)
-            .expects("least", 0.9, 0.2)
-            .expects("on-off", 1.0, 0.05)
-            .within(0.4)
-            .says(format!("{text}: copies are staged in host memory, out and in"))
-            .decided_by("P2P Connectivity Matrix of the test; cudaDeviceCanAccessPeer; nvidia-smi topo -p2p r"),
-    );
+    let staged = facts.with("prior", prior).word("why", why).cause("pair.staged");
+    draft.edits.push(WorldEdit { class, ..staged });
 }
 
 /// Single transfers of TransferBench as a matrix; those of one test run at once.

@@ -32,13 +32,8 @@ fn parse_row(line: &'static str) -> Option<KnownMessage> {
     let mut fields = line.split('\t');
     let mut next = || fields.next().filter(|field| !field.is_empty());
     let (id, class) = (next()?, next()?);
-    let class = match class {
-        "set-up-so" => AnswerClass::SetUpSo,
-        "software" => AnswerClass::Software,
-        "hardware-suspect" => AnswerClass::HardwareSuspect,
-        "as-expected" => AnswerClass::AsExpected,
-        _ => return None,
-    };
+    let class =
+        Some(AnswerClass::of_label(class)).filter(|class| *class != AnswerClass::Unknown)?;
     let texts = next()?.split('|').collect();
     Some(KnownMessage { id, class, texts, meaning: next()?, check: next()?, source: next()? })
 }

@@ -2,8 +2,9 @@
 
 use pathline_paste::{CopyMeans, MatrixEnd, PasteContext, RateCount, RateMatrix};
 
+use crate::cause_table::{CauseFacts, cause};
 use crate::checks::CheckPath;
-use crate::copies::{EXACT, PCIE_SHARE};
+use crate::copies::PCIE_SHARE;
 use crate::draft::DraftAnswer;
 use crate::fitting_links::{HOST_LINKS, assume_link};
 use crate::host_outliers::{shared_paths, slow_host_links};
@@ -11,7 +12,7 @@ use crate::node_facts::{NodeLimits, figure};
 use crate::outlier::{Outlier, RUN_SHARE, median};
 use crate::pair_levels::{DIRECTION, slow_direction};
 use crate::product_facts::narrower_link;
-use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
+use crate::score::ObservedFeature;
 
 /// What to do where runs differ in their NUMA domain.
 const NEAR_NODE: &str = "numactl with the GPU's domain (nvidia-smi topo -m: NUMA Affinity): the other is the far socket";
@@ -177,12 +178,7 @@ pub(crate) fn with_host(
         let is_host = |m: &&&RateMatrix| m.cells.iter().any(|cell| cell.0 != cell.1);
         if matrices.iter().filter(is_host).all(|matrix| matrix.test.contains("pageable")) {
             draft.limit.push_str(", of pinned memory");
-            draft.edits.push(
-                WorldEdit::new("pageable", AnswerClass::SetUpSo, 1.0)
-                    .says("the tool says that the memory is pageable: the driver copies it through a pinned buffer by CPU")
-                    .decided_by("the same with --memory=pinned")
-                    .certain(),
-            );
+            draft.edits.push(cause("host.pageable"));
         }
         chip_to_chip(&mut draft, node, headline);
     } else {
@@ -208,52 +204,15 @@ fn chip_to_chip(draft: &mut DraftAnswer, node: Option<&NodeLimits>, headline: f6
     draft.limit =
         format!("{} GB/s each way, NVLink-C2C ({})", figure(c2c), node.c2c_source.label());
     draft.limit_gbs = Some(c2c);
-    draft.edits.push(
-        WorldEdit::new("link-full", AnswerClass::AsExpected, 0.5)
-            .expects("in", c2c * 0.85, 0.1)
-            .expects("out", c2c * 0.68, 0.15)
-            .expects("both-in", c2c * 0.5, 0.4)
-            .expects("both-out", c2c * 0.5, 0.4)
-            .expects("least", 0.97, 0.1)
-            .says(format!(
-                "NVLink-C2C: copies to the GPU reach 85 % of {} GB/s, copies from it 68 %",
-                figure(c2c)
-            ))
-            .decided_by("pathline run host-link, on the node"),
-    );
+    draft.edits.push(CauseFacts::new(&[("c2c", c2c)]).cause("host.link-full"));
 }
 
 fn host_edits(draft: &mut DraftAnswer, pcie: f64, has_both: bool, context: &PasteContext) {
-    let full = pcie * PCIE_SHARE;
-    let edit = |id, class, prior, inward: f64, outward: f64, sigma: f64| {
-        WorldEdit::new(id, class, prior)
-            .expects("in", inward, sigma)
-            .expects("out", outward, sigma)
-            .expects("both-in", inward * 0.82, sigma.max(0.1) * 1.3)
-            .expects("both-out", outward * 0.88, sigma.max(0.1) * 1.3)
-            .expects("least", 0.96, 0.07)
-    };
-    draft.edits.push(
-        edit("pcie-full", AnswerClass::AsExpected, 0.45, full, full, 0.09)
-            .says(format!(
-                "PCIe packets of 256 B with headers leave {:.0} %: {} of {} GB/s",
-                PCIE_SHARE * 100.0,
-                figure(full),
-                figure(pcie)
-            ))
-            .decided_by("pathline run host-link, on the node"),
-    );
+    let facts =
+        CauseFacts::new(&[("pcie", pcie), ("full", pcie * PCIE_SHARE), ("share", PCIE_SHARE)]);
+    draft.edits.push(facts.cause("host.pcie-full"));
     if has_both {
-        draft.edits.push(
-            WorldEdit::new("one-of-two-streams", AnswerClass::MeansSomethingElse, 0.5)
-                .expects("in", full, 0.12)
-                .expects("out", full, 0.12)
-                .expects("both-in", full * 0.5, 0.3)
-                .expects("both-out", full * 0.85, 0.3)
-                .expects("least", 0.95, 0.15)
-                .says("both directions run and one is printed: the other moves as much or more at the same time; reads of the host's memory wait behind writes on this host")
-                .decided_by("add both directions: their sum is the duplex rate; pathline run host-link"),
-        );
+        draft.edits.push(facts.cause("host.one-of-two-streams"));
     }
     let narrower = draft.value.and_then(|value| narrower_link(value, pcie));
     let is_down = context.pcie.zip(context.pcie_most).is_some_and(|(now, most)| now != most);
@@ -261,31 +220,10 @@ fn host_edits(draft: &mut DraftAnswer, pcie: f64, has_both: bool, context: &Past
         (0.5, 0.12, "half the lanes or the generation below"),
         (0.25, 0.05, "a quarter of the lanes or two generations below"),
     ] {
-        draft.edits.push(
-            edit(
-                "narrow-pcie",
-                AnswerClass::HardwareSuspect,
-                prior,
-                full * part,
-                full * part,
-                0.08,
-            )
-            .slows_copies(part)
-            .exact(EXACT)
-            .seen(if is_down { 3.0 } else { 0.0 })
-            .says(
-                narrower.clone().unwrap_or_else(|| {
-                    format!("PCIe runs at {what}: {} GB/s", figure(full * part))
-                }),
-            )
-            .decided_by(
-                "lspci -vv -s GPU | grep LnkSta under load, on the GPU and each bridge above it",
-            ),
-        );
+        let narrower = narrower.clone().unwrap_or_else(|| format!("PCIe runs at {what}"));
+        let facts = facts.with("part", part).with("prior", prior).word("narrower", narrower);
+        let edit = facts.cause("host.narrow-pcie").slows_copies(part);
+        draft.edits.push(if is_down { edit.seen(3.0) } else { edit });
     }
-    draft.edits.push(
-        edit("far-memory", AnswerClass::SetUpSo, 0.08, full * 0.65, full * 0.65, 0.2)
-            .says("the buffers lie in another NUMA domain than the GPU's")
-            .decided_by("numactl --cpunodebind=N --membind=N with the GPU's domain N"),
-    );
+    draft.edits.push(facts.cause("host.far-memory"));
 }

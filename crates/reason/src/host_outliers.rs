@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use pathline_paste::{MatrixEnd, RateCount, RateMatrix};
 
+use crate::cause_table::CauseFacts;
 use crate::draft::DraftAnswer;
 use crate::node_facts::{NodeLimits, figure};
 use crate::outlier::{Outlier, slow_values};
-use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
+use crate::score::{ObservedFeature, WorldEdit};
 
 /// Deviation from exactly half or a quarter of a rate that packets and clocks explain.
 const EXACT: f64 = 0.06;
@@ -157,19 +158,8 @@ pub(crate) fn shared_paths(draft: &mut DraftAnswer, matrices: &[&RateMatrix]) ->
             if_sound,
         });
         if !slow.is_empty() && slow.len() < ratios.len() {
-            edits.push(
-                WorldEdit::new("slow-both-ways", AnswerClass::HardwareSuspect, 0.1)
-                    .expects("duplex-least", least(&ratios), 0.3)
-                    .seen(3.0)
-                    .stated()
-                    .slows_copies(0.5)
-                    .says(format!(
-                        "with both directions {} GB/s in all, less than one direction alone: errors and \
-                         replays on their links, or credits of their root port",
-                        text(&both, &slow)
-                    ))
-                    .decided_by("dmesg | grep AER; lspci -vv: CESta, LnkSta of GPU and bridges under load; swap the slots"),
-            );
+            let facts = CauseFacts::new(&[("least", least(&ratios))]);
+            edits.push(facts.word("rates", text(&both, &slow)).cause("host.slow-both-ways"));
         }
     }
     if let Some(at_once) = find(&|m| m.concurrent && m.count == RateCount::OneWay) {
@@ -182,19 +172,9 @@ pub(crate) fn shared_paths(draft: &mut DraftAnswer, matrices: &[&RateMatrix]) ->
             if_sound,
         });
         if slow.len() > 1 {
-            edits.push(
-                WorldEdit::new("shared-uplink", AnswerClass::SetUpSo, 0.15)
-                    .expects("at-once-least", 0.45, 0.3)
-                    .seen(2.0)
-                    .stated()
-                    .says(format!(
-                        "with all GPUs at once {} GB/s: they share an uplink, a root complex or their \
-                         socket's memory, {} GB/s together",
-                        text(&at_once, &slow),
-                        figure(slow.iter().filter_map(|gpu| at_once.get(gpu)).sum())
-                    ))
-                    .decided_by("pathline run fan; nvidia-smi topo -m: PXB, NODE or PHB among them"),
-            );
+            let sum = slow.iter().filter_map(|gpu| at_once.get(gpu)).sum();
+            let facts = CauseFacts::new(&[("sum", sum)]).word("rates", text(&at_once, &slow));
+            edits.push(facts.cause("host.shared-uplink"));
         }
     }
     edits

@@ -3,6 +3,7 @@
 use pathline_flow::MachineDesc;
 use pathline_paste::{FileIoResult, PasteContext};
 
+use crate::cause_table::{CauseFacts, cause};
 use crate::checks::CheckPath;
 use crate::draft::DraftAnswer;
 use crate::node_facts::{figure, link_peak_gbs, rate};
@@ -132,20 +133,15 @@ pub(crate) fn explain(
         draft.edits.push(few_in_flight(result, n, block));
     }
     let limit = draft.limit_gbs;
-    let full = WorldEdit::new("device-full", AnswerClass::AsExpected, 0.25)
-        .says("the device or the network is full")
-        .decided_by("iostat -x 1: %util and queue length while it runs");
-    draft.edits.push(match limit {
-        Some(limit) => full.expects("rate", limit * 0.9, 0.1),
-        None => full.expects("rate", 5.0, 0.9).within(0.0),
-    });
+    let facts = CauseFacts::new(&[
+        ("full", limit.map_or(5.0, |limit| limit * 0.9)),
+        ("sigma", if limit.is_some() { 0.1 } else { 0.9 }),
+        ("tolerance", if limit.is_some() { 0.15 } else { 0.0 }),
+        ("most", limit.unwrap_or(gbs * 2.5)),
+    ]);
+    draft.edits.push(facts.cause("file.device-full"));
     if result.files == Some(1) || desc.is_some() {
-        draft.edits.push(
-            WorldEdit::new("one-file", AnswerClass::SetUpSo, 0.06)
-                .expects("rate", limit.unwrap_or(gbs * 2.5) * 0.4, 0.4)
-                .says("one open file is one stream to the server or one lock: several files, or one file opened several times, go further")
-                .decided_by("the same with a file for each thread, or the file opened several times"),
-        );
+        draft.edits.push(facts.cause("file.one-file"));
     }
     page_cache(&mut draft, result, direct);
     draft.outliers = slow_intervals(&result.intervals);
@@ -382,19 +378,18 @@ fn few_in_flight(result: &FileIoResult, in_flight: f64, block: f64) -> WorldEdit
     let is_flash = in_flight <= 1.0
         && block <= FLASH_BLOCK
         && result.latency_us.is_some_and(|us| us <= FLASH_US);
+    let edit = CauseFacts::new(&[
+        ("prior", if few { 0.45 } else { 0.15 }),
+        ("rate", rate),
+        ("sigma", sigma),
+        ("in_flight", in_flight),
+        ("kib", block / 1024.0),
+        ("us", time),
+    ])
+    .word("printed", crate::node_facts::rate(rate))
+    .cause("file.few-in-flight");
     let class = if is_flash { AnswerClass::AsExpected } else { AnswerClass::SetUpSo };
-    let edit = WorldEdit::new("few-in-flight", class, if few { 0.45 } else { 0.15 })
-    .expects("rate", rate, sigma)
-    .says(format!(
-        "{} in flight x {} KiB / {} us = {}: each waits for the one before",
-        figure(in_flight),
-        figure(block / 1024.0),
-        figure(time),
-        crate::node_facts::rate(rate)
-    ))
-    .decided_by(
-        "more threads or depth (-t 32 --iodepth 16, -w 32), larger blocks: the rate grows with it",
-    );
+    let edit = WorldEdit { class, ..edit };
     if is_flash { edit.exact(0.2) } else { edit.seen(if few { 0.0 } else { -3.0 }) }
 }
 
@@ -463,9 +458,7 @@ fn slow_parts(
         found.push(("of-first-done", (result.gbs / first).clamp(1e-3, 1.0), text));
     }
     let Some(slowest) = found.iter().min_by(|a, b| a.1.total_cmp(&b.1)) else { return };
-    let mut edit = WorldEdit::new("slow-device", AnswerClass::HardwareSuspect, 0.05)
-        .says(format!("one of several is slower than the others: {}", slowest.2))
-        .decided_by(check);
+    let mut edit = CauseFacts::default().word("slowest", &*slowest.2).cause("file.slow-device");
     for (id, value, _) in &found {
         draft.features.push(ObservedFeature { id, value: *value, if_sound: Some(EVEN) });
         for other in &mut draft.edits {
@@ -488,30 +481,18 @@ fn page_cache(draft: &mut DraftAnswer, result: &FileIoResult, direct: Option<boo
     let is_above = draft.value.zip(draft.limit_gbs).filter(|_| draft.condition.is_empty());
     let is_above = is_above.filter(|(value, limit)| *value > limit * MEMORY);
     if result.is_cached {
-        let edit = WorldEdit::new("page-cache", AnswerClass::SetUpSo, 1.0)
-            .says("the devices below saw next to none of these I/Os (`ios=` of Disk stats): the page cache answers")
-            .decided_by("--direct=1, and files larger than memory");
-        draft.edits.push(edit.certain());
+        draft.edits.push(cause("file.page-cache#requests"));
         return;
     }
     if direct == Some(true) || direct.is_none() && !in_memory && is_above.is_none() {
         return;
     }
-    let edit = WorldEdit::new("page-cache", AnswerClass::SetUpSo, 0.25)
-        .seen(if in_memory { 3.0 } else { 0.0 })
-        .expects("rate", 8.0, 0.7)
-        .within(0.0)
-        .says("without O_DIRECT the page cache answers: the rate of memory or of write-back, not of the device")
-        .decided_by("--direct, and files larger than memory");
     draft.edits.push(match is_above {
-        Some((value, limit)) => edit
-            .says(format!(
-                "{:.0} times what the drives carry: the bytes come from memory (page cache), not from a drive",
-                value / limit
-            ))
-            .certain(),
-        None if in_memory => edit.stated(),
-        None => edit,
+        Some((value, limit)) => {
+            CauseFacts::new(&[("times", value / limit)]).cause("file.page-cache#above")
+        }
+        None if in_memory => cause("file.page-cache").seen(3.0).stated(),
+        None => cause("file.page-cache"),
     });
 }
 

@@ -8,7 +8,9 @@
 
 mod adapters;
 mod answer;
+mod cause_table;
 mod checks;
+mod collective_causes;
 mod collectives;
 mod copies;
 mod deciding_probe;

@@ -2,10 +2,10 @@
 
 use pathline_paste::PasteContext;
 
+use crate::cause_table::CauseFacts;
 use crate::checks::CheckPath;
 use crate::draft::DraftAnswer;
 use crate::node_facts::{figure, link_peak_gbs};
-use crate::score::{AnswerClass, WorldEdit};
 
 /// Share of a link from which on the fastest copy shows the link under load.
 const LOADED: f64 = 0.6;
@@ -45,11 +45,7 @@ pub(crate) fn explain_link_state(context: &PasteContext, figures: &[f64]) -> Opt
             gbs / rate * 100.0
         )
     });
-    draft.edits.push(
-        WorldEdit::new("narrow-pcie", AnswerClass::HardwareSuspect, 1.0)
-            .says(format!("the link runs at {} of {all}: its slot, a riser or the port above has no more, or training failed{load}", at(now)))
-            .decided_by("lspci -vv: LnkCap and LnkSta of the device and each bridge above it, under load")
-            .certain(),
-    );
+    let facts = CauseFacts::default().word("now", at(now)).word("most", all).word("load", load);
+    draft.edits.push(facts.cause("state.narrow-pcie"));
     Some(draft)
 }

@@ -3,6 +3,7 @@
 
 use pathline_paste::NcclLog;
 
+use crate::cause_table::{CauseFacts, cause};
 use crate::checks::CheckPath;
 use crate::draft::DraftAnswer;
 use crate::node_facts::NodeLimits;
@@ -61,34 +62,17 @@ pub(crate) fn lacks_direct_channels(log: &NcclLog) -> bool {
 /// What the transports of a log say: at most one cause.
 fn transport_edit(log: &NcclLog) -> Option<WorldEdit> {
     let has = |part: &str| log.transports.keys().any(|name| name.contains(part));
-    let say = |id, class, text: &str, check: &str| {
-        Some(WorldEdit::new(id, class, 1.0).says(text).decided_by(check).stated())
-    };
     match () {
-        () if has("SHM") => say(
-            "through-host-memory",
-            AnswerClass::SetUpSo,
-            "GPUs of a node exchange through host memory (SHM), not P2P",
-            "nvidia-smi topo -p2p r; NCCL_P2P_LEVEL=SYS as a trial",
-        ),
-        () if uses_sockets(log) => say(
-            "tcp",
-            AnswerClass::SetUpSo,
-            "the network is TCP sockets: no RDMA adapter or plugin was found, or it is switched off",
-            "NCCL_IB_DISABLE, NCCL_NET; ibv_devinfo; /dev/infiniband in the container",
-        ),
-        () if lacks_direct_channels(log) => say(
-            "no-gpu-direct",
-            AnswerClass::SetUpSo,
-            match has("GDRDMA") {
+        () if has("SHM") => Some(cause("log.through-host-memory")),
+        () if uses_sockets(log) => Some(cause("log.tcp")),
+        () if lacks_direct_channels(log) => {
+            let which = match has("GDRDMA") {
                 true => "some channels have GDRDMA and some do not: a node lacks it",
                 false => "RDMA goes through host memory: no GDRDMA in its channels",
-            },
-            "lsmod | grep peermem; NCCL_NET_GDR_LEVEL=SYS as a trial",
-        ),
-        () if has("P2P") => {
-            say("peer", AnswerClass::AsExpected, "GPUs exchange by P2P", "nccl-tests: the rate")
+            };
+            Some(CauseFacts::default().word("which", which).cause("log.no-gpu-direct"))
         }
+        () if has("P2P") => Some(cause("log.peer")),
         () => None,
     }
 }
@@ -99,34 +83,25 @@ fn add_node_causes(draft: &mut DraftAnswer, log: &NcclLog, node: &RowPredictor) 
         return;
     }
     let mut found = Vec::new();
-    let mut add = |id, text: String, check: &str| {
-        let edit = WorldEdit::new(id, AnswerClass::SetUpSo, 1.0).says(text).decided_by(check);
-        found.push(edit.stated());
-    };
     let rings = node.ring_count().map(|rings| rings.min(ENOUGH_CHANNELS));
     if let (Some(rings), Some(channels)) = (rings, log.channels)
         && 2 * channels as usize <= rings
     {
-        let text = format!("{channels} channels, where the links of this node carry {rings}");
-        add("few-channels", text, "unset NCCL_*CHANNELS and NCCL_*CTAS; NCCL_TUNER_PLUGIN=none");
+        let facts = CauseFacts::new(&[("channels", f64::from(channels)), ("rings", rings as f64)]);
+        found.push(facts.cause("log.few-channels"));
     }
     let software = node.desc().map(|desc| &desc.software);
     let reduces = software.and_then(|software| software.nccl.as_ref()?.nvls.as_ref()).is_some();
     if reduces && log.nvls == Some(false) {
-        add(
-            "nvls-off",
-            "the switches of this node reduce, and the log says that NVLS is not available"
-                .to_owned(),
-            "nvidia-smi -q | grep -A3 Fabric; NCCL_NVLS_ENABLE; a virtual machine or partition without multicast",
-        );
+        found.push(cause("log.nvls-off"));
     }
     let adapters = node.topology().nics.len();
     if let Some(used) = log.adapters
         && log.nodes.is_some_and(|nodes| nodes > 1)
         && (used as usize) < adapters
     {
-        let text = format!("{used} of the node's {adapters} adapters are used");
-        add("fewer-adapters", text, "NCCL_IB_HCA; ibv_devinfo on each node");
+        let facts = CauseFacts::new(&[("used", f64::from(used)), ("adapters", adapters as f64)]);
+        found.push(facts.cause("log.fewer-adapters"));
     }
     if found.is_empty() {
         return;

@@ -2,14 +2,13 @@
 
 use pathline_paste::{PasteContext, StreamTable};
 
+use crate::cause_table::CauseFacts;
 use crate::checks::CheckPath;
 use crate::draft::DraftAnswer;
 use crate::node_facts::{NodeLimits, figure};
 use crate::outlier::{Outlier, slow_values};
-use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
+use crate::score::ObservedFeature;
 
-/// Share of a data sheet's rate that streams reach: 73 to 93 % in published results of these products.
-const USUAL: f64 = 0.8;
 /// Times the peak of its memory from which on a cache must answer: more than clocks and variants of a product differ.
 const CACHED: f64 = 1.5;
 
@@ -85,20 +84,17 @@ pub(crate) fn explain_streams(
     );
     draft.limit_gbs = Some(peak);
     if empty > filled {
-        draft.edits.push(
-            WorldEdit::new("few-modules", AnswerClass::SetUpSo, 1.0)
-                .says(format!(
-                    "{filled} of {} slots have a module: {filled} channels at most, {} of {} GB/s of all slots",
-                    filled + empty,
-                    figure(peak),
-                    figure(mts * 8e-3 * f64::from(filled + empty))
-                ))
-                .decided_by("dmidecode -t 17: a module in a slot of each channel")
-                .certain(),
-        );
+        let (filled, slots) = (f64::from(filled), f64::from(filled + empty));
+        let facts = CauseFacts::new(&[
+            ("filled", filled),
+            ("slots", slots),
+            ("peak", peak),
+            ("all", mts * 8e-3 * slots),
+        ]);
+        draft.edits.push(facts.cause("memory.few-modules"));
     }
     draft.features.push(ObservedFeature::new("memory", best));
-    draft.edits.push(memory_full(peak));
+    draft.edits.push(CauseFacts::new(&[("peak", peak)]).cause("memory.memory-full"));
     draft
 }
 
@@ -114,24 +110,8 @@ fn judge(draft: &mut DraftAnswer, value: f64, node: Option<&NodeLimits>) {
     draft.limit =
         format!("{} GB/s, theoretical peak of the memory (assumed of the product)", figure(peak));
     if value > peak * CACHED {
-        draft.edits.push(
-            WorldEdit::new("gpu-cache", AnswerClass::MeansSomethingElse, 1.0)
-                .says(format!(
-                    "{:.1} times what the memory carries: the buffer stays in the GPU's L2 cache, so it is no figure of \
-                     the memory",
-                    value / peak
-                ))
-                .decided_by("the same over 1 GiB and more")
-                .certain(),
-        );
+        let facts = CauseFacts::new(&[("times", value / peak)]);
+        draft.edits.push(facts.cause("memory.gpu-cache"));
     }
-    draft.edits.push(memory_full(peak));
-}
-
-fn memory_full(peak: f64) -> WorldEdit {
-    WorldEdit::new("memory-full", AnswerClass::AsExpected, 0.5)
-        .expects("memory", peak * USUAL, 0.1)
-        .within(0.25)
-        .says("streams reach 65 to 95 % of a memory's theoretical peak: refresh and turns between reads and writes take the rest")
-        .decided_by("pathline run local, on the node")
+    draft.edits.push(CauseFacts::new(&[("peak", peak)]).cause("memory.memory-full"));
 }

@@ -4,10 +4,11 @@
 use pathline_flow::MachineFault;
 use pathline_message::{BufferPair, BufferPlace, ExchangeOp, ExchangeSpec, MessageLibrary};
 
+use crate::cause_table::{CauseFacts, cause};
 use crate::draft::DraftAnswer;
 use crate::model_edits::{fault_edit, is_in_model};
 use crate::row_predictor::{PredictedRow, QueriedRow, RowPredictor, RowQuery};
-use crate::score::{AnswerClass, CurveFit, WorldEdit, fit_curve, fit_with_scale};
+use crate::score::{CurveFit, WorldEdit, fit_curve, fit_with_scale};
 
 /// Scale of the errors of rows by a model that is right, as a share.
 const SCALE: f64 = 0.05;
@@ -127,19 +128,11 @@ fn other_copier(
     rows: &[QueriedRow],
     first: &ExchangeSpec,
 ) -> Option<MessageWorld> {
-    let (by, id, text, check) = match first.by {
-        MessageLibrary::CrayMpich { sdma: true } | MessageLibrary::Ucx { sdma: true } => (
-            false,
-            "copy-kernel",
-            "the runtime's copy kernel moves the messages, not a copy engine (HSA_ENABLE_SDMA=0)",
-            "HSA_ENABLE_SDMA=1; env | grep HSA_",
-        ),
-        _ => (
-            true,
-            "sdma-cap",
-            "copy engines move the messages, although the settings ask for the copy kernel",
-            "HSA_ENABLE_SDMA=0 in the environment of each rank",
-        ),
+    let (by, key) = match first.by {
+        MessageLibrary::CrayMpich { sdma: true } | MessageLibrary::Ucx { sdma: true } => {
+            (false, "world.copy-kernel")
+        }
+        _ => (true, "world.sdma-cap"),
     };
     let by = match first.by {
         MessageLibrary::CrayMpich { .. } => MessageLibrary::CrayMpich { sdma: by },
@@ -147,8 +140,7 @@ fn other_copier(
         MessageLibrary::Rccl | MessageLibrary::Nccl { .. } => return None,
     };
     let values = predict_changed(of, rows, &|exchange| exchange.by = by)?;
-    let edit = WorldEdit::new(id, AnswerClass::SetUpSo, 0.05).says(text).decided_by(check);
-    Some(MessageWorld { edit, values })
+    Some(MessageWorld { edit: cause(key), values })
 }
 
 /// Buffers elsewhere than stated, or moved through host memory, or copied twice there.
@@ -162,21 +154,9 @@ fn other_memory(of: &RowPredictor, rows: &[QueriedRow], first: &ExchangeSpec) ->
     };
     if first.buffers == BufferPair::both(BufferPlace::Vram) {
         let is_time = rows.iter().all(|row| row.query.is_time());
-        let id = if is_time { "staged-message" } else { "through-host-memory" };
-        let text =
-            "each message of GPU memory is copied to host memory, sent from there, and copied back";
-        add(
-            with(BufferPlace::Staged),
-            WorldEdit::new(id, AnswerClass::SetUpSo, 0.08).says(text).decided_by(
-                "UCX_TLS with cuda_ipc or rocm_ipc; MPICH_GPU_SUPPORT_ENABLED=1; ucx_info -d",
-            ),
-        );
-        add(
-            with(BufferPlace::Host),
-            WorldEdit::new("host-memory-only", AnswerClass::MeansSomethingElse, 0.04)
-                .says("the buffers are in host memory: the benchmark got no device memory")
-                .decided_by("osu_bw D D; -d cuda or -d rocm for collectives"),
-        );
+        let key = if is_time { "world.staged-message" } else { "world.through-host-memory" };
+        add(with(BufferPlace::Staged), cause(key));
+        add(with(BufferPlace::Host), cause("world.host-memory-only"));
     }
     if first.buffers == BufferPair::both(BufferPlace::Host) {
         let edited = of.desc().and_then(|desc| {
@@ -187,44 +167,27 @@ fn other_memory(of: &RowPredictor, rows: &[QueriedRow], first: &ExchangeSpec) ->
             }
             RowPredictor::from_desc(&desc).ok()
         });
-        let check = "kernel.yama.ptrace_scope; xpmem or CMA in the library; UCX_TLS=cma,xpmem";
-        add(
-            edited.and_then(|node| predict_changed(&node, rows, &|_| {})),
-            WorldEdit::new("no-single-copy", AnswerClass::SetUpSo, 0.04)
-                .says("each message is copied twice, through memory that the processes share")
-                .decided_by(check),
-        );
+        let changed = edited.and_then(|node| predict_changed(&node, rows, &|_| {}));
+        add(changed, cause("world.no-single-copy"));
     }
     worlds
 }
 
 /// Directions counted otherwise than the title says, and units that are off by 1000.
 fn other_count(first: &ExchangeSpec, sound: &[f64]) -> Vec<MessageWorld> {
-    let class = AnswerClass::MeansSomethingElse;
     let scaled = |factor: f64, edit: WorldEdit| {
         let values = sound.iter().map(|value| value * factor).collect();
         MessageWorld { edit, values }
     };
     let unit = |factor: f64| {
-        let text = format!(
-            "all rows are {factor} times the model's, as where a unit is off by 1000 (ms for us, MB for GB)"
-        );
-        let edit = WorldEdit::new("wrong-unit", class, 0.02).says(text);
-        scaled(factor, edit.decided_by("the unit of the column"))
+        scaled(factor, CauseFacts::new(&[("factor", factor)]).cause("world.wrong-unit"))
     };
     let mut worlds = vec![unit(1e3), unit(1e-3)];
     if let ExchangeOp::Send { pairs, .. } = &first.what {
-        let (factor, id, text) = match pairs.len() {
-            1 => (
-                2.0,
-                "two-ways-counted",
-                "both directions ran and were summed: twice one direction",
-            ),
-            _ => (0.5, "one-way-counted", "one of the two directions is reported, not their sum"),
-        };
-        let edit = WorldEdit::new(id, class, 0.02).says(text);
-        let check = "the title of the benchmark: osu_bw one direction, osu_bibw both";
-        worlds.push(scaled(factor, edit.decided_by(check)));
+        worlds.push(match pairs.len() {
+            1 => scaled(2.0, cause("world.two-ways-counted")),
+            _ => scaled(0.5, cause("world.one-way-counted")),
+        });
     }
     worlds
 }

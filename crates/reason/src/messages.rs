@@ -2,6 +2,7 @@
 
 use pathline_paste::{MessageTable, MessageTest, PasteContext};
 
+use crate::cause_table::CauseFacts;
 use crate::checks::CheckPath;
 use crate::draft::{DraftAnswer, ProbeSubject};
 use crate::node_facts::{NodeLimits, figure, is_set};
@@ -149,13 +150,7 @@ pub(crate) fn explain(
         let source = node.map_or("", |node| node.pcie_source.label());
         draft.limit = format!("{} GB/s each way, PCIe ({source})", figure(pcie));
         draft.limit_gbs = Some(pcie);
-        draft.edits.push(
-            WorldEdit::new("pcie-full", AnswerClass::AsExpected, 0.5)
-                .expects("best", pcie * 0.78, 0.1)
-                .within(0.2)
-                .says(format!("messages over PCIe reach 65 to 90 % of {} GB/s", figure(pcie)))
-                .decided_by("pathline run host-link, on the node"),
-        );
+        draft.edits.push(CauseFacts::new(&[("pcie", pcie)]).cause("message.pcie-full"));
         return draft;
     }
     let rails = match table.tool {
@@ -176,17 +171,8 @@ fn one_rail(draft: &mut DraftAnswer, rails: u32, context: &PasteContext) {
     let set = set.iter().find(|name| is_set(context, name, "1"));
     let Some((total, name)) = draft.limit_gbs.zip(set).filter(|_| rails > 1) else { return };
     let one = total / f64::from(rails);
-    draft.edits.push(
-        WorldEdit::new("fewer-adapters", AnswerClass::SetUpSo, 0.3)
-            .expects("best", one * 0.95, 0.06)
-            .stated()
-            .says(format!(
-                "{name}=1: one of {rails} adapters carries it, {} of {} GB/s",
-                figure(one),
-                figure(total)
-            ))
-            .decided_by("unset it; UCX_PROTO_INFO=y: the adapters in the line of zero-copy"),
-    );
+    let facts = CauseFacts::new(&[("one", one), ("rails", f64::from(rails)), ("total", total)]);
+    draft.edits.push(facts.word("name", *name).cause("message.fewer-adapters"));
 }
 
 /// The link that carries the messages, where the paste says which.
@@ -255,89 +241,61 @@ fn bandwidth_edits(
     fall: Option<RateFall>,
     context: &PasteContext,
 ) {
-    let nodes = context.nodes;
-    let flat = |edit: WorldEdit| edit.expects("fall", 0.97, 0.12);
+    let line = context.network_gbits.map(|gbits| gbits / 8.0);
+    let many = draft.limit_gbs.filter(|_| draft.limit.contains(" adapters (in the paste)"));
+    let nic = many.or(line);
+    let (pcie, pair) = node.map_or((0.0, 0.0), |node| (node.pcie_gbs, node.pair_gbs));
+    // Of a package's links the limit says more than the product's single link.
+    let links = draft.limit_gbs.filter(|_| pair > 0.0).unwrap_or(pair);
+    let facts = CauseFacts::new(&[
+        ("value", draft.value.unwrap_or(1.0)),
+        ("nic", nic.unwrap_or(0.0)),
+        ("links", links),
+        ("pcie", pcie),
+        ("tolerance", if context.nodes == Some(1) { 0.6 } else { 0.0 }),
+    ]);
     if let Some(fall) = fall.filter(|fall| fall.ratio < 0.8) {
         let is_rendezvous = (2048..=1 << 20).contains(&fall.to.0);
-        let edit = WorldEdit::new("protocol-switch", AnswerClass::Software, if is_rendezvous { 0.5 } else { 0.15 })
-            .expects("fall", 0.45, 0.55)
-            .expects("best", draft.value.unwrap_or(1.0), 0.6)
-            .says(format!("{} GB/s at {} B, {} at {} B: as where another protocol begins (eager to rendezvous, or another transport), the slower one", figure(fall.from.1), fall.from.0, figure(fall.to.1), fall.to.0))
-            .decided_by("UCX_RNDV_THRESH=inf and =8k, UCX_PROTO_INFO=y; FI_CXI_RDZV_THRESHOLD; MPICH_GPU_IPC_THRESHOLD; the library before and after an upgrade");
+        let facts = facts
+            .with("prior", if is_rendezvous { 0.5 } else { 0.15 })
+            .with("before_bytes", fall.from.0 as f64)
+            .with("before", fall.from.1)
+            .with("after_bytes", fall.to.0 as f64)
+            .with("after", fall.to.1);
+        let edit = facts.cause("message.protocol-switch");
         // The rows themselves show the size at which it begins, and the fall says more than the size.
         let part = format!("{} B", fall.to.0);
         draft.outliers.retain(|one| one.part != part || !is_rendezvous);
         draft.note = edit.text.clone();
         draft.edits.push(if is_rendezvous { edit.stated() } else { edit });
     }
-    let line = context.network_gbits.map(|gbits| gbits / 8.0);
-    let many = draft.limit_gbs.filter(|_| draft.limit.contains(" adapters (in the paste)"));
-    if let Some(nic) = many.or(line) {
-        draft.edits.push(flat(
-            WorldEdit::new("network-full", AnswerClass::AsExpected, 0.25)
-                .expects("best", nic * 0.95, 0.06)
-                .says(format!("adapters at their line rate: 95 % of {} GB/s", figure(nic)))
-                .decided_by("ib_write_bw"),
-        ));
+    if nic.is_some() {
+        draft.edits.push(facts.cause("message.network-full"));
     }
-    let tcp = WorldEdit::new("tcp", AnswerClass::SetUpSo, 0.08)
-        .expects("best", 1.5, 0.6)
-        .says("TCP instead of RDMA or shared memory")
-        .decided_by("UCX_LOG_LEVEL=info; UCX_TLS; mpirun --mca pml ucx");
     let is_named = ["OMPI_MCA_btl", "UCX_TLS"]
         .iter()
         .any(|name| is_set(context, name, "tcp,self") || is_set(context, name, "tcp"));
-    draft.edits.push(flat(if is_named { tcp.seen(3.0).stated() } else { tcp }));
+    let tcp = facts.cause("message.tcp");
+    draft.edits.push(if is_named { tcp.seen(3.0).stated() } else { tcp });
     if !on_gpu {
-        draft.edits.push(flat(
-            WorldEdit::new("shared-memory", AnswerClass::AsExpected, 0.3)
-                .expects("best", 11.0, 0.4)
-                .within(if nodes == Some(1) { 0.6 } else { 0.0 })
-                .says("two processes of a node copy by cores, through memory that both reach: 5 to 20 GB/s")
-                .decided_by("pathline run mpi-bandwidth"),
-        ));
+        draft.edits.push(facts.cause("message.shared-memory"));
         return;
     }
     let Some(node) = node else { return };
-    // Of a package's links the limit says more than the product's single link.
-    let links = draft.limit_gbs.filter(|_| node.pair_gbs > 0.0).unwrap_or(node.pair_gbs);
     if links > 0.0 {
-        draft.edits.push(flat(
-            WorldEdit::new("link-full", AnswerClass::AsExpected, 0.35)
-                .expects("best", links * 0.8, 0.12)
-                .within(0.2)
-                .says(format!(
-                    "a window of messages fills the link: 65 to 95 % of {} GB/s",
-                    figure(links)
-                ))
-                .decided_by("a larger -m; pathline run mpi-bandwidth"),
-        ));
+        draft.edits.push(facts.cause("message.link-full"));
     }
     if node.product.is_some_and(|p| p.name.starts_with("MI2")) {
-        draft.edits.push(flat(
-            WorldEdit::new("sdma-cap", AnswerClass::AsExpected, 0.25)
-                .expects("best", 45.0, 0.15)
-                .says("copies between GPUs by SDMA: at most 50 GB/s whatever the links")
-                .decided_by("HSA_ENABLE_SDMA=0, with which the library's copies go by blit kernel: large messages between GPUs of several links get faster"),
-        ));
+        draft.edits.push(facts.cause("message.sdma-cap"));
     }
-    let pcie = node.pcie_gbs;
     if pcie > 0.0 {
-        let prior = if node.pair_gbs > 0.0 { 0.06 } else { 0.3 };
-        let class =
-            if node.pair_gbs > 0.0 { AnswerClass::SetUpSo } else { AnswerClass::AsExpected };
-        draft.edits.push(flat(
-            WorldEdit::new("pcie-peer", class, prior)
-                .expects("best", pcie * 0.75, 0.2)
-                .says(format!("P2P over PCIe: 75 % of {} GB/s", figure(pcie)))
-                .decided_by("nvidia-smi topo -m; UCX_TLS=cuda_ipc"),
-        ));
-        draft.edits.push(flat(
-            WorldEdit::new("through-host-memory", AnswerClass::SetUpSo, 0.25)
-                .expects("best", pcie * 0.2, 0.7)
-                .says("messages of GPU memory are staged in host memory: no IPC, no GPUDirect RDMA, or an MPI without GPU support on this path")
-                .decided_by("UCX_TLS with cuda_ipc or rocm_ipc, gdr_copy; ucx_info -d; ompi_info | grep -i cuda"),
-        ));
+        let (prior, class) = match pair > 0.0 {
+            true => (0.06, AnswerClass::SetUpSo),
+            false => (0.3, AnswerClass::AsExpected),
+        };
+        let peer = facts.with("prior", prior).cause("message.pcie-peer");
+        draft.edits.push(WorldEdit { class, ..peer });
+        draft.edits.push(facts.cause("message.through-host-memory"));
     }
 }
 
@@ -368,53 +326,16 @@ fn explain_times(
     draft.limit = "a message of host memory takes 0.2 to 0.5 us on a node and 1 to 2 us over RDMA; one of GPU memory a few us".to_owned();
     draft.features.push(ObservedFeature::new("start", small.max(1e-3)));
     let is_group = matches!(table.test, MessageTest::Group(_));
-    let edit = |id, class, prior, start: f64, sigma: f64, text: &str, check: &str| {
-        let edit = WorldEdit::new(id, class, prior).expects("start", start, sigma);
-        // A collective is several messages: how many, the table does not say.
-        let tolerance = if is_group { 1.2 } else { sigma };
-        edit.within(tolerance).says(text).decided_by(check)
-    };
+    // A collective is several messages: how many, the table does not say.
+    let tolerance = |sigma: f64| if is_group { 1.2 } else { sigma };
+    let facts = CauseFacts::new(&[
+        ("gpu", tolerance(0.6)),
+        ("slow", tolerance(0.5)),
+        ("host", tolerance(0.7)),
+    ]);
     draft.edits.extend(match on_gpu {
-        true => [
-            edit(
-                "gpu-message",
-                AnswerClass::AsExpected,
-                0.4,
-                3.5,
-                0.6,
-                "a message of GPU memory: a copy or a doorbell for each",
-                "the same with H H",
-            ),
-            edit(
-                "staged-message",
-                AnswerClass::SetUpSo,
-                0.25,
-                20.0,
-                0.5,
-                "each message waits for copies through host memory",
-                "gdr_copy for UCX (ucx_info -d), MPICH_GPU_SUPPORT_ENABLED",
-            ),
-        ],
-        false => [
-            edit(
-                "host-message",
-                AnswerClass::AsExpected,
-                0.5,
-                0.6,
-                0.7,
-                "a message by shared memory or RDMA",
-                "pathline run mpi-latency",
-            ),
-            edit(
-                "tcp",
-                AnswerClass::SetUpSo,
-                0.2,
-                18.0,
-                0.5,
-                "TCP instead of RDMA or shared memory",
-                "UCX_TLS; mpirun --mca pml ucx",
-            ),
-        ],
+        true => [facts.cause("message.gpu-message"), facts.cause("message.staged-message")],
+        false => [facts.cause("message.host-message"), facts.cause("message.tcp#time")],
     });
 }
 

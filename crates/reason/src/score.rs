@@ -25,6 +25,18 @@ pub enum AnswerClass {
 }
 
 impl AnswerClass {
+    /// The class of a table's word, such as `set-up-so`.
+    pub(crate) fn of_label(word: &str) -> Self {
+        match word {
+            "as-expected" => Self::AsExpected,
+            "means-something-else" => Self::MeansSomethingElse,
+            "set-up-so" => Self::SetUpSo,
+            "software" => Self::Software,
+            "hardware-suspect" => Self::HardwareSuspect,
+            _ => Self::Unknown,
+        }
+    }
+
     /// For people.
     pub const fn label(self) -> &'static str {
         match self {

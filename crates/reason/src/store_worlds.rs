@@ -4,18 +4,15 @@
 use pathline_flow::{MachineDesc, StoreKind, StoreModel};
 use pathline_paste::{FileIoResult, PasteContext};
 
+use crate::cause_table::CauseFacts;
 use crate::draft::DraftAnswer;
 use crate::node_facts::figure;
 use crate::row_predictor::PredictedRow;
-use crate::score::{AnswerClass, WorldEdit};
 
 /// Pages of buffers, bytes: each may be a segment of a request.
 const PAGE: u64 = 4096;
 /// Share of the ceiling from which on more blocks in flight gain nothing.
 const SATURATED: f64 = 0.8;
-/// Standard deviation of the logarithm of a rate by this law: the asymptotes of a queue meet in a corner,
-/// which real queues round off by up to a quarter.
-const SIGMA: f64 = 0.14;
 
 /// Blocks that a run has in flight.
 #[derive(Debug, Clone, Copy)]
@@ -111,38 +108,26 @@ pub(crate) fn add_store_worlds(
         let seen = if draft.value.is_some_and(|gbs| gbs > 1.25 * full) { 3.0 } else { -2.0 };
         draft.edits.iter_mut().filter(|e| e.id == "page-cache").for_each(|e| e.evidence += seen);
     }
-    let mut add =
-        |edit: WorldEdit, rate: f64| draft.edits.push(edit.modelled().expects("rate", rate, SIGMA));
-    if saturated {
-        let text = format!("{} is full: {} GB/s with these blocks", store.path, figure(full));
-        let edit = WorldEdit::new("device-full", AnswerClass::AsExpected, 0.4);
-        add(edit.says(text).decided_by("iostat -x 1: %util and queue length while it runs"), full);
-    } else {
-        let text = format!(
-            "{} blocks of {} KiB in flight bring {} of {} GB/s: each waits for the one before",
-            figure(load.in_flight),
-            figure(load.block as f64 / 1024.0),
-            figure(expected),
-            figure(full)
-        );
-        let edit = WorldEdit::new("few-in-flight", AnswerClass::SetUpSo, 0.4);
-        add(edit.says(text).decided_by("more threads or depth (-t 32 --iodepth 16)"), expected);
-    }
-    if targets > 1 {
-        let (one, _) = store_rate(store, 1, 1.0, load);
-        if one < 0.8 * expected {
-            let text = format!("one of {targets} targets carries it: {} GB/s", figure(one));
-            let edit = WorldEdit::new("one-file", AnswerClass::SetUpSo, 0.06).says(text);
-            add(edit.decided_by("a file for each thread; the stripe count (lfs getstripe)"), one);
-        }
-    }
+    let (one, _) = store_rate(store, 1, 1.0, load);
     let (half, _) = store_rate(store, targets, 0.5, load);
+    let facts = CauseFacts::new(&[
+        ("full", full),
+        ("expected", expected),
+        ("one", one),
+        ("half", half),
+        ("in_flight", load.in_flight),
+        ("kib", load.block as f64 / 1024.0),
+        ("targets", f64::from(targets)),
+    ])
+    .word("path", &*store.path);
+    draft.edits.push(match saturated {
+        true => facts.cause("store.device-full"),
+        false => facts.cause("store.few-in-flight"),
+    });
+    if targets > 1 && one < 0.8 * expected {
+        draft.edits.push(facts.cause("store.one-file"));
+    }
     if half < 0.8 * expected {
-        let text = format!(
-            "the targets reach half of their rate, as on half of their lanes: {} GB/s",
-            figure(half)
-        );
-        let edit = WorldEdit::new("narrow-pcie", AnswerClass::HardwareSuspect, 0.03).says(text);
-        add(edit.decided_by("lspci -vv | grep LnkSta of the drives"), half);
+        draft.edits.push(facts.cause("store.narrow-pcie"));
     }
 }

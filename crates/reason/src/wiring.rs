@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 use pathline_paste::LinkMatrix;
 use pathline_schema::{Gpu, LinkEnd, LinkKind, PcieLink, Topology};
 
+use crate::cause_table::{CauseFacts, cause};
 use crate::checks::CheckPath;
 use crate::draft::DraftAnswer;
 use crate::node_facts::{NodeLimits, figure};
-use crate::score::{AnswerClass, WorldEdit};
+use crate::score::WorldEdit;
 
 /// Of more facts than this share another node is shown, not a fault.
 const MAX_DIFFERENT_SHARE: f64 = 0.25;
@@ -139,13 +140,11 @@ fn lone_gpus(
     let most = gpus.values().map(|gpu| gpu.1).fold(0.0, f64::max);
     let links = if most > 1.0 { format!(" ({most:.0} links)") } else { String::new() };
     let has = if lone.len() == 1 { "has" } else { "have" };
-    let edit = WorldEdit::new("links-lost", AnswerClass::HardwareSuspect, 1.0)
-        .says(format!(
-            "{} {has} no {fabric}, the {linked} others have it{links}: traffic with it goes through the host",
-            lone.join(", ")
-        ))
-        .decided_by("nvidia-smi nvlink -s, rocm-smi --showxgmierr; fabric manager; dmesg | grep -i xid; pathline health")
-        .certain();
+    let parts = format!(
+        "{} {has} no {fabric}, the {linked} others have it{links}: traffic with it goes through the host",
+        lone.join(", ")
+    );
+    let edit = CauseFacts::default().word("parts", parts).cause("wiring.links-lost");
     Some(DraftAnswer {
         meaning: format!("wiring: {counts}"),
         edits: vec![edit],
@@ -164,10 +163,7 @@ fn with_limit(draft: DraftAnswer, limits: Option<&NodeLimits>) -> DraftAnswer {
 fn plain(counts: String, limits: Option<&NodeLimits>, is_compared: bool) -> DraftAnswer {
     let text =
         limits.map_or_else(|| "no links of GPUs are shown".to_owned(), NodeLimits::wiring_text);
-    let edit = WorldEdit::new("links", AnswerClass::AsExpected, 1.0)
-        .says("no part differs from its peers")
-        .decided_by("pathline topo")
-        .certain();
+    let edit = cause("wiring.links");
     DraftAnswer {
         meaning: format!("wiring: {counts}"),
         limit: text,
@@ -422,30 +418,18 @@ fn draft(seen: &WiringFacts, node: &WiringFacts, tool: &str) -> Option<DraftAnsw
         path: CheckPath::Wiring,
         ..DraftAnswer::default()
     };
-    let suspect = AnswerClass::HardwareSuspect;
-    let fabric = "nvidia-smi nvlink -s, rocm-smi --showxgmierr; pathline health";
-    let host = "lspci -vv | grep LnkSta under load: links train down while idle";
-    let firmware =
-        "cat /sys/bus/pci/devices/*/numa_node; NUMA settings of the firmware; pathline topo";
-    for (id, class, check) in [
-        ("links-lost", suspect, fabric),
-        ("narrow-pcie", suspect, host),
-        ("gpu-domain", AnswerClass::SetUpSo, firmware),
-    ] {
+    for key in ["wiring.links-lost", "wiring.narrow-pcie", "wiring.gpu-domain"] {
         let mine: Vec<&WiringDifference> =
-            found.iter().filter(|one| one.part.cause() == id).collect();
+            found.iter().filter(|one| key.ends_with(one.part.cause())).collect();
         if mine.is_empty() {
             continue;
         }
         let named: Vec<String> = mine.iter().take(MAX_NAMED).map(|one| text(one, basis)).collect();
         let more = mine.len().saturating_sub(MAX_NAMED);
         let more = if more > 0 { format!("; {more} more") } else { String::new() };
-        draft.edits.push(
-            WorldEdit::new(id, class, mine.len() as f64)
-                .says(format!("{}{more}", named.join("; ")))
-                .decided_by(check)
-                .certain(),
-        );
+        let parts = format!("{}{more}", named.join("; "));
+        let edit = CauseFacts::default().word("parts", parts).cause(key);
+        draft.edits.push(WorldEdit { prior: mine.len() as f64, ..edit });
     }
     Some(draft)
 }
