@@ -20,8 +20,8 @@ pub struct SettingScope<'a> {
     pub topology: &'a Topology,
     /// Number of GPUs that it uses on a node.
     pub gpus: u32,
-    /// Whether it runs on one node only.
-    pub one_node: bool,
+    /// Number of its nodes; none where nothing states it.
+    pub nodes: Option<u32>,
 }
 
 /// A row of the table: which variables, and what is known of a value.
@@ -169,8 +169,15 @@ fn is_on(value: &str) -> bool {
 }
 
 fn network_only(scope: &SettingScope<'_>, _: &str) -> Option<(AdviceVerdict, String)> {
-    let why = "it acts on the network between nodes, and this job has one node";
-    scope.one_node.then(|| (AdviceVerdict::Ignored, why.to_owned()))
+    let acts = "it acts on the network between nodes, and";
+    match scope.nodes {
+        Some(0 | 1) => Some((AdviceVerdict::Ignored, format!("{acts} this job has one node"))),
+        Some(_) => None,
+        None => {
+            let why = format!("{acts} nothing states how many this job has: give --nodes");
+            Some((AdviceVerdict::Unclear, why))
+        }
+    }
 }
 
 fn serializes(_: &SettingScope<'_>, value: &str) -> Option<(AdviceVerdict, String)> {
@@ -247,7 +254,7 @@ mod tests {
         let gpu = |index| Gpu { index, vendor: vendor.into(), arch: arch.into(), ..Gpu::default() };
         let topology = Topology { gpus: (0..gpus).map(gpu).collect(), ..Topology::default() };
         let set: ArmEnv = set.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
-        let scope = SettingScope { topology: &topology, gpus, one_node: true };
+        let scope = SettingScope { topology: &topology, gpus, nodes: Some(1) };
         known_settings(&set, &scope).into_iter().map(|a| (a.subject, a.verdict)).collect()
     }
 
@@ -277,6 +284,19 @@ mod tests {
         assert_eq!(of("NCCL_ALGO", "Ring"), None);
         assert_eq!(of("MPICH_GPU_SUPPORT_ENABLED", "0"), Some(AdviceVerdict::Remove));
         assert_eq!(verdicts("", "", 0, &[("MPICH_GPU_SUPPORT_ENABLED", "0")]), [], "no GPU");
+    }
+
+    #[test]
+    fn a_setting_of_the_network_is_judged_by_the_number_of_nodes() {
+        let topology = Topology::default();
+        let of = |nodes| {
+            let set = ArmEnv::from([("NCCL_IB_HCA".to_owned(), "mlx5_0".to_owned())]);
+            let found = known_settings(&set, &SettingScope { topology: &topology, gpus: 8, nodes });
+            found.first().map(|advice| advice.verdict)
+        };
+        assert_eq!(of(Some(1)), Some(AdviceVerdict::Ignored));
+        assert_eq!(of(Some(4)), None);
+        assert_eq!(of(None), Some(AdviceVerdict::Unclear));
     }
 
     #[test]

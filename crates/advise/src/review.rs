@@ -208,7 +208,8 @@ fn conclude(
     let loss = |effect: &&RemovalEffect| effect.gain.map_or(0.0, |gain| gain.gain);
     let harmed = harmed.min_by(|a, b| loss(a).total_cmp(&loss(b)));
     if let Some(by_size) = setting_by_size(effects) {
-        return (AdviceVerdict::BySize, by_size, harmed.and_then(|harmed| harmed.gain));
+        let why = format!("{by_size}. Whether to keep it depends on the sizes that the job moves");
+        return (AdviceVerdict::Unclear, why, None);
     }
     if let Some(harmed) = harmed {
         let by = harmed.gain.map(|gain| format!(": {gain}")).unwrap_or_default();

@@ -24,11 +24,12 @@ pub fn answers_text(answers: &[Advice], limits: &AdviceLimits, width: usize) -> 
     let mut text = String::new();
     let count = |word: &str| answers.iter().filter(|a| a.verdict.word() == word).count();
     let all = answers.len();
-    let asked = if all == 1 { "1 question".to_owned() } else { format!("{all} questions") };
+    let what = if answers.iter().all(is_review) { "setting" } else { "question" };
+    let asked = format!("{all} {what}{}", if all == 1 { "" } else { "s" });
     let counts = AdviceVerdict::WORDS.map(|word| (count(word), word.to_lowercase()));
     let counts = counts.into_iter().filter(|(n, _)| *n > 0);
     let mut parts: Vec<String> = counts.map(|(n, word)| format!("{n} {word}")).collect();
-    if !answers.iter().any(Advice::is_change) {
+    if !answers.iter().any(Advice::is_change) && count("DROP") == 0 && count("KEEP") > 0 {
         parts.insert(0, "nothing to change".to_owned());
     }
     let _ = writeln!(text, "{asked}: {}.", parts.join(", "));
@@ -136,8 +137,7 @@ impl AnswerGroup<'_> {
             _ => capital(reason),
         };
         let mut text = wrapped(&label, &format!("{head}."), INDENT, width);
-        let is_by_size = *verdict == AdviceVerdict::BySize && !is_review(self.first);
-        if let (true, Some(choice)) = (is_by_size, choice) {
+        if let (AdviceVerdict::BySize, Some(choice)) = (verdict, choice) {
             text.push_str(&wrapped("", &format!("{}.", choice.action), INDENT, width));
         }
         for (ends, members) in self.by_ends() {
@@ -201,7 +201,6 @@ fn guarded_text(advice: &Advice) -> Option<String> {
 /// `64MiB +16 %`; of a default that is kept, the best that was tried.
 fn member_text(size: &str, advice: &Advice) -> String {
     let gain = match advice.verdict {
-        AdviceVerdict::BySize if is_review(advice) => None,
         AdviceVerdict::Keep if is_review(advice) => advice.gain.map(|gain| gain.to_string()),
         AdviceVerdict::Proven | AdviceVerdict::Predicted if is_addition(advice) => {
             let more =

@@ -64,7 +64,7 @@ pub(crate) struct AdviseArgs {
     #[arg(long, value_name = "here|NAME|FILE", requires = "measure", help_heading = CASES)]
     pub(crate) on: Option<String>,
     /// Nodes of the job that is reviewed; by default what the script or Slurm says.
-    #[arg(long, value_name = "NUMBER", env = "SLURM_JOB_NUM_NODES", help_heading = PROCESSES)]
+    #[arg(long, value_name = "NUMBER", help_heading = PROCESSES)]
     pub(crate) nodes: Option<u32>,
     /// Prove on this command, which `sh -c` runs, instead of on copies.
     #[arg(long, value_name = "COMMAND", conflicts_with_all = ["machine", "subject", "ranks"],

@@ -7,7 +7,7 @@ mod setting_names;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
@@ -20,6 +20,7 @@ use pathline_advise::{
 use pathline_bench::{Executor, MachineInfo, RunPlan};
 use pathline_dylib::{TriedPlace, locate_installed};
 use pathline_flow::RuntimeEnv;
+use pathline_paste::read_paste;
 use pathline_runner::{
     CaseTrials, HostMachine, HostSurvey, MachineChoice, MachineModel, RankJob, RunRequest,
     StorePlaces, assumed_cases, half_of_free, hostname, read_text, switches,
@@ -94,19 +95,28 @@ pub(super) fn run(args: &AdviseArgs) -> Result<ExitKind> {
             outln!("\nWrote into {}: {}.", dir.display(), names.join(", "));
         }
     }
-    Ok(verdict(&file.answers, session.earlier.is_some()))
+    Ok(verdict(&file.answers, session.earlier.is_some(), args.is_review()))
 }
 
-/// Nothing is wrong with a node where defaults are best; an earlier answer that no longer holds is.
-fn verdict(answers: &[Advice], again: bool) -> ExitKind {
+/// Nothing is wrong with a node where defaults are best; an earlier answer that no longer holds is, and a
+/// setting of a job that should go.
+fn verdict(answers: &[Advice], again: bool, is_review: bool) -> ExitKind {
     let unclear = |a: &Advice| a.verdict == AdviceVerdict::Unclear;
     if answers.iter().all(unclear) {
         return ExitKind::CouldNotJudge;
     }
-    if again && !answers.iter().all(Advice::is_change) {
+    let is_dropped = |a: &Advice| a.verdict.word() == "DROP";
+    if again && !answers.iter().all(Advice::is_change)
+        || is_review && answers.iter().any(is_dropped)
+    {
         return ExitKind::Wrong;
     }
     ExitKind::Fine
+}
+
+/// The nodes of the allocation in which this runs, as Slurm says.
+fn slurm_nodes() -> Option<u32> {
+    std::env::var("SLURM_JOB_NUM_NODES").ok()?.trim().parse().ok()
 }
 
 fn earlier_answers(dir: &Path) -> Result<AdviceFile> {
@@ -189,17 +199,20 @@ impl AdviceRun<'_> {
 
     /// Judges variables that are set: by what is known of them, else by trials.
     fn on_settings(&self, task: Option<&CommandTask>) -> Result<(AdviceOrigin, Vec<Advice>)> {
-        let variables = self.reviewed()?;
+        let script = self.script()?;
+        let variables = self.reviewed(script.as_deref())?;
         let model = self.args.machine.as_deref().map(MachineModel::read).transpose()?;
         let topology = match &model {
             Some(model) => model.desc().topology(),
             None => HostSurvey::new(None).topology,
         };
         let count = topology.gpus.len() as u32;
-        let (gpus, one_node) =
-            (self.args.ranks.unwrap_or(count), self.args.nodes.unwrap_or(1) <= 1);
+        let gpus = self.args.ranks.unwrap_or(count);
+        // What a script asks for counts before the allocation in which this runs.
+        let stated = script.and_then(|text| read_paste(text.as_bytes()).context.nodes);
+        let nodes = self.args.nodes.or(stated).or_else(slurm_nodes);
         let mut answers =
-            known_settings(&variables, &SettingScope { topology: &topology, gpus, one_node });
+            known_settings(&variables, &SettingScope { topology: &topology, gpus, nodes });
         if model.is_none() {
             let rest = |(name, _): &(&String, &String)| !is_answered(&answers, name);
             let rest: ArmEnv = variables.iter().filter(rest).map(pair).collect();
@@ -265,13 +278,17 @@ impl AdviceRun<'_> {
     }
 
     /// The variables that are set and asked about.
-    fn reviewed(&self) -> Result<ArmEnv> {
+    /// The job script, if one is reviewed.
+    fn script(&self) -> Result<Option<String>> {
+        let read =
+            |path: &PathBuf| read_text(path, MAX_FILE).with_context(|| path.display().to_string());
+        self.args.job.as_ref().map(read).transpose()
+    }
+
+    fn reviewed(&self, script: Option<&str>) -> Result<ArmEnv> {
         let names = self.args.review.as_deref().unwrap_or_default();
-        let set: ArmEnv = match &self.args.job {
-            Some(path) => {
-                let text = read_text(path, MAX_FILE).with_context(|| path.display().to_string())?;
-                script_settings(&text)
-            }
+        let set: ArmEnv = match script {
+            Some(text) => script_settings(text),
             None => {
                 let all = std::env::vars_os();
                 all.filter_map(|(name, value)| {

@@ -271,7 +271,7 @@ fn a_variable_that_the_library_does_not_hold_is_ignored() {
     let set =
         [library, ("NCCL_P2P_DISABEL", "1"), ("NCCL_ALGO", "Ring"), ("NCCL_IBEXT_DISABLE", "1")];
     let text = out(&advise(&words, &set));
-    assert!(text.contains("3 questions: 3 drop."), "{text}");
+    assert!(text.contains("3 settings: 3 drop."), "{text}");
     let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let said = "DROP The library has no variable of this name; did you mean NCCL_P2P_DISABLE?";
     assert!(flat.contains(said), "{text}");
@@ -303,26 +303,30 @@ fn questions_without_an_answer_say_why() {
 fn a_script_is_reviewed_for_another_node() {
     let dir = TempDir::new().expect("a folder");
     let script = dir.path().join("job.sh");
-    let text = "#!/bin/sh\nexport NCCL_MIN_NCHANNELS=112\nexport NCCL_PROTO=LL,LL128,Simple\n\
+    let text = "export NCCL_MIN_NCHANNELS=112\nexport NCCL_PROTO=LL,LL128,Simple\n\
                 mpirun --mca pml ^ucx -x NCCL_IB_HCA=mlx5_0 ./app\n";
-    fs::write(&script, text).expect("a file");
-    let script = script.to_str().expect("a path");
-    let words = ["--review", "--script", script, "--machine", "mi300x:0-3"];
-    let text = out(&advise(&words, &[]));
-    let lines: Vec<&str> =
-        text.lines().filter(|line| line.starts_with(char::is_uppercase)).collect();
+    let path = script.to_str().expect("a path");
+    let review = |nodes: &str, more: &[&str]| {
+        fs::write(&script, format!("#!/bin/sh\n{nodes}\n{text}")).expect("a file");
+        let words = ["--review", "--script", path, "--machine", "mi300x:0-3"];
+        advise(&[&words[..], more].concat(), &[])
+    };
+    let output = review("#SBATCH --nodes=1", &[]);
+    let text = out(&output);
+    assert_eq!(output.status.code(), Some(1), "a setting should go: {text}");
     assert!(text.contains("DROP       RCCL refuses more than 64 channels"), "{text}");
     assert!(text.contains("DROP       Unset NCCL_PROTO."), "{text}");
     // What nothing is known of needs trials, which a model cannot give.
     assert!(
         text.contains("UNDECIDED  No trial can decide here") && text.contains("OMPI_MCA_pml=^ucx")
     );
-    assert!(
-        lines.iter().any(|line| line.starts_with("DROP       It acts on the network")),
-        "{text}"
-    );
-    let two_nodes = out(&advise(&[&words[..], &["--nodes", "2"]].concat(), &[]));
-    assert!(!two_nodes.contains("It acts on the network"), "{two_nodes}");
+    assert!(text.contains("DROP       It acts on the network"), "{text}");
+    for (script, more) in [("#SBATCH --nodes=4", &[][..]), ("", &["--nodes", "2"])] {
+        let text = out(&review(script, more));
+        assert!(!text.contains("It acts on the network"), "{script} {more:?}: {text}");
+    }
+    let text = out(&review("", &[]));
+    assert!(text.contains("UNDECIDED  It acts on the network"), "{text}");
 }
 
 /// A command that logs as NCCL does: it reads NCCL_ALGO, which changes its choice and doubles its rate, and reads
