@@ -180,5 +180,5 @@ fn one_figure_has_every_library_by_threads_and_by_processes() {
     let threads = |n: u32| us("reduce, RCCL, threads", &format!("{n} ranks"));
     assert!(threads(8) < 0.8 * threads(7), "{} {}", threads(8), threads(7));
     let page = std::fs::read_to_string(out.join("report.html")).unwrap();
-    assert!(page.contains("class=\"panels\""));
+    assert!(page.contains("\"kind\":\"panels\""));
 }

@@ -3,9 +3,7 @@
 use super::build::HtmlBuilder;
 use super::number::count;
 use pathline_explain::figure::MissingCase;
-
-/// Number of cases from which a filter is offered.
-const MANY: usize = 12;
+use pathline_explain::fmt;
 
 /// Failed or skipped cases with the same reason.
 #[derive(Debug, PartialEq)]
@@ -18,25 +16,12 @@ struct AbsenceGroup<'a> {
     members: Vec<&'a MissingCase>,
 }
 
-/// A reason without its numbers: `needs 3 GPUs` and `needs 5 GPUs` form one group.
-fn shape(why: &str) -> String {
-    let mut shape = String::with_capacity(why.len());
-    for c in why.chars() {
-        match c {
-            c if !c.is_ascii_digit() => shape.push(c),
-            _ if shape.ends_with('#') => {}
-            _ => shape.push('#'),
-        }
-    }
-    shape
-}
-
 /// Faults first, then the largest groups; equal ones keep the order of the run.
 fn groups(absences: &[MissingCase]) -> Vec<AbsenceGroup<'_>> {
     let mut index = std::collections::BTreeMap::new();
     let mut groups: Vec<AbsenceGroup<'_>> = Vec::new();
     for absence in absences {
-        let at = *index.entry((absence.faulted, shape(&absence.why))).or_insert(groups.len());
+        let at = *index.entry((absence.faulted, fmt::cause(&absence.why))).or_insert(groups.len());
         match groups.get_mut(at) {
             Some(group) => {
                 group.same &= group.why == absence.why;
@@ -57,7 +42,7 @@ fn groups(absences: &[MissingCase]) -> Vec<AbsenceGroup<'_>> {
 /// Writes the section.
 pub(super) fn write(h: &mut HtmlBuilder, absences: &[MissingCase]) {
     if absences.is_empty() {
-        h.leaf("p", &[("class", &"finding")], "Every case that was planned has a figure.");
+        h.leaf("p", &[], "Every case that was planned has a figure.");
         return;
     }
     let faults = absences.iter().filter(|a| a.faulted).count();
@@ -69,13 +54,8 @@ pub(super) fn write(h: &mut HtmlBuilder, absences: &[MissingCase]) {
         count(absences.len() - faults, "case"),
         count(groups.len(), "reason"),
     );
-    h.leaf("p", &[("class", &"finding")], summary);
+    h.leaf("p", &[], summary);
     h.el("div", &[("class", &"absences")], |h| {
-        if absences.len() >= MANY {
-            h.el("p", &[("class", &"tools js")], |h| {
-                h.trusted("<label>Show only <input type=\"search\" data-filter placeholder=\"part of a case or reason\"></label> <span data-filtered></span>");
-            });
-        }
         for group in &groups {
             write_group(h, group);
         }
@@ -94,29 +74,19 @@ fn write_group(h: &mut HtmlBuilder, group: &AbsenceGroup<'_>) {
             }
         });
         h.el("div", &[("class", &"scroll tall")], |h| {
-            h.el("table", &[("class", &"rows")], |h| write_members(h, group));
-        });
-    });
-}
-
-fn write_members(h: &mut HtmlBuilder, group: &AbsenceGroup<'_>) {
-    h.el("thead", &[], |h| {
-        h.el("tr", &[], |h| {
-            h.leaf("th", &[("scope", &"col")], "case");
-            if !group.same {
-                h.leaf("th", &[("scope", &"col")], "reason");
-            }
-        });
-    });
-    h.el("tbody", &[], |h| {
-        for absence in &group.members {
-            h.el("tr", &[], |h| {
-                h.leaf("td", &[("class", &"case")], &absence.case);
-                if !group.same {
-                    h.leaf("td", &[("class", &"words")], &absence.why);
+            let case = |a: &&MissingCase| a.case.to_string();
+            match group.same {
+                true => h.table(
+                    "rows",
+                    &[("case", "case")],
+                    group.members.iter().map(|a| vec![case(a)]),
+                ),
+                false => {
+                    let rows = group.members.iter().map(|a| vec![case(a), a.why.clone()]);
+                    h.table("rows", &[("case", "case"), ("reason", "words")], rows)
                 }
-            });
-        }
+            };
+        });
     });
 }
 
@@ -150,16 +120,9 @@ mod tests {
     }
 
     #[test]
-    fn many_cases_can_be_filtered_and_none_is_said() {
-        let page = |n: u32| {
-            let all: Vec<MissingCase> = (0..n).map(|i| absence(i, false, "no GPU")).collect();
-            let mut h = HtmlBuilder::default();
-            write(&mut h, &all);
-            h.finish()
-        };
-        assert!(page(0).contains("Every case"));
-        assert!(!page(3).contains("data-filter "));
-        assert!(page(300).contains("data-filter "));
-        assert_eq!(page(300).matches("<details").count(), 1);
+    fn a_run_without_skips_says_so() {
+        let mut h = HtmlBuilder::default();
+        write(&mut h, &[]);
+        assert!(h.finish().contains("Every case that was planned has a figure"));
     }
 }

@@ -7,6 +7,9 @@ use pathline_schema::markup_text;
 /// Attributes of an element: literal names, any values.
 pub(super) type HtmlAttrs<'a> = &'a [(&'static str, &'a dyn Display)];
 
+/// Heading and class of a table's column: `n` for numbers, `words` for prose, `case` for case texts.
+pub(super) type TableColumn<'a> = (&'a str, &'a str);
+
 /// Markup under construction. Closures write the children, so that every element is closed.
 #[derive(Debug, Default)]
 pub(super) struct HtmlBuilder {
@@ -67,6 +70,45 @@ impl HtmlBuilder {
         self
     }
 
+    /// Appends a table; the first cell of each row is its heading.
+    pub(super) fn table(
+        &mut self,
+        class: &str,
+        columns: &[TableColumn<'_>],
+        rows: impl IntoIterator<Item = Vec<String>>,
+    ) -> &mut Self {
+        self.el("table", &[("class", &class)], |h| {
+            h.el("thead", &[], |h| {
+                h.el("tr", &[], |h| {
+                    for (heading, class) in columns {
+                        h.void_with_class("th", &[("scope", &"col")], class);
+                        h.text(heading).trusted("</th>");
+                    }
+                });
+            });
+            h.el("tbody", &[], |h| {
+                for row in rows {
+                    h.el("tr", &[], |h| {
+                        for ((i, text), (_, class)) in row.iter().enumerate().zip(columns) {
+                            let tag = if i == 0 { "th" } else { "td" };
+                            let scope: HtmlAttrs<'_> =
+                                if i == 0 { &[("scope", &"row")] } else { &[] };
+                            h.void_with_class(tag, scope, class);
+                            h.text(text).trusted(if i == 0 { "</th>" } else { "</td>" });
+                        }
+                    });
+                }
+            });
+        })
+    }
+
+    fn void_with_class(&mut self, tag: &'static str, attrs: HtmlAttrs<'_>, class: &str) {
+        match class {
+            "" => self.void(tag, attrs),
+            class => self.void(tag, &[attrs, &[("class", &class)]].concat()),
+        };
+    }
+
     /// The finished markup.
     pub(super) fn finish(self) -> String {
         self.out
@@ -96,27 +138,20 @@ impl Display for PixelPos {
     }
 }
 
-/// An anchor: letters, digits and dashes of `text`, unique among `taken`.
-pub(super) fn anchor(text: &str, taken: &mut Vec<String>) -> String {
+/// An anchor: letters, digits and dashes of `text`. The page's script has the same rule for figures.
+pub(super) fn anchor(text: &str) -> String {
     let mut slug = String::new();
-    for c in text.chars().take(80) {
+    for c in text.chars() {
         match c {
             c if c.is_ascii_alphanumeric() => slug.push(c.to_ascii_lowercase()),
             _ if slug.is_empty() || slug.ends_with('-') => {}
             _ => slug.push('-'),
         }
     }
-    let slug = match slug.trim_end_matches('-') {
-        "" => "figure",
-        slug => slug,
-    };
-    let free = |candidate: &String| !taken.contains(candidate);
-    let name = std::iter::once(slug.to_owned())
-        .chain((2..).map(|n| format!("{slug}-{n}")))
-        .find(free)
-        .unwrap_or_default();
-    taken.push(name.clone());
-    name
+    match slug.trim_end_matches('-') {
+        "" => "figure".to_owned(),
+        slug => slug.to_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -142,11 +177,20 @@ mod tests {
     }
 
     #[test]
-    fn anchors_are_clean_and_differ() {
-        let mut taken = Vec::new();
-        assert_eq!(anchor("pairs-dma", &mut taken), "pairs-dma");
-        assert_eq!(anchor("pairs-dma", &mut taken), "pairs-dma-2");
-        assert_eq!(anchor("\" onload=x <", &mut taken), "onload-x");
-        assert_eq!(anchor("", &mut taken), "figure");
+    fn anchors_are_clean() {
+        assert_eq!(anchor("pairs-dma"), "pairs-dma");
+        assert_eq!(anchor("\" Onload=x <"), "onload-x");
+        assert_eq!(anchor(""), "figure");
+    }
+
+    #[test]
+    fn a_table_has_a_heading_for_each_row() {
+        let mut h = HtmlBuilder::default();
+        h.table("rows", &[("a", ""), ("b", "n")], [vec!["<x>".to_owned(), "1".to_owned()]]);
+        assert_eq!(
+            h.finish(),
+            "<table class=\"rows\"><thead><tr><th scope=\"col\">a</th><th scope=\"col\" class=\"n\">b</th>\
+             </tr></thead><tbody><tr><th scope=\"row\">&lt;x&gt;</th><td class=\"n\">1</td></tr></tbody></table>"
+        );
     }
 }

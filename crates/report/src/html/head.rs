@@ -2,12 +2,13 @@
 
 use pathline_explain::figure::{Headline, HeadlineTone, RunReport};
 use pathline_findings::{
-    ExpectedGain, Finding, FindingSeverity, GainBasis, RunConclusions, SummaryTile,
+    ExpectedGain, Finding, FindingArm, FindingSeverity, GainBasis, RunConclusions, SummaryTile,
 };
 use pathline_schema::NodeVerdict;
 
-use super::build::{HtmlBuilder, PixelPos};
+use super::build::{HtmlBuilder, PixelPos, anchor};
 use super::number::{count, num, percent};
+use super::page::write_line;
 
 /// Number of unfolded findings.
 const OPEN: usize = 5;
@@ -15,13 +16,8 @@ const OPEN: usize = 5;
 /// Maximum number of places named in a finding; further ones are counted.
 const PLACES: usize = 12;
 
-/// Writes the first screen. `link` returns the anchor of a figure by its id, if it is on the page.
-pub(super) fn write(
-    h: &mut HtmlBuilder,
-    report: &RunReport,
-    conclusions: &RunConclusions,
-    link: &dyn Fn(&str) -> Option<String>,
-) {
+/// Writes the first screen.
+pub(super) fn write(h: &mut HtmlBuilder, report: &RunReport, conclusions: &RunConclusions) {
     h.el("header", &[("id", &"top")], |h| {
         write_identity(h, report);
         let verdict = &conclusions.verdict;
@@ -30,7 +26,7 @@ pub(super) fn write(
             h.leaf("strong", &[], verdict.state.word()).text(" ");
             h.leaf("span", &[], pathline_explain::fmt::sentence(&verdict.reason));
         });
-        write_tiles(h, &conclusions.tiles, link);
+        write_tiles(h, &conclusions.tiles, report);
     });
     h.el("section", &[("id", &"findings")], |h| {
         h.leaf("h2", &[], "Findings");
@@ -40,7 +36,7 @@ pub(super) fn write(
 }
 
 /// Node, GPUs, driver, date, version, duration and command.
-pub(super) fn write_identity(h: &mut HtmlBuilder, report: &RunReport) {
+fn write_identity(h: &mut HtmlBuilder, report: &RunReport) {
     let id = &report.identity;
     let node = if id.node.is_empty() { &report.title } else { &id.node };
     h.leaf("h1", &[], node);
@@ -68,20 +64,18 @@ fn state_class(state: NodeVerdict) -> &'static str {
     }
 }
 
-fn write_tiles(h: &mut HtmlBuilder, tiles: &[SummaryTile], link: &dyn Fn(&str) -> Option<String>) {
+fn write_tiles(h: &mut HtmlBuilder, tiles: &[SummaryTile], report: &RunReport) {
     if tiles.is_empty() {
         return;
     }
     h.el("ul", &[("class", &"tiles")], |h| {
         for tile in tiles {
-            h.el("li", &[], |h| match link(&tile.figure) {
-                Some(anchor) => {
-                    let href = format!("#{anchor}");
-                    h.el("a", &[("class", &"tile"), ("href", &href)], |h| write_tile(h, tile));
-                }
-                None => {
-                    h.el("div", &[("class", &"tile")], |h| write_tile(h, tile));
-                }
+            let is_on_page = report.figures.iter().any(|figure| figure.id == tile.figure);
+            h.el("li", &[], |h| {
+                let href = format!("#{}", anchor(&tile.figure));
+                let link: super::build::HtmlAttrs<'_> = &[("class", &"tile"), ("href", &href)];
+                let (tag, attrs) = if is_on_page { ("a", link) } else { ("div", &link[..1]) };
+                h.el(tag, attrs, |h| write_tile(h, tile));
             });
         }
     });
@@ -262,25 +256,14 @@ fn write_evidence(h: &mut HtmlBuilder, finding: &Finding) {
         if finding.arms.is_empty() {
             return;
         }
+        let row = |arm: &FindingArm| {
+            let half_width = arm.half_width.map(num).unwrap_or_default();
+            let value = format!("{} {}", num(arm.value), arm.unit);
+            vec![arm.label.clone(), value, half_width, arm.case.to_string()]
+        };
+        let columns = [("what", ""), ("value", "n"), ("± 95 %", "n"), ("case", "case")];
         h.el("div", &[("class", &"scroll")], |h| {
-            h.el("table", &[("class", &"rows")], |h| {
-                h.trusted(
-                    "<thead><tr><th scope=\"col\">what</th><th scope=\"col\" class=\"n\">value</th>\
-                     <th scope=\"col\" class=\"n\">± 95 %</th><th scope=\"col\">case</th></tr></thead>",
-                );
-                h.el("tbody", &[], |h| {
-                    for arm in &finding.arms {
-                        h.el("tr", &[], |h| {
-                            h.leaf("th", &[("scope", &"row")], &arm.label);
-                            let value = format!("{} {}", num(arm.value), arm.unit);
-                            h.leaf("td", &[("class", &"n")], value);
-                            let half = arm.half_width.map(num).unwrap_or_default();
-                            h.leaf("td", &[("class", &"n")], half);
-                            h.leaf("td", &[("class", &"case")], &arm.case);
-                        });
-                    }
-                });
-            });
+            h.table("rows", &columns, finding.arms.iter().map(row));
         });
     });
 }
@@ -294,17 +277,12 @@ fn write_observations(h: &mut HtmlBuilder, headlines: &[Headline]) {
         h.leaf("summary", &[], count(headlines.len(), "observation"));
         h.el("ul", &[("class", &"headlines")], |h| {
             for line in headlines {
-                let (class, sign, label) = match line.tone {
-                    HeadlineTone::Good => ("good", "✓", "As it should be: "),
-                    HeadlineTone::Plain => ("plain", "•", ""),
-                    HeadlineTone::Warn => ("warn", "!", "Look closer: "),
+                let tone = match line.tone {
+                    HeadlineTone::Good => "good",
+                    HeadlineTone::Plain => "plain",
+                    HeadlineTone::Warn => "warn",
                 };
-                h.el("li", &[("class", &class)], |h| {
-                    h.leaf("span", &[("class", &"sign"), ("aria-hidden", &"true")], sign);
-                    h.el("span", &[], |h| {
-                        h.leaf("span", &[("class", &"sr")], label).text(&line.text);
-                    });
-                });
+                write_line(h, tone, &line.text);
             }
         });
     });

@@ -18,13 +18,16 @@ pub(super) fn write(
             h.trusted(picture);
         });
     }
+    super::folded(h, "Processor, memory, GPUs, links", |h| {
+        let facts = facts(topology);
+        let facts = facts.iter().map(|(name, text)| (*name, text.as_str()));
+        write_facts(h, facts.chain(gpus.iter().map(|(name, text)| (name.as_str(), text.as_str()))));
+    });
+}
+
+fn write_facts<'a>(h: &mut HtmlBuilder, facts: impl Iterator<Item = (&'a str, &'a str)>) {
     h.el("dl", &[("class", &"facts")], |h| {
-        for (name, text) in facts(topology) {
-            h.el("div", &[], |h| {
-                h.leaf("dt", &[], name).leaf("dd", &[], text);
-            });
-        }
-        for (name, text) in gpus {
+        for (name, text) in facts {
             h.el("div", &[], |h| {
                 h.leaf("dt", &[], name).leaf("dd", &[], text);
             });
@@ -123,41 +126,24 @@ pub(super) fn write_conditions(
     conditions: &[(String, String)],
     state: Option<&(Conditions, Conditions)>,
 ) {
-    h.el("dl", &[("class", &"facts")], |h| {
-        for (name, text) in conditions {
-            h.el("div", &[], |h| {
-                h.leaf("dt", &[], name).leaf("dd", &[], text);
-            });
-        }
-    });
+    write_facts(h, conditions.iter().map(|(name, text)| (name.as_str(), text.as_str())));
     let Some((first, last)) = state else { return };
     if first.0.is_empty() && last.0.is_empty() {
         return;
     }
     h.leaf("h3", &[], "State of the machine over the run");
-    h.el("div", &[("class", &"scroll")], |h| {
-        h.el("table", &[("class", &"rows")], |h| write_state(h, first, last));
-    });
-}
-
-fn write_state(h: &mut HtmlBuilder, first: &Conditions, last: &Conditions) {
-    h.trusted("<thead><tr><th scope=\"col\">reading</th><th scope=\"col\" class=\"n\">first</th><th scope=\"col\" class=\"n\">last</th><th scope=\"col\" class=\"n\">change</th></tr></thead>");
     let mut names: Vec<&String> = first.0.keys().chain(last.0.keys()).collect();
     names.sort();
     names.dedup();
-    h.el("tbody", &[], |h| {
-        for name in names {
-            let (a, b) = (first.0.get(name).copied(), last.0.get(name).copied());
-            let change = a.zip(b).filter(|(a, _)| *a != 0.0).map(|(a, b)| (b - a) / a.abs());
-            let show = |v: Option<f64>| v.map(num).unwrap_or_default();
-            h.el("tr", &[], |h| {
-                h.leaf("th", &[("scope", &"row")], name);
-                h.leaf("td", &[("class", &"n")], show(a));
-                h.leaf("td", &[("class", &"n")], show(b));
-                let change = change.map(signed_percent).unwrap_or_default();
-                h.leaf("td", &[("class", &"n")], change);
-            });
-        }
+    let row = |name: &String| {
+        let (a, b) = (first.0.get(name).copied(), last.0.get(name).copied());
+        let change = a.zip(b).filter(|(a, _)| *a != 0.0).map(|(a, b)| (b - a) / a.abs());
+        let show = |v: Option<f64>| v.map(num).unwrap_or_default();
+        vec![name.clone(), show(a), show(b), change.map(signed_percent).unwrap_or_default()]
+    };
+    let columns = [("reading", ""), ("first", "n"), ("last", "n"), ("change", "n")];
+    h.el("div", &[("class", &"scroll")], |h| {
+        h.table("rows", &columns, names.into_iter().map(row));
     });
 }
 

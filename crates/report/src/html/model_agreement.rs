@@ -2,8 +2,9 @@
 
 use super::build::HtmlBuilder;
 use super::number::{count, num};
-use super::page::comparison;
-use super::scores::{head, picture};
+use super::page::{comparison, write_figures};
+use super::scatter::pictures;
+use super::scores::{ERRORS, error_texts};
 use crate::scores::{share, signed};
 use pathline_explain::fmt;
 use pathline_explain::model_agreement::{AgreementClass, ModelAgreement};
@@ -15,13 +16,16 @@ pub fn page(agreement: &ModelAgreement, against: &str, world: &str) -> String {
         "Predicted durations are those of the model of {}; they are compared with durations measured {world}.",
         agreement.machine
     );
-    comparison((&agreement.machine, against), ("Predicted", &note), |h| write_main(h, agreement))
+    let data = pictures(&agreement.compared(), "measured");
+    comparison((&agreement.machine, against), ("Predicted", &note), &data, |h| {
+        h.leaf("p", &[("class", &"lead")], agreement.lead());
+        h.leaf("h2", &[], "Predicted against measured durations");
+        write_figures(h, &data);
+        write_tables(h, agreement);
+    })
 }
 
-fn write_main(h: &mut HtmlBuilder, agreement: &ModelAgreement) {
-    h.leaf("p", &[("class", &"lead")], agreement.lead());
-    h.leaf("h2", &[], "Predicted against measured durations");
-    h.trusted(&picture(&agreement.compared(), "measured"));
+fn write_tables(h: &mut HtmlBuilder, agreement: &ModelAgreement) {
     h.leaf("h2", &[], "Errors by what a set is made of");
     write_classes(h, agreement.known.iter().chain(&agreement.kinds));
     h.leaf("h2", &[], "Errors by number of flows, where no engine has several");
@@ -39,61 +43,42 @@ fn write_main(h: &mut HtmlBuilder, agreement: &ModelAgreement) {
 }
 
 fn write_classes<'a>(h: &mut HtmlBuilder, classes: impl Iterator<Item = &'a AgreementClass>) {
+    let more = [("in the interval", "n"), ("flows: median", "n"), ("p95", "n")];
+    let columns = [&[("class", "")], &ERRORS[..], &more[..]].concat();
+    let row = |c: &AgreementClass| {
+        let inside = c.inside.map_or_else(|| "-".to_owned(), fmt::percent);
+        let flows = c.flows.iter().flat_map(|f| [f.median, f.p95]).map(share).collect();
+        [error_texts(&c.sets), vec![inside], flows].concat()
+    };
     h.el("div", &[("class", &"scroll")], |h| {
-        h.el("table", &[("class", &"rows")], |h| {
-            let inside = "in the interval";
-            head(h, &["class", "sets", "median", "p95", "worst", inside, "flows: median", "p95"]);
-            h.el("tbody", &[], |h| {
-                for c in classes {
-                    h.el("tr", &[], |h| {
-                        h.leaf("th", &[("scope", &"row")], &c.sets.name);
-                        h.leaf("td", &[("class", &"n")], c.sets.n);
-                        for error in [c.sets.median, c.sets.p95, c.sets.worst] {
-                            h.leaf("td", &[("class", &"n")], share(error));
-                        }
-                        let inside = c.inside.map_or_else(|| "-".to_owned(), fmt::percent);
-                        h.leaf("td", &[("class", &"n")], inside);
-                        for error in c.flows.iter().flat_map(|f| [f.median, f.p95]) {
-                            h.leaf("td", &[("class", &"n")], share(error));
-                        }
-                    });
-                }
-            });
-        });
+        h.table("rows", &columns, classes.map(row));
     });
 }
 
 fn write_sets(h: &mut HtmlBuilder, agreement: &ModelAgreement) {
-    h.leaf("p", &[("class", &"finding")], count(agreement.sets.len(), "set"));
+    h.leaf("p", &[], count(agreement.sets.len(), "set"));
+    let columns = [
+        ("class", ""),
+        ("predicted us", "n"),
+        ("interval us", "n"),
+        ("measured us", "n"),
+        ("error", "n"),
+        ("bound by", "words"),
+        ("set", "words case"),
+    ];
+    let rows = agreement.sets.iter().map(|s| {
+        let set = s.predicted.set;
+        vec![
+            s.kind.name().to_owned(),
+            num(set.typical.0 / 1e3),
+            fmt::range(set.low.0 / 1e3, set.high.0 / 1e3),
+            num(s.measured.0 / 1e3),
+            signed(s.error()),
+            s.bounds().to_string(),
+            s.case.to_string(),
+        ]
+    });
     h.el("div", &[("class", &"scroll tall")], |h| {
-        h.el("table", &[("class", &"rows")], |h| {
-            head(
-                h,
-                &[
-                    "class",
-                    "predicted us",
-                    "interval us",
-                    "measured us",
-                    "error",
-                    "bound by",
-                    "set",
-                ],
-            );
-            h.el("tbody", &[], |h| {
-                for s in &agreement.sets {
-                    let set = s.predicted.set;
-                    h.el("tr", &[], |h| {
-                        h.leaf("td", &[], s.kind.name());
-                        h.leaf("td", &[("class", &"n")], num(set.typical.0 / 1e3));
-                        let interval = fmt::range(set.low.0 / 1e3, set.high.0 / 1e3);
-                        h.leaf("td", &[("class", &"n")], interval);
-                        h.leaf("td", &[("class", &"n")], num(s.measured.0 / 1e3));
-                        h.leaf("td", &[("class", &"n")], signed(s.error()));
-                        h.leaf("td", &[("class", &"words")], s.bounds());
-                        h.leaf("td", &[("class", &"words case")], &s.case);
-                    });
-                }
-            });
-        });
+        h.table("rows", &columns, rows);
     });
 }

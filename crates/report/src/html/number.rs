@@ -1,7 +1,5 @@
 //! Number formats.
 
-use pathline_schema::Bytes;
-
 /// Three significant digits: `1.42`, `37.8`, `1405`.
 pub(super) fn num(v: f64) -> String {
     let decimals = match v.abs() {
@@ -29,31 +27,9 @@ pub(super) fn signed_percent(share: f64) -> String {
     if p == 0.0 { "0.0 %".to_owned() } else { format!("{p:+.1} %") }
 }
 
-/// An axis position with its unit; sizes in bytes are binary, `4KiB`.
-pub(super) fn tick(v: f64, unit: &str) -> String {
-    match unit {
-        "B" if v >= 0.0 && v < u64::MAX as f64 => Bytes(v.round() as u64).rounded(),
-        _ => bare(v),
-    }
-}
-
-/// A value without trailing zeros: `0.05`, `20`, `2.5`.
-fn bare(v: f64) -> String {
-    if v != 0.0 && !(1e-4..1e7).contains(&v.abs()) {
-        return format!("{v:e}");
-    }
-    let text = format!("{v:.6}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
-}
-
 /// `1 case`, `12 cases`.
 pub(super) fn count(n: usize, noun: &str) -> String {
     format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
-}
-
-/// The median of `values`, which must not be empty.
-pub(super) fn median(values: Vec<f64>) -> Option<f64> {
-    pathline_stats::interpolated(&pathline_stats::ascending(values), 0.5)
 }
 
 #[cfg(test)]
@@ -74,20 +50,5 @@ mod tests {
         assert_eq!(percent(0.0112), "1.1 %");
         assert_eq!(signed_percent(0.0031), "+0.3 %");
         assert_eq!(signed_percent(-0.0001), "0.0 %");
-    }
-
-    #[test]
-    fn ticks_of_sizes_are_binary() {
-        assert_eq!(tick(4096.0, "B"), "4KiB");
-        assert_eq!(tick(8_589_934_592.0, "B"), "8GiB");
-        assert_eq!(tick(0.05, "GB/s"), "0.05");
-        assert_eq!(tick(20.0, "threads"), "20");
-    }
-
-    #[test]
-    fn the_median_of_an_even_number_is_the_mean_of_the_middle_two() {
-        assert_eq!(median(vec![9.0, 1.0, 2.0, 4.0]), Some(3.0));
-        assert_eq!(median(vec![9.0, 1.0, 2.0]), Some(2.0));
-        assert_eq!(median(vec![]), None);
     }
 }

@@ -32,7 +32,7 @@ fn a_busy_machine_is_named_before_its_figures() {
     let banner = page.find("banner busy").expect("a banner");
     assert!(banner < page.find("<h1").unwrap() && banner < page.find("<main").unwrap());
     assert!(page[banner..].contains("Other processes used 1.90 of 2 CPUs"));
-    assert!(page.contains("suspect: busy: other processes used 1.90 of 2 CPUs"));
+    assert!(page.contains("\"suspect\":\"busy: other processes used 1.90 of 2 CPUs"));
 }
 
 #[test]

@@ -60,7 +60,9 @@ fn a_summary_and_a_page_show_all_of_it() {
         &journal.topology,
         &map::svg(&journal.topology, &[]),
     );
-    for part in ["class=\"gaps\"", "class=\"heat sheet\"", "class=\"bars stacks\"", "≈ 0"] {
+    for part in
+        ["\"kind\":\"gaps\"", "\"kind\":\"sheet\"", "\"kind\":\"stacks\"", "\"is_zero\":true"]
+    {
         assert!(page.contains(part), "{part}");
     }
     // For manual inspection.

@@ -98,7 +98,7 @@ fn gpus_are_listed_with_their_links_and_clocks() {
     near(cells[1].bound, 423.5);
     assert_eq!(cells[1].gpus[0], "gpu0 1980 MHz, memory 3201 MHz, 214 W, 41 °C");
     let page = html::render(&report, &RunConclusions::default(), &journal.topology, "");
-    assert!(page.contains("while it ran: gpu0 1980 MHz"));
+    assert!(page.contains("\"gpus\":[\"gpu0 1980 MHz"));
     assert!(page.contains("<dt>gpu1</dt><dd>NVIDIA H200: up to 1980 MHz"));
     let text = terminal::summary(&report, &RunConclusions::default(), 100, false);
     fits(&text, 100);
@@ -117,6 +117,7 @@ fn full_conclusions() -> RunConclusions {
         id,
         severity,
         observation: "24 of 56 pairs are held at 49.0-50.4 GB/s (SDMA copy, 256 MiB)".into(),
+        short: "24 of 56 pairs reach 49.0-50.4 GB/s".into(),
         cause: "one SDMA engine carries a copy, however many xGMI links join the GPUs".into(),
         action: "set HSA_ENABLE_PEER_SDMA=0 for copies between these GPUs".into(),
         gain,
@@ -142,10 +143,10 @@ fn full_conclusions() -> RunConclusions {
     let names = ["H2D", "D2H", "D2D", "local", "latency", "all_reduce", "file read"];
     RunConclusions {
         verdict: RunAnswer {
-            state: NodeVerdict::Suspect,
+            state: Some(NodeVerdict::Suspect),
             reason: "gpu2→gpu3 is 37 % below its 11 peers".into(),
             gpus: Vec::new(),
-            is_measured: false,
+            slow: Vec::new(),
         },
         findings: vec![
             finding("a", FindingSeverity::Fault, None),
