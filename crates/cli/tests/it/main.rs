@@ -7,6 +7,7 @@ mod common;
 mod acceptance;
 mod advise;
 mod broken_libraries;
+mod browser;
 mod clusters;
 mod collectives;
 mod command_line;
