@@ -99,7 +99,7 @@ impl PasteContent {
             Self::Transfers(list) => list.len(),
             Self::Network(table) => table.rows.len(),
             Self::FileIo(_) => 1,
-            Self::Links(links) => links.pairs.len() + links.weights.len() + links.numa.len(),
+            Self::Links(links) => links.pairs.len() + links.numa.len(),
             Self::NcclLog(log) => log.transports.len() + log.warnings.len(),
             Self::Topology(topology) => topology.gpus.len(),
         }
@@ -191,8 +191,6 @@ pub struct MessageTable {
     pub tool: &'static str,
     /// What was measured.
     pub test: MessageTest,
-    /// Version, where the header has it.
-    pub version: String,
     /// The command above it, where there is one.
     pub command: String,
     /// Whether sender's and receiver's buffers are in GPU memory, where the header says so.
@@ -321,12 +319,6 @@ pub struct NetworkTable {
     pub both_ways: bool,
     /// Whether a buffer is in GPU memory.
     pub on_gpu: bool,
-    /// Queue pairs.
-    pub queue_pairs: Option<u32>,
-    /// Path MTU in bytes.
-    pub mtu: Option<u32>,
-    /// `IB` or `Ethernet`.
-    pub link_type: String,
     /// Bytes with average GB/s, or with typical us.
     pub rows: Vec<(u64, f64)>,
     /// Bytes with the time that 99 % of the operations stay below, us.
@@ -429,8 +421,6 @@ pub struct LinkMatrix {
     pub nics: BTreeMap<String, BTreeMap<u32, String>>,
     /// NUMA domain of each GPU.
     pub numa: BTreeMap<u32, u32>,
-    /// KFD's weights.
-    pub weights: BTreeMap<(u32, u32), u32>,
 }
 
 /// What NCCL or RCCL wrote about itself.
@@ -456,14 +446,8 @@ pub struct NcclLog {
     pub adapters: Option<u32>,
     /// Line rate of one, Gbit/s, where the log or its provider states it.
     pub adapter_gbits: Option<f64>,
-    /// First ring: the ranks in the order of `Channel 00/16 : 0 1 2 3`.
-    pub ring: Vec<u32>,
     /// Network: `IB`, `Socket`, a plugin's name.
     pub network: String,
-    /// Rate of the slowest link class of RCCL's or NCCL's graph search, GB/s: `maxBw`.
-    pub max_bw: Option<f64>,
-    /// `XGMI[48.0]`, `NVL[370.8]`, `PCI[24.0]`: kind with rate in GB/s.
-    pub link_rates: BTreeMap<String, f64>,
     /// `NCCL_...=...` that the log says were set.
     pub settings: BTreeMap<String, String>,
     /// Warnings, without prefixes, each once.

@@ -85,7 +85,7 @@ pub(crate) fn rocm(lines: &[PasteLine], at: usize) -> Option<(LinkMatrix, usize)
     for (index, line) in lines.iter().enumerate().skip(at).take(4096) {
         let text = line.text.trim();
         let is_empty = found.pairs.is_empty() && hops.is_empty() && found.numa.is_empty();
-        if is_empty && found.weights.is_empty() && index > at + 24 {
+        if is_empty && index > at + 24 {
             break;
         }
         if let Some(next) = begins(text) {
@@ -118,9 +118,6 @@ pub(crate) fn rocm(lines: &[PasteLine], at: usize) -> Option<(LinkMatrix, usize)
                 continue;
             }
             match (block, word.parse::<u32>()) {
-                (0, Ok(weight)) => {
-                    found.weights.insert((row, column), weight);
-                }
                 (1, Ok(count)) => {
                     hops.insert((row, column), count);
                 }
@@ -137,8 +134,7 @@ pub(crate) fn rocm(lines: &[PasteLine], at: usize) -> Option<(LinkMatrix, usize)
         let kind = |n: &u32| if *n <= 1 { "XGMI" } else { "PCIE" };
         found.pairs = hops.iter().map(|(&pair, n)| (pair, kind(n).to_owned())).collect();
     }
-    let any = !found.pairs.is_empty() || !found.numa.is_empty() || !found.weights.is_empty();
-    any.then_some((found, last + 1))
+    (!found.pairs.is_empty() || !found.numa.is_empty()).then_some((found, last + 1))
 }
 
 #[cfg(test)]
@@ -161,9 +157,6 @@ mod tests {
     fn tables_of_rocm_smi_are_read() {
         let text = "=== Weight between two GPUs ===\n       GPU0         GPU1\nGPU0   0            15\nGPU1   15           0\n\n=== Hops between two GPUs ===\n       GPU0         GPU1\nGPU0   0            1\nGPU1   1            0\n\n=== Link Type between two GPUs ===\n       GPU0         GPU1\nGPU0   0            XGMI\nGPU1   XGMI         0\n\n=== Numa Nodes ===\nGPU[0]\t\t: (Topology) Numa Node: 3\nGPU[0]\t\t: (Topology) Numa Affinity: 3\n==== End of ROCm SMI Log ====\n";
         let (found, _) = rocm(&clean_lines(text.as_bytes()).0, 0).unwrap();
-        assert_eq!(
-            (found.weights[&(0, 1)], found.pairs[&(1, 0)].as_str(), found.numa[&0]),
-            (15, "XGMI", 3)
-        );
+        assert_eq!((found.pairs[&(1, 0)].as_str(), found.numa[&0]), ("XGMI", 3));
     }
 }

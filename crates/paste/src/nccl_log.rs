@@ -118,9 +118,6 @@ fn take_message(log: &mut NcclLog, text: &str, is_warning: bool) {
         let gbits = provider.to_lowercase().starts_with("cxi").then_some(200.0);
         log.adapter_gbits = log.adapter_gbits.or(gbits);
     }
-    if log.ring.is_empty() && text.trim_start().starts_with("Channel 00") {
-        log.ring = ring(text).unwrap_or_default();
-    }
     if let Some(nodes) = after(text, " nNodes") {
         log.nodes = log.nodes.max(Some(nodes));
     }
@@ -150,21 +147,10 @@ fn take_message(log: &mut NcclLog, text: &str, is_warning: bool) {
     {
         log.settings.insert(name.to_owned(), value.to_owned());
     }
-    if let Some(rest) = text.split_once("maxBw ").map(|(_, rest)| rest) {
-        log.max_bw = rest.split_whitespace().next().and_then(number).or(log.max_bw);
-    }
     link_rate(log, text);
     if SAYS_WHY.split('|').any(|part| text.contains(part)) && text.len() < 300 {
         keep(&mut log.reasons, text);
     }
-}
-
-/// `Channel 00/16 :    0   1   2   3`.
-fn ring(text: &str) -> Option<Vec<u32>> {
-    let (_, list) = text.split_once(" :")?;
-    let ranks: Option<Vec<u32>> =
-        list.split_whitespace().take(MAX_NAMES).map(|rank| rank.parse().ok()).collect();
-    ranks.filter(|ranks| ranks.len() > 1)
 }
 
 fn keep(kept: &mut Vec<String>, text: &str) {
@@ -201,24 +187,13 @@ fn setting(text: &str) -> Option<(&str, &str)> {
     (name.contains('_') && name.len() < 64).then_some((name, value))
 }
 
-/// `+ NVL[370.8] - NVS/0`, `XGMI[48.0]`.
+/// `+ NET[50.0] - NET/7 (7/0/50.000000)`: adapters are numbered from 0.
 fn link_rate(log: &mut NcclLog, text: &str) {
-    for kind in ["NVL", "XGMI", "PCI", "NET", "C2C", "SYS"] {
-        let Some((_, rest)) = text.split_once(&format!("{kind}[")) else { continue };
-        if let Some(rate) = rest.split(']').next().and_then(number)
-            && rate > 0.0
-        {
-            // `+ NET[50.0] - NET/7 (7/0/50.000000)`: adapters are numbered from 0.
-            if kind == "NET" {
-                let number = after(rest, "NET/").filter(|number| *number < 64);
-                log.adapters = log.adapters.max(number.map(|number| number + 1));
-                log.adapter_gbits = log.adapter_gbits.or(Some(rate * 8.0));
-            }
-            // The fastest link of a kind: idle ports have lower rates.
-            let best = log.link_rates.entry(kind.to_owned()).or_insert(rate);
-            *best = best.max(rate);
-        }
-    }
+    let Some((_, rest)) = text.split_once("NET[") else { return };
+    let rate = rest.split(']').next().and_then(number).filter(|rate| *rate > 0.0);
+    let number = after(rest, "NET/").filter(|number| *number < 64 && rate.is_some());
+    log.adapters = log.adapters.max(number.map(|number| number + 1));
+    log.adapter_gbits = log.adapter_gbits.or(rate.map(|rate| rate * 8.0));
 }
 
 #[cfg(test)]
@@ -265,7 +240,7 @@ mod tests {
             (log.channels, log.ranks, log.nodes, log.nvls),
             (Some(2), Some(2), Some(1), Some(false))
         );
-        assert_eq!((log.network.as_str(), log.link_rates["XGMI"]), ("Socket", 48.0));
+        assert_eq!(log.network, "Socket");
         assert_eq!((log.warnings.len(), log.hosts.as_slice()), (1, &["h1".to_owned()][..]));
     }
 }

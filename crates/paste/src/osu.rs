@@ -31,11 +31,9 @@ pub(crate) fn read(lines: &[PasteLine], at: usize) -> Option<(MessageTable, usiz
     // Builds for GPUs name their runtime; the line of buffers says more, where it stands.
     let for_gpu = ["MPI-CUDA", "MPI-ROCM", "MPI-HIP"].iter().any(|name| rest.contains(name));
     let on_gpu = for_gpu.then_some((true, true));
-    let version = rest.rsplit_once(" v").map(|(_, version)| version.trim()).unwrap_or_default();
     let mut table = MessageTable {
         tool: "OSU Micro-Benchmarks",
         test,
-        version: version.to_owned(),
         on_gpu,
         command: String::new(),
         rows: Vec::new(),
@@ -94,7 +92,6 @@ fn intel(lines: &[PasteLine], at: usize, name: &str) -> Option<(MessageTable, us
     let mut table = MessageTable {
         tool,
         test,
-        version: String::new(),
         on_gpu: None,
         command: String::new(),
         rows: Vec::new(),
@@ -171,7 +168,6 @@ pub(crate) fn ucx_perftest(lines: &[PasteLine], at: usize) -> Option<(MessageTab
     let table = MessageTable {
         tool: "ucx_perftest",
         test: if is_latency { MessageTest::Latency } else { MessageTest::OneWay },
-        version: String::new(),
         on_gpu: memory[0].zip(memory[1]),
         command: String::new(),
         rows: vec![(bytes, value)],
@@ -295,7 +291,7 @@ mod tests {
                     # Send Buffer on DEVICE (D) and Receive Buffer on HOST (H)\n\
                     # Size      Bandwidth (MB/s)\n1  1,01\n4194304  87543.13\nthe end\n";
         let (table, next) = read(&clean_lines(text.as_bytes()).0, 0).unwrap();
-        assert_eq!((table.on_gpu, table.version.as_str(), next), (Some((true, false)), "5.9", 5));
+        assert_eq!((table.on_gpu, next), (Some((true, false)), 5));
         assert_eq!(table.rows, [(1, 0.00101), (4194304, 87.54313)]);
     }
 }

@@ -7,7 +7,7 @@ use crate::checks::CheckPath;
 use crate::draft::DraftAnswer;
 use crate::fitting_links::{PORTS, fitting_text};
 use crate::node_facts::{FactSource, NodeLimits, figure};
-use crate::outlier::{Outlier, RUN_SHARE, long_tails};
+use crate::outlier::{Outlier, long_tails};
 use crate::score::{ObservedFeature, WorldEdit};
 
 /// Payload of slots, GB/s: 256 B of 280 B and a few percent of acknowledgements.
@@ -20,8 +20,6 @@ const SLOTS: [(&str, f64, f64); 4] = [
 
 /// Bytes from which on a message fills a line.
 const SMALL: u64 = 65_536;
-/// Seconds of a run below which its first messages count.
-const SHORT_RUN: f64 = 2e-3;
 
 /// Line rates of adapters, GB/s.
 fn port_rates() -> impl Iterator<Item = f64> {
@@ -29,11 +27,7 @@ fn port_rates() -> impl Iterator<Item = f64> {
 }
 
 /// A table of perftest.
-pub(crate) fn explain(
-    table: &NetworkTable,
-    all: &[&NetworkTable],
-    node: Option<&NodeLimits>,
-) -> DraftAnswer {
+pub(crate) fn explain(table: &NetworkTable, node: Option<&NodeLimits>) -> DraftAnswer {
     if table.is_latency {
         return explain_latency(table);
     }
@@ -92,13 +86,9 @@ pub(crate) fn explain(
             false => "the paste does not say the adapter's rate".to_owned(),
         };
     }
-    let seconds = table.iterations.map(|count| count * largest as f64 / rate.max(1e-9) / 1e9);
-    match seconds.filter(|seconds| *seconds < SHORT_RUN && table.rows.len() == 1) {
-        Some(seconds) => {
-            draft.note = format!("the run lasts {} ms: its start counts", figure(seconds * 1e3));
-            draft.ask = "what does it give with -D 10?".to_owned();
-        }
-        None => draft.outliers.extend(slower_test(table, all)),
+    if table.is_short() {
+        draft.note = "the run lasts less than 2 ms: its start counts".to_owned();
+        draft.ask = "what does it give with -D 10?".to_owned();
     }
     draft.features.push(ObservedFeature::new("rate", rate.max(1e-4)));
     draft.edits.extend(candidates(table, node, rate, (line, named.is_some()), largest));
@@ -157,25 +147,6 @@ fn candidates(
         edits.push(facts.cause("adapter.small-size"));
     }
     edits
-}
-
-/// Another test of the same adapter that is faster at the largest size.
-fn slower_test(table: &NetworkTable, all: &[&NetworkTable]) -> Option<Outlier> {
-    let &(bytes, rate) = table.rows.last()?;
-    let is_peer = |other: &&&NetworkTable| {
-        !other.is_latency && other.device == table.device && other.both_ways == table.both_ways
-    };
-    let faster = all.iter().filter(is_peer).filter_map(|other| {
-        let row = other.rows.iter().find(|row| row.0 == bytes)?;
-        (rate < row.1 * RUN_SHARE).then_some((row.1, *other))
-    });
-    let (usual, other) = faster.max_by(|a, b| a.0.total_cmp(&b.0))?;
-    let name = |of: &NetworkTable| format!("{} by {} at {bytes} B", of.test, of.device);
-    let mut one = Outlier::new(name(table), rate, usual, "GB/s", &name(other)).of_row();
-    if table.outstanding_reads == Some(1) {
-        one.text.push_str("; one read in flight at once (-o 1): each waits for the one before");
-    }
-    Some(one.checked_by("the same with the options of the other test; ib_read_bw -o 16"))
 }
 
 /// A mean above the typical time by this factor is made by few operations that take long.

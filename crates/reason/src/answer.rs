@@ -14,9 +14,9 @@ use crate::exact_messages::{FoundMessage, find_messages};
 use crate::further_figures::{figures_of_matrices, further_figures};
 use crate::model_edits::{add_collective_causes, add_model};
 use crate::node_facts::{NodeLimits, figure, find_log};
-use crate::outlier::{Outlier, RUN_SHARE};
 use crate::paste_answer::PasteAnswer;
 use crate::product_facts::narrower_link;
+use crate::repeated_runs::faster_run;
 use crate::row_predictor::{PredictedRow, QueriedRow, RowPredictor};
 use crate::score::{AnswerClass, WorldEdit, rank};
 use crate::stated_settings::{StatedSetting, find_settings};
@@ -109,7 +109,7 @@ impl<'a> PasteExplainer<'a> {
                 kept.push((document.span, matrix));
             }
             let tool = document.content.tool();
-            let faster = self.faster_run(&document.content);
+            let faster = faster_run(reading, &document.content);
             if let Some(mut draft) = self.draft(&document.content) {
                 draft.also.extend(further_figures(&document.content));
                 draft.outliers.extend(faster);
@@ -194,13 +194,7 @@ impl<'a> PasteExplainer<'a> {
                 }
                 draft
             }
-            PasteContent::Network(table) => {
-                let all = self.reading.documents.iter().filter_map(|d| match &d.content {
-                    PasteContent::Network(other) => Some(other),
-                    _ => None,
-                });
-                adapters::explain(table, &all.take(MAX_FILES).collect::<Vec<_>>(), limits)
-            }
+            PasteContent::Network(table) => adapters::explain(table, limits),
             PasteContent::FileIo(result) => {
                 let files = self.reading.documents.iter().filter_map(|d| match &d.content {
                     PasteContent::FileIo(io) => Some(io),
@@ -234,39 +228,6 @@ impl<'a> PasteExplainer<'a> {
             PasteContent::Streams(table) => memory::explain_streams(table, limits, context),
             PasteContent::Matrix(_) => return None,
         })
-    }
-
-    /// Another table of the same collective that is faster at the largest size of both, or in the average where
-    /// nothing else was pasted.
-    fn faster_run(&self, content: &PasteContent) -> Option<Outlier> {
-        let PasteContent::Collective(table) = content else { return None };
-        let others = self.reading.documents.iter().filter_map(|document| match &document.content {
-            PasteContent::Collective(other) => Some((document.span, other)),
-            _ => None,
-        });
-        let is_same = |other: &CollectiveTable| {
-            let op = |of: &CollectiveTable| (of.op, of.is_sendrecv);
-            let is_open = |of: &CollectiveTable| op(of) == (None, false);
-            (op(other) == op(table) || is_open(other) || is_open(table))
-                && other.ranks == table.ranks
-        };
-        let rates = |other: &CollectiveTable| match (table.rows.is_empty(), other.rows.is_empty()) {
-            (true, true) => table.average_busbw.zip(other.average_busbw),
-            _ => table.rows.iter().rev().find_map(|row| {
-                let same = other.rows.iter().find(|same| same.bytes == row.bytes)?;
-                Some((row.busbw, same.busbw))
-            }),
-        };
-        let each = others.take(MAX_FILES).filter(|(_, other)| is_same(other)).filter_map(
-            |(span, other)| {
-                let (own, faster) = rates(other)?;
-                (own > 0.0 && own < faster * RUN_SHARE).then(|| {
-                    let run = format!("the run of lines {} to {}", span.first, span.last);
-                    Outlier::new("this run".to_owned(), own, faster, "GB/s", &run).of_row()
-                })
-            },
-        );
-        each.min_by(|a, b| a.share.total_cmp(&b.share))
     }
 
     fn collective(&self, table: &CollectiveTable) -> DraftAnswer {

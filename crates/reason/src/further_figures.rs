@@ -33,13 +33,12 @@ fn of_collective(table: &CollectiveTable) -> Vec<String> {
     if let (Some(small), Some(large)) =
         (by_size().min_by_key(|row| row.bytes), by_size().max_by_key(|row| row.bytes))
     {
-        let place = large
-            .in_place_busbw
-            .map_or_else(String::new, |busbw| format!(", in place {}", figure(busbw)));
+        let place = large.in_place_busbw.map(|busbw| format!(", in place {}", figure(busbw)));
         lines.push(format!(
-            "largest size, {} B: busbw {}{place}, algbw {} GB/s; smallest, {} B: {} us",
+            "largest size, {} B: busbw {}{}, algbw {} GB/s; smallest, {} B: {} us",
             large.bytes,
             figure(large.busbw),
+            place.unwrap_or_default(),
             figure(large.algbw),
             small.bytes,
             figure(small.time_us)
@@ -54,75 +53,63 @@ fn of_collective(table: &CollectiveTable) -> Vec<String> {
     lines
 }
 
+/// `24.5 GB/s at 65536 B`, each.
+fn at_sizes(rows: &[(u64, f64)], unit: &str) -> String {
+    let each = rows.iter().take(MAX_LISTED);
+    let each = each.map(|(bytes, value)| format!("{} {unit} at {bytes} B", figure(*value)));
+    each.collect::<Vec<_>>().join(", ")
+}
+
 fn of_messages(table: &MessageTable) -> Vec<String> {
-    let longest = table.longest.iter().max_by(|a, b| a.1.total_cmp(&b.1));
-    let longest = longest
-        .map(|(bytes, us)| format!("longest time of a rank: {} us at {bytes} B", figure(*us)));
-    let last = table.rows.last().filter(|_| table.rows.len() > 1);
-    let (Some((bytes, value)), false) = (last, table.is_time()) else {
-        return longest.into_iter().collect();
-    };
-    vec![format!("largest size, {bytes} B: {} GB/s", figure(*value))]
+    let longest = table.longest.iter().max_by(|a, b| a.1.total_cmp(&b.1)).copied();
+    let longest = longest.filter(|_| table.is_time());
+    let last = table.rows.last().filter(|_| table.rows.len() > 1 && !table.is_time());
+    let longest = longest.map(|row| format!("longest time of a rank: {}", at_sizes(&[row], "us")));
+    longest.into_iter().chain(last.map(|row| at_sizes(&[*row], "GB/s"))).collect()
 }
 
 fn of_network(table: &NetworkTable) -> Vec<String> {
-    let list = |rows: &[(u64, f64)], unit: &str| -> Vec<String> {
-        let each = rows.iter().take(MAX_LISTED);
-        each.map(|(bytes, value)| format!("{} {unit} at {bytes} B", figure(*value))).collect()
-    };
-    let tails = list(&table.longest, "us");
-    let rows = match (table.is_latency, table.rows.len()) {
-        (_, 0 | 1) => Vec::new(),
-        (true, _) => list(&table.rows, "us"),
-        (false, _) => list(table.rows.split_at(table.rows.len() - 1).1, "GB/s"),
-    };
-    let tails =
-        (!tails.is_empty()).then(|| format!("99 % of the operations below {}", tails.join(", ")));
+    let unit = if table.is_latency { "us" } else { "GB/s" };
+    // Of rates the headline is the best, and the largest size tells more.
+    let from = if table.is_latency { 0 } else { table.rows.len().saturating_sub(1) };
+    let rows = table.rows.get(from..).filter(|_| table.rows.len() > 1);
+    let tails = (!table.longest.is_empty()).then(|| at_sizes(&table.longest, "us"));
     let tail = table.tail.map(|(mean, late, longest)| {
-        format!(
-            "mean {} us, 99.9 % below {} us, longest {} us",
-            figure(mean),
-            figure(late),
-            figure(longest)
-        )
+        let [mean, late, longest] = [mean, late, longest].map(figure);
+        format!("mean {mean} us, 99.9 % below {late} us, longest {longest} us")
     });
-    let messages =
-        table.messages.map(|rate| format!("{} million messages a second", figure(rate / 1e6)));
-    let rows = (!rows.is_empty()).then(|| rows.join(", "));
-    let peak = table.peak.map(|gbs| format!("peak {} Gbit/s", figure(gbs * 8.0)));
-    peak.into_iter().chain(rows).chain(tails).chain(tail).chain(messages).collect()
+    let parts = [
+        table.peak.map(|gbs| format!("peak {} Gbit/s", figure(gbs * 8.0))),
+        rows.map(|rows| at_sizes(rows, unit)),
+        tails.map(|tails| format!("99 % of the operations below {tails}")),
+        tail,
+        table.messages.map(|rate| format!("{} million messages a second", figure(rate / 1e6))),
+    ];
+    parts.into_iter().flatten().collect()
 }
 
 fn of_files(result: &FileIoResult) -> Vec<String> {
-    let mut lines = Vec::new();
-    lines.extend(result.mixed.map(|(write, read)| {
-        format!("of it {} GB/s written and {} GB/s read at once", figure(write), figure(read))
-    }));
     let time = result.latency_us.map(|us| format!("mean {} us each", figure(us)));
     let iops = result.iops.map(|iops| format!("{iops:.0} I/Os a second"));
     let each: Vec<String> = iops.into_iter().chain(time).collect();
-    if !each.is_empty() {
-        lines.push(each.join(", "));
-    }
-    lines.extend(result.percentiles.map(|(middle, most, late)| {
-        format!(
-            "median {} us, 99 % below {} us, 99.9 % below {} us",
-            figure(middle),
-            figure(most),
-            figure(late)
-        )
-    }));
     let rates = || result.intervals.iter().map(|interval| interval.1);
-    if result.intervals.len() > 1 {
-        let (least, most) = (rates().fold(f64::INFINITY, f64::min), rates().fold(0.0, f64::max));
-        let count = result.intervals.len();
-        lines.push(format!(
-            "{count} intervals: worst {}, best {} GB/s",
-            figure(least),
-            figure(most)
-        ));
-    }
-    lines
+    let parts = [
+        result.mixed.map(|(write, read)| {
+            let [write, read] = [write, read].map(figure);
+            format!("of it {write} GB/s written and {read} GB/s read at once")
+        }),
+        (!each.is_empty()).then(|| each.join(", ")),
+        result.percentiles.map(|(middle, most, late)| {
+            let [middle, most, late] = [middle, most, late].map(figure);
+            format!("median {middle} us, 99 % below {most} us, 99.9 % below {late} us")
+        }),
+        (result.intervals.len() > 1).then(|| {
+            let least = figure(rates().fold(f64::INFINITY, f64::min));
+            let most = figure(rates().fold(0.0, f64::max));
+            format!("{} intervals: worst {least}, best {most} GB/s", result.intervals.len())
+        }),
+    ];
+    parts.into_iter().flatten().collect()
 }
 
 fn of_transfers(list: &[TimedTransfer]) -> Vec<String> {
@@ -135,109 +122,64 @@ fn of_transfers(list: &[TimedTransfer]) -> Vec<String> {
 }
 
 /// The kinds of cells of a matrix, with what is said of them.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum CellKind {
-    Inward,
-    Outward,
-    Pair,
-    Local,
-}
+const KINDS: [(&str, ProbeSubject); 4] = [
+    ("H2D", ProbeSubject::HostLinks),
+    ("D2H", ProbeSubject::HostLinks),
+    ("pairs", ProbeSubject::GpuPairs),
+    ("within a GPU", ProbeSubject::Nothing),
+];
 
-impl CellKind {
-    const fn of((from, to): (MatrixEnd, MatrixEnd)) -> Option<Self> {
-        Some(match (from, to) {
-            (MatrixEnd::Host(_), MatrixEnd::Gpu(_)) => Self::Inward,
-            (MatrixEnd::Gpu(_), MatrixEnd::Host(_)) => Self::Outward,
-            (MatrixEnd::Gpu(a), MatrixEnd::Gpu(b)) if a == b => Self::Local,
-            (MatrixEnd::Gpu(_), MatrixEnd::Gpu(_)) => Self::Pair,
-            (MatrixEnd::Host(_), MatrixEnd::Host(_)) => return None,
-        })
-    }
-
-    const fn subject(self) -> ProbeSubject {
-        match self {
-            Self::Inward | Self::Outward => ProbeSubject::HostLinks,
-            Self::Pair => ProbeSubject::GpuPairs,
-            Self::Local => ProbeSubject::Nothing,
-        }
-    }
-
-    const fn label(self) -> &'static str {
-        match self {
-            Self::Inward => "H2D",
-            Self::Outward => "D2H",
-            Self::Pair => "pairs",
-            Self::Local => "within a GPU",
-        }
+fn kind_of((from, to, _): &(MatrixEnd, MatrixEnd, f64)) -> Option<usize> {
+    match (from, to) {
+        (MatrixEnd::Host(_), MatrixEnd::Gpu(_)) => Some(0),
+        (MatrixEnd::Gpu(_), MatrixEnd::Host(_)) => Some(1),
+        (MatrixEnd::Gpu(a), MatrixEnd::Gpu(b)) => Some(if a == b { 3 } else { 2 }),
+        (MatrixEnd::Host(_), MatrixEnd::Host(_)) => None,
     }
 }
 
 /// Each kind of cells of each matrix in a line, by what it is about; kinds that one matrix alone has and the
 /// headline shows are left out.
 pub(crate) fn figures_of_matrices(all: &[&RateMatrix]) -> Vec<(ProbeSubject, String)> {
-    const KINDS: [CellKind; 4] =
-        [CellKind::Inward, CellKind::Outward, CellKind::Pair, CellKind::Local];
-    let key = |matrix: &RateMatrix, kind: CellKind| {
-        (
-            matrix.is_latency,
-            matrix.count != RateCount::OneWay,
-            matrix.peer_access,
-            matrix.means == CopyMeans::Kernel,
-            matrix.concurrent,
-            kind,
-        )
+    let is_plain = |m: &RateMatrix| !m.is_latency && !m.concurrent && m.means != CopyMeans::Kernel;
+    let key = |m: &RateMatrix| {
+        let is_kernel = m.means == CopyMeans::Kernel;
+        (m.is_latency, m.count != RateCount::OneWay, m.peer_access, is_kernel, m.concurrent)
     };
-    let values = |matrix: &RateMatrix, kind: CellKind| -> Vec<f64> {
-        let mine =
-            matrix.cells.iter().filter(|(from, to, _)| CellKind::of((*from, *to)) == Some(kind));
+    let values = |matrix: &RateMatrix, kind: usize| -> Vec<f64> {
+        let mine = matrix.cells.iter().filter(|cell| kind_of(cell) == Some(kind));
         mine.map(|cell| cell.2).collect()
     };
-    let mut found = Vec::new();
+    let mut found: Vec<(ProbeSubject, String)> = Vec::new();
     for (at, matrix) in all.iter().enumerate() {
-        for kind in KINDS {
+        for (kind, (label, subject)) in KINDS.into_iter().enumerate() {
             let mine = values(matrix, kind);
             let Some(middle) = median(&mine) else { continue };
-            let others = all
-                .iter()
-                .enumerate()
-                .filter(|(other, matrix)| *other != at && !values(matrix, kind).is_empty());
-            let has_same = others.clone().any(|(_, other)| key(other, kind) == key(matrix, kind));
+            let has_same = all.iter().enumerate().any(|(other, one)| {
+                other != at && key(one) == key(matrix) && !values(one, kind).is_empty()
+            });
             let is_headline = match kind {
-                CellKind::Inward | CellKind::Outward => {
-                    matrix.count != RateCount::Sum
-                        && !matrix.concurrent
-                        && !matrix.is_latency
-                        && matrix.means != CopyMeans::Kernel
+                0 | 1 => matrix.count != RateCount::Sum && is_plain(matrix),
+                2 => {
+                    let is_open = matrix.peer_access != Some(false);
+                    matrix.count == RateCount::OneWay && is_open && !matrix.is_latency
                 }
-                CellKind::Pair => {
-                    matrix.count == RateCount::OneWay
-                        && matrix.peer_access != Some(false)
-                        && !matrix.is_latency
-                }
-                CellKind::Local => matrix.cells.iter().all(|cell| cell.0 == cell.1),
+                _ => matrix.cells.iter().all(|cell| cell.0 == cell.1),
             };
             // What a copy within a GPU gets does not depend on peer access.
-            let is_again = kind == CellKind::Local
-                && found.iter().any(|(subject, _)| *subject == ProbeSubject::Nothing);
+            let is_again = kind == 3 && found.iter().any(|one| one.0 == subject);
             if is_again || is_headline && !has_same || found.len() >= MAX_LINES {
                 continue;
             }
             let unit = if matrix.is_latency { "us" } else { "GB/s" };
-            let (least, most) = (
-                mine.iter().copied().fold(f64::INFINITY, f64::min),
-                mine.iter().copied().fold(0.0, f64::max),
-            );
+            let least = figure(mine.iter().copied().fold(f64::INFINITY, f64::min));
+            let most = figure(mine.iter().copied().fold(0.0, f64::max));
             let spread = match mine.len() > 1 {
-                true => format!(" (least {}, greatest {})", figure(least), figure(most)),
+                true => format!(" (least {least}, greatest {most})"),
                 false => String::new(),
             };
-            let text = format!(
-                "{}, {}: {} {unit}{spread}",
-                matrix.test.trim(),
-                kind.label(),
-                figure(middle)
-            );
-            found.push((kind.subject(), text));
+            let test = matrix.test.trim();
+            found.push((subject, format!("{test}, {label}: {} {unit}{spread}", figure(middle))));
         }
     }
     found

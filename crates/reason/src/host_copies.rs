@@ -10,7 +10,7 @@ use crate::fitting_links::{HOST_LINKS, assume_link};
 use crate::host_outliers::{shared_paths, slow_host_links};
 use crate::node_facts::{NodeLimits, figure};
 use crate::outlier::{Outlier, RUN_SHARE, median};
-use crate::pair_levels::{DIRECTION, slow_direction};
+use crate::pair_levels::{DIRECTION, host_cells, slow_direction};
 use crate::product_facts::narrower_link;
 use crate::score::ObservedFeature;
 
@@ -82,14 +82,8 @@ fn host_rates(
     let is_mine = |m: &&&RateMatrix| {
         m.count == count && (m.means == CopyMeans::Kernel) == kernel && !m.concurrent
     };
-    let cells = matrices.iter().filter(is_mine).flat_map(|m| &m.cells);
-    let mut values: Vec<f64> = cells
-        .filter_map(|&(from, to, value)| match (from, to) {
-            (MatrixEnd::Host(_), MatrixEnd::Gpu(_)) if inward => Some(value),
-            (MatrixEnd::Gpu(_), MatrixEnd::Host(_)) if !inward => Some(value),
-            _ => None,
-        })
-        .collect();
+    let cells = matrices.iter().filter(is_mine).flat_map(|m| host_cells(m, inward));
+    let mut values: Vec<f64> = cells.map(|cell| cell.1).collect();
     values.sort_by(f64::total_cmp);
     let (least, most) = (*values.first()?, *values.last()?);
     Some(HostRates { middle: median(&values)?, least, most, count: values.len() })

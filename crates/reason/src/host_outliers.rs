@@ -8,6 +8,7 @@ use crate::cause_table::CauseFacts;
 use crate::draft::DraftAnswer;
 use crate::node_facts::{NodeLimits, figure};
 use crate::outlier::{Outlier, slow_values};
+use crate::pair_levels::host_cells;
 use crate::score::{ObservedFeature, WorldEdit};
 
 /// Deviation from exactly half or a quarter of a rate that packets and clocks explain.
@@ -99,12 +100,7 @@ fn by_class(rates: BTreeMap<u32, f64>, node: Option<&NodeLimits>) -> Vec<BTreeMa
 /// The rate of each GPU with the host in one direction; of several memory domains the nearest.
 fn host_rates(matrix: &RateMatrix, inward: bool) -> BTreeMap<u32, f64> {
     let mut rates: BTreeMap<u32, f64> = BTreeMap::new();
-    for &(from, to, value) in matrix.cells.iter().filter(|cell| cell.2 > 0.0) {
-        let gpu = match (from, to) {
-            (MatrixEnd::Host(_), MatrixEnd::Gpu(gpu)) if inward => gpu,
-            (MatrixEnd::Gpu(gpu), MatrixEnd::Host(_)) if !inward => gpu,
-            _ => continue,
-        };
+    for (gpu, value) in host_cells(matrix, inward) {
         let best = rates.entry(gpu).or_insert(value);
         *best = best.max(value);
     }
@@ -113,16 +109,15 @@ fn host_rates(matrix: &RateMatrix, inward: bool) -> BTreeMap<u32, f64> {
 
 /// Rate by GPU of copies with the host, or within the GPU.
 pub(crate) fn by_gpu(matrix: &RateMatrix) -> BTreeMap<u32, f64> {
-    let is_host = |end: MatrixEnd| matches!(end, MatrixEnd::Host(_));
-    let has_host = matrix.cells.iter().any(|&(a, b, _)| is_host(a) || is_host(b));
-    let cell = |&(from, to, value): &(MatrixEnd, MatrixEnd, f64)| match (from, to) {
-        (MatrixEnd::Host(_), MatrixEnd::Gpu(gpu)) | (MatrixEnd::Gpu(gpu), MatrixEnd::Host(_)) => {
-            Some((gpu, value))
-        }
-        (MatrixEnd::Gpu(a), MatrixEnd::Gpu(b)) if a == b && !has_host => Some((a, value)),
+    let host = [true, false].map(|inward| host_cells(matrix, inward).collect::<Vec<_>>()).concat();
+    let local = |&(from, to, value): &(MatrixEnd, MatrixEnd, f64)| match (from, to) {
+        (MatrixEnd::Gpu(a), MatrixEnd::Gpu(b)) if a == b => Some((a, value)),
         _ => None,
     };
-    matrix.cells.iter().filter_map(cell).filter(|(_, value)| *value > 0.0).collect()
+    match host.is_empty() {
+        true => matrix.cells.iter().filter_map(local).filter(|(_, value)| *value > 0.0).collect(),
+        false => host.into_iter().collect(),
+    }
 }
 
 /// GPUs that lose more than others when both directions run, and when all GPUs copy at once.

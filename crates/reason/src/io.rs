@@ -7,7 +7,7 @@ use crate::cause_table::{CauseFacts, cause};
 use crate::checks::CheckPath;
 use crate::draft::DraftAnswer;
 use crate::node_facts::{figure, link_peak_gbs, rate};
-use crate::outlier::{DIP, Outlier, RUN_SHARE, median, slow_intervals, slow_values};
+use crate::outlier::{DIP, Outlier, median, slow_intervals, slow_values};
 use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
 use crate::store_worlds::{self, IoLoad};
 
@@ -146,7 +146,6 @@ pub(crate) fn explain(
     page_cache(&mut draft, result, direct);
     draft.outliers = slow_intervals(&result.intervals);
     draft.outliers.extend(long_tail(result));
-    draft.outliers.extend(faster_run(result, all, context));
     draft.outliers.extend(slower_than_a_disk(result, in_flight, block));
     draft.outliers.extend(slow_worker(result));
     draft.outliers.extend(other_path(result, all));
@@ -310,38 +309,6 @@ fn slower_than_a_disk(
         "iostat -x 1 on each layer: await; the same on the drive below; limits of the volume"
             .to_owned();
     Some(Outlier { part, share, text, check, is_row: true })
-}
-
-/// The same I/O in the same paste that was faster.
-fn faster_run(
-    result: &FileIoResult,
-    all: &[&FileIoResult],
-    context: &PasteContext,
-) -> Option<Outlier> {
-    let mut commands: Vec<&String> =
-        context.commands.iter().filter(|command| command.contains(result.tool)).collect();
-    commands.dedup();
-    // Results without their options are peers where one command is theirs.
-    let is_one = commands.len() == 1;
-    fn agree<T: PartialEq>(a: &Option<T>, b: &Option<T>, is_one: bool) -> bool {
-        a == b || is_one && (a.is_none() || b.is_none())
-    }
-    let is_peer = |io: &&&FileIoResult| {
-        (io.tool, &io.operation) == (result.tool, &result.operation)
-            && io.together <= 1
-            && agree(&io.block, &result.block, is_one)
-            && agree(&io.depth, &result.depth, is_one)
-            && agree(&io.workers, &result.workers, is_one)
-            && (is_one || (&io.engine, &io.path) == (&result.engine, &result.path))
-    };
-    let is_known = commands.len() <= 1 && (is_one || result.block.is_some());
-    let is_run = is_known && result.together <= 1 && !["elbencho", "dd"].contains(&result.tool);
-    let best = all.iter().filter(|_| is_run).filter(is_peer);
-    let best = best.map(|io| io.gbs).fold(0.0, f64::max);
-    let (rate, scale) = if best < 0.1 { ("MB/s", 1e3) } else { ("GB/s", 1.0) };
-    let part = format!("this {}", result.operation);
-    let one = Outlier::new(part, result.gbs * scale, best * scale, rate, "the fastest run of it");
-    (best > 0.0 && one.share < RUN_SHARE).then(|| one.of_row())
 }
 
 /// The part of the requests in flight that are of this kind: a job that reads and writes has both in its queue.

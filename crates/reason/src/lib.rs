@@ -32,6 +32,7 @@ mod outlier;
 mod pair_levels;
 mod paste_answer;
 mod product_facts;
+mod repeated_runs;
 mod row_predictor;
 mod score;
 mod stated_settings;

@@ -19,6 +19,19 @@ pub(crate) fn pairs(matrix: &RateMatrix) -> PairRates {
     matrix.cells.iter().filter_map(pair).collect()
 }
 
+/// Rates of copies with the host in one direction, by GPU.
+pub(crate) fn host_cells(
+    matrix: &RateMatrix,
+    inward: bool,
+) -> impl Iterator<Item = (u32, f64)> + '_ {
+    let rate = move |&(from, to, value): &(MatrixEnd, MatrixEnd, f64)| match (from, to) {
+        (MatrixEnd::Host(_), MatrixEnd::Gpu(gpu)) if inward => Some((gpu, value)),
+        (MatrixEnd::Gpu(gpu), MatrixEnd::Host(_)) if !inward => Some((gpu, value)),
+        _ => None,
+    };
+    matrix.cells.iter().filter_map(rate).filter(|cell| cell.1 > 0.0)
+}
+
 /// Below this share of the rates inside of blocks those between blocks differ.
 const BETWEEN: f64 = 0.9;
 
@@ -153,26 +166,15 @@ pub(crate) fn slow_direction(
 ) -> Option<Outlier> {
     // NVLink-C2C is slower towards the host by its protocol.
     let is_c2c = node.is_some_and(|node| node.c2c_gbs > 0.0);
-    let middle = |inward: bool, count: RateCount, kernel: bool| {
+    let middle = |inward: bool, count: RateCount| {
         let mine = matrices.iter().filter(|m| {
-            m.count == count
-                && !m.is_latency
-                && !m.concurrent
-                && (m.means == CopyMeans::Kernel) == kernel
+            m.count == count && !m.is_latency && !m.concurrent && m.means != CopyMeans::Kernel
         });
-        let rate = |&(from, to, value): &(MatrixEnd, MatrixEnd, f64)| match (from, to) {
-            (MatrixEnd::Host(_), MatrixEnd::Gpu(_)) if inward => Some(value),
-            (MatrixEnd::Gpu(_), MatrixEnd::Host(_)) if !inward => Some(value),
-            _ => None,
-        };
-        median(&mine.flat_map(|m| m.cells.iter().filter_map(rate)).collect::<Vec<_>>())
+        median(&mine.flat_map(|m| host_cells(m, inward)).map(|cell| cell.1).collect::<Vec<_>>())
     };
-    let kinds = [
-        (RateCount::OneWay, false, ""),
-        (RateCount::OneOfBoth, false, " while both directions run"),
-    ];
-    let each = kinds.iter().filter(|_| !is_c2c).filter_map(|&(count, kernel, how)| {
-        let (inward, outward) = (middle(true, count, kernel)?, middle(false, count, kernel)?);
+    let kinds = [(RateCount::OneWay, ""), (RateCount::OneOfBoth, " while both directions run")];
+    let each = kinds.iter().filter(|_| !is_c2c).filter_map(|&(count, how)| {
+        let (inward, outward) = (middle(true, count)?, middle(false, count)?);
         let (slow, fast, names) = match inward < outward {
             true => (inward, outward, ["H2D", "D2H"]),
             false => (outward, inward, ["D2H", "H2D"]),

@@ -18,8 +18,6 @@ pub enum AnswerClass {
     Software,
     /// A part may be broken.
     HardwareSuspect,
-    /// More than hardware can carry.
-    Impossible,
     /// Nothing that is known gives these figures.
     Unknown,
 }
@@ -45,7 +43,6 @@ impl AnswerClass {
             Self::SetUpSo => "set up so",
             Self::Software => "software",
             Self::HardwareSuspect => "hardware suspect",
-            Self::Impossible => "impossible",
             Self::Unknown => "unknown",
         }
     }
