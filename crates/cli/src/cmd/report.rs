@@ -36,7 +36,7 @@ impl ConcludedRun {
         let map = pathline_report::map::svg(&journal.topology, &conclusions.verdict.gpus);
         let summary = if form.full { terminal::summary } else { terminal::first_screen };
         RenderedRun {
-            page: pathline_report::html::render(report, conclusions, &journal.topology, &map),
+            page: pathline_report::html::render(report, conclusions, &map),
             summary: summary(report, conclusions, say::width(), form.colour),
             exit: (&conclusions.verdict).into(),
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use serde_json::Value;
 use tempfile::TempDir;
 
 fn fixture(name: &str) -> PathBuf {
@@ -202,8 +203,34 @@ fn what_is_derived_is_written_as_json() {
     let (run, page) = (fixture("h200-x2-nccl"), page.to_str().expect("a printable path"));
     let output = pathline(&["report", run.to_str().expect("text"), "--html", page, "--json", "-"]);
     // Nothing else is on standard output.
-    let read: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let read: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(read["format"], 1);
     assert_eq!(read["findings"][0]["id"], "collectives-in-graphs");
     assert!(read["identity"]["libraries"]["ccl"].as_str().expect("text").contains("NCCL 2.28.9"));
+    // The page draws the same figures, with six digits.
+    let html = std::fs::read_to_string(page).expect("a page");
+    let (_, rest) = html.split_once("type=\"application/json\">").expect("data");
+    let (data, _) = rest.split_once("</script>").expect("an end");
+    let drawn: Value = serde_json::from_str(data).expect("JSON");
+    assert!(read["figures"].as_array().is_some_and(|all| all.len() > 5));
+    for key in ["figures", "warnings"] {
+        assert!(is_same(&read[key], &drawn["runs"][0][key]), "{key}");
+    }
+}
+
+/// Equal values, but for the last digits of numbers.
+fn is_same(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Array(a), Value::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| is_same(a, b))
+        }
+        (Value::Object(a), Value::Object(b)) => {
+            a.len() == b.len() && a.iter().all(|(k, a)| b.get(k).is_some_and(|b| is_same(a, b)))
+        }
+        (Value::Number(a), Value::Number(b)) => {
+            let (a, b) = (a.as_f64().unwrap_or(f64::NAN), b.as_f64().unwrap_or(f64::NAN));
+            (a - b).abs() <= 1e-5 * a.abs()
+        }
+        (a, b) => a == b,
+    }
 }

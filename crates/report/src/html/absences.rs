@@ -73,20 +73,11 @@ fn write_group(h: &mut HtmlBuilder, group: &AbsenceGroup<'_>) {
                 h.text(" ").leaf("i", &[], "(and alike, with other numbers)");
             }
         });
-        h.el("div", &[("class", &"scroll tall")], |h| {
-            let case = |a: &&MissingCase| a.case.to_string();
-            match group.same {
-                true => h.table(
-                    "rows",
-                    &[("case", "case")],
-                    group.members.iter().map(|a| vec![case(a)]),
-                ),
-                false => {
-                    let rows = group.members.iter().map(|a| vec![case(a), a.why.clone()]);
-                    h.table("rows", &[("case", "case"), ("reason", "words")], rows)
-                }
-            };
-        });
+        // Equal reasons stand in the summary.
+        let columns = [("case", "case"), ("reason", "words")];
+        let shown = if group.same { 1 } else { 2 };
+        let row = |a: &&MissingCase| vec![a.case.to_string(), a.why.clone()];
+        h.table("rows", &columns[..shown], group.members.iter().map(row));
     });
 }
 

@@ -70,43 +70,70 @@ impl HtmlBuilder {
         self
     }
 
-    /// Appends a table; the first cell of each row is its heading.
+    /// Appends a table that scrolls; the first cell of each row is its heading, cells without a column are
+    /// left out.
     pub(super) fn table(
         &mut self,
         class: &str,
         columns: &[TableColumn<'_>],
         rows: impl IntoIterator<Item = Vec<String>>,
     ) -> &mut Self {
-        self.el("table", &[("class", &class)], |h| {
+        self.trusted("<div class=\"scroll tall\">").el("table", &[("class", &class)], |h| {
             h.el("thead", &[], |h| {
                 h.el("tr", &[], |h| {
                     for (heading, class) in columns {
-                        h.void_with_class("th", &[("scope", &"col")], class);
-                        h.text(heading).trusted("</th>");
+                        h.cell("th", "col", class, heading);
                     }
                 });
             });
             h.el("tbody", &[], |h| {
                 for row in rows {
                     h.el("tr", &[], |h| {
-                        for ((i, text), (_, class)) in row.iter().enumerate().zip(columns) {
-                            let tag = if i == 0 { "th" } else { "td" };
-                            let scope: HtmlAttrs<'_> =
-                                if i == 0 { &[("scope", &"row")] } else { &[] };
-                            h.void_with_class(tag, scope, class);
-                            h.text(text).trusted(if i == 0 { "</th>" } else { "</td>" });
+                        for (i, (text, (_, class))) in row.iter().zip(columns).enumerate() {
+                            let (tag, scope) = if i == 0 { ("th", "row") } else { ("td", "") };
+                            h.cell(tag, scope, class, text);
                         }
                     });
                 }
             });
-        })
+        });
+        self.trusted("</div>")
     }
 
-    fn void_with_class(&mut self, tag: &'static str, attrs: HtmlAttrs<'_>, class: &str) {
-        match class {
-            "" => self.void(tag, attrs),
-            class => self.void(tag, &[attrs, &[("class", &class)]].concat()),
-        };
+    fn cell(&mut self, tag: &'static str, scope: &str, class: &str, text: &str) {
+        let all: [(&'static str, &dyn Display); 2] = [("scope", &scope), ("class", &class)];
+        let given = [scope, class].map(|value| !value.is_empty());
+        let attrs: Vec<_> =
+            all.into_iter().zip(given).filter_map(|(attr, given)| given.then_some(attr)).collect();
+        self.leaf(tag, &attrs, text);
+    }
+
+    /// Appends a section with an anchor and a title.
+    pub(super) fn section(&mut self, (id, title): (&str, &str), body: impl FnOnce(&mut Self)) {
+        self.el("section", &[("id", &id)], |h| {
+            h.leaf("h2", &[], title);
+            body(h);
+        });
+    }
+
+    /// Appends what few readers need: folded on a screen, open on paper.
+    pub(super) fn folded(&mut self, summary: &str, body: impl FnOnce(&mut Self)) {
+        self.el("details", &[("class", &"more")], |h| {
+            h.leaf("summary", &[], summary);
+            body(h);
+        });
+    }
+
+    /// Appends a command line with a button that copies it.
+    pub(super) fn command(&mut self, command: &str) {
+        if !command.is_empty() {
+            self.el("p", &[("class", &"command")], |h| {
+                h.leaf("code", &[], command);
+                h.trusted(
+                    "<button type=\"button\" class=\"js\" data-copy=\"command\">Copy</button>",
+                );
+            });
+        }
     }
 
     /// The finished markup.
@@ -122,19 +149,6 @@ impl fmt::Write for EscapedText<'_> {
     fn write_str(&mut self, s: &str) -> fmt::Result {
         self.0.push_str(&markup_text(s));
         Ok(())
-    }
-}
-
-/// A coordinate with at most one decimal, which keeps pages small and identical on every machine.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct PixelPos(pub(super) f64);
-
-impl Display for PixelPos {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let tenths = (self.0 * 10.0).round();
-        // Negative zero would print as -0.
-        let value = if tenths == 0.0 { 0.0 } else { tenths / 10.0 };
-        write!(f, "{value}")
     }
 }
 
@@ -170,13 +184,6 @@ mod tests {
     }
 
     #[test]
-    fn coordinates_have_one_decimal_and_no_negative_zero() {
-        assert_eq!(PixelPos(12.34).to_string(), "12.3");
-        assert_eq!(PixelPos(12.0).to_string(), "12");
-        assert_eq!(PixelPos(-0.01).to_string(), "0");
-    }
-
-    #[test]
     fn anchors_are_clean() {
         assert_eq!(anchor("pairs-dma"), "pairs-dma");
         assert_eq!(anchor("\" Onload=x <"), "onload-x");
@@ -189,8 +196,8 @@ mod tests {
         h.table("rows", &[("a", ""), ("b", "n")], [vec!["<x>".to_owned(), "1".to_owned()]]);
         assert_eq!(
             h.finish(),
-            "<table class=\"rows\"><thead><tr><th scope=\"col\">a</th><th scope=\"col\" class=\"n\">b</th>\
-             </tr></thead><tbody><tr><th scope=\"row\">&lt;x&gt;</th><td class=\"n\">1</td></tr></tbody></table>"
+            "<div class=\"scroll tall\"><table class=\"rows\"><thead><tr><th scope=\"col\">a</th><th scope=\"col\" class=\"n\">b</th>\
+             </tr></thead><tbody><tr><th scope=\"row\">&lt;x&gt;</th><td class=\"n\">1</td></tr></tbody></table></div>"
         );
     }
 }

@@ -46,9 +46,7 @@ fn write_sides(h: &mut HtmlBuilder, diff: &RunDiff, sides: [&SideIdentity; 2]) {
         vec![format!("{name} differs"), a.clone(), b.clone()]
     };
     let rows = std::iter::once(runs).chain(diff.conditions.iter().map(differs));
-    h.el("div", &[("class", &"scroll")], |h| {
-        h.table("rows", &[("", ""), ("before", "words"), ("after", "words")], rows);
-    });
+    h.table("rows", &[("", ""), ("before", "words"), ("after", "words")], rows);
 }
 
 fn write_rows(h: &mut HtmlBuilder, diff: &RunDiff) {
@@ -68,9 +66,7 @@ fn write_rows(h: &mut HtmlBuilder, diff: &RunDiff) {
         ("case", "words"),
         ("why", "words"),
     ];
-    h.el("div", &[("class", &"scroll tall")], |h| {
-        h.table("rows compared", &columns, rows.iter().map(|row| row_texts(row)));
-    });
+    h.table("rows compared", &columns, rows.iter().map(|row| row_texts(row)));
 }
 
 fn row_texts(row: &DiffRow) -> Vec<String> {
@@ -100,9 +96,7 @@ fn write_noise(h: &mut HtmlBuilder, diff: &RunDiff) {
     };
     let columns =
         [("class", ""), ("cases", "n"), ("deviation", "n"), ("visible", "n"), ("origin", "words")];
-    h.el("div", &[("class", &"scroll")], |h| {
-        h.table("rows", &columns, diff.noise.iter().map(row));
-    });
+    h.table("rows", &columns, diff.noise.iter().map(row));
     let note = "Visible is the smallest slowdown that is found 19 times in 20. More runs a side make it \
                 smaller: pathline run --repeat.";
     h.leaf("p", &[], note);

@@ -1,8 +1,6 @@
 //! Invented reports with the structure of real ones: a host, and a node of eight GPUs.
 
-use pathline_schema::{
-    Case, Conditions, Gpu, HostInfo, Link, LinkEnd, LinkKind, Rate, Topology, TopologyWarning,
-};
+use pathline_schema::{Case, Conditions};
 
 use pathline_explain::figure::{
     BarsBody, BetterWhen, ChartLine, CurvesBody, Figure, FigureBar, FigureBody, FigureCell,
@@ -406,7 +404,7 @@ fn headlines() -> Vec<Headline> {
 }
 
 /// A complete run on hardware: a host without GPUs.
-pub(super) fn host() -> (RunReport, Topology) {
+pub(super) fn host() -> RunReport {
     let absences = (0..300).map(|i| MissingCase {
         suites: vec!["pairs".into()],
         case: case(&format!(
@@ -418,7 +416,7 @@ pub(super) fn host() -> (RunReport, Topology) {
         faulted: false,
         why: format!("needs gpu{}; this host has 0 GPUs", i % 8),
     });
-    let report = RunReport {
+    RunReport {
         title: "this host".into(),
         identity: RunIdentity::default(),
         simulated: None,
@@ -448,23 +446,11 @@ pub(super) fn host() -> (RunReport, Topology) {
             ),
         )),
         complete: true,
-    };
-    (report, Topology { source: "live".into(), host: host_info(), ..Topology::default() })
-}
-
-fn host_info() -> HostInfo {
-    HostInfo {
-        hostname: "node17".parse().unwrap_or_default(),
-        arch: "x86_64".into(),
-        cpu_model: "Example CPU 64-Core".into(),
-        sockets: 1,
-        kernel: "6.8.0".into(),
-        ..HostInfo::default()
     }
 }
 
 /// A simulated run of eight GCDs, stopped before its end.
-pub(super) fn node() -> (RunReport, Topology) {
+pub(super) fn node() -> RunReport {
     let fault = |i: usize| MissingCase {
         suites: vec!["pairs".into()],
         case: case(&format!("gpu5.vram > gpu2.vram by dma@gpu5 x {}MiB", 1 << i)),
@@ -480,7 +466,7 @@ pub(super) fn node() -> (RunReport, Topology) {
         faulted: false,
         why: "HSA_XNACK=0 forbids page migration; unset it".into(),
     };
-    let report = RunReport {
+    RunReport {
         title: "MI250X node, eight GCDs".into(),
         identity: RunIdentity::default(),
         simulated: Some("mi250x".into()),
@@ -506,29 +492,28 @@ pub(super) fn node() -> (RunReport, Topology) {
         gpus: vec![("gpu0-7".into(), "up to 1700 MHz, ECC on (amdgpu sysfs)".into())],
         state: None,
         complete: false,
-    };
-    (report, node_topology())
+    }
 }
 
-fn node_topology() -> Topology {
-    let gpu = |index| Gpu { index, name: "MI250X".into(), arch: "gfx90a".into(), ..Gpu::default() };
-    let link = |a, b, width| Link {
-        a: LinkEnd::Gpu(a),
-        b: LinkEnd::Gpu(b),
-        kind: LinkKind::Xgmi,
-        width,
-        peak: Some(Rate(50.0 * f64::from(width))),
-    };
-    Topology {
-        source: "machine mi250x".into(),
-        host: host_info(),
-        gpus: (0..8).map(gpu).collect(),
-        links: vec![link(0, 1, 4), link(2, 3, 4), link(0, 6, 2), link(0, 2, 1)],
-        warnings: vec![TopologyWarning {
-            code: "xgmi-count-flat".into(),
-            subject: "links".into(),
-            text: "Every link claims a count of 1, which contradicts their peaks.".into(),
-        }],
-        ..Topology::default()
+/// Checks that start and end tags outside scripts and styles match.
+pub(super) fn assert_balanced(page: &str) {
+    let mut rest = page;
+    let mut open: Vec<&str> = Vec::new();
+    while let Some(at) = rest.find('<') {
+        let tag = &rest[at + 1..];
+        let end = tag.find('>').expect("a tag ends");
+        let (tag, after) = (&tag[..end], &tag[end + 1..]);
+        rest = after;
+        let name = tag.split([' ', '/']).find(|n| !n.is_empty()).expect("a tag has a name");
+        match tag {
+            t if t.starts_with('!') || t.ends_with('/') => {}
+            t if t.starts_with('/') => assert_eq!(open.pop(), Some(name)),
+            _ if matches!(name, "meta" | "input") => {}
+            _ => open.push(name),
+        }
+        if matches!(tag, "script" | "style") {
+            rest = &rest[rest.find("</").expect("it ends")..];
+        }
     }
+    assert_eq!(open, Vec::<&str>::new());
 }

@@ -6,7 +6,7 @@ use pathline_findings::{
 };
 use pathline_schema::NodeVerdict;
 
-use super::build::{HtmlBuilder, PixelPos, anchor};
+use super::build::{HtmlBuilder, anchor};
 use super::number::{count, num, percent};
 use super::page::write_line;
 
@@ -52,7 +52,7 @@ fn write_identity(h: &mut HtmlBuilder, report: &RunReport) {
     for line in [&id.packages, &id.rank_gpus].into_iter().filter(|line| !line.is_empty()) {
         h.leaf("p", &[("class", &"packages")], line);
     }
-    super::write_command(h, &id.command);
+    h.command(&id.command);
 }
 
 fn state_class(state: NodeVerdict) -> &'static str {
@@ -99,37 +99,10 @@ fn write_tile(h: &mut HtmlBuilder, tile: &SummaryTile) {
             h.text(" ").leaf("span", &[], format!("slowest {}", num(slowest)));
         }
     });
-    write_spark(h, &tile.spark);
+    // The script draws them as a line.
+    let values: Vec<String> = tile.spark.iter().map(|v| format!("{v:.4}")).collect();
+    h.el("span", &[("data-spark", &values.join(" "))], |_| {});
     h.text(" ").leaf("span", &[("class", &"tile-detail")], &tile.detail);
-}
-
-/// A line of values without axes, to show its shape.
-fn write_spark(h: &mut HtmlBuilder, values: &[f64]) {
-    const WIDTH: f64 = 100.0;
-    const HEIGHT: f64 = 22.0;
-    let drawn: Vec<f64> = values.iter().copied().filter(|v| v.is_finite() && *v >= 0.0).collect();
-    let most = drawn.iter().copied().fold(0.0, f64::max);
-    if drawn.len() < 2 || most <= 0.0 {
-        return;
-    }
-    let step = WIDTH / (drawn.len() - 1) as f64;
-    let point = |(i, v): (usize, &f64)| {
-        let y = HEIGHT - 1.0 - v / most * (HEIGHT - 3.0);
-        format!("{} {}", PixelPos(i as f64 * step), PixelPos(y))
-    };
-    let points: Vec<String> = drawn.iter().enumerate().map(point).collect();
-    let d = format!("M{}", points.join("L"));
-    let area = format!("{d}V{HEIGHT}H0Z");
-    let attrs: super::build::HtmlAttrs<'_> = &[
-        ("class", &"spark"),
-        ("viewBox", &"0 0 100 22"),
-        ("preserveAspectRatio", &"none"),
-        ("aria-hidden", &"true"),
-    ];
-    h.el("svg", attrs, |h| {
-        h.el("path", &[("class", &"area"), ("d", &area)], |_| {});
-        h.el("path", &[("d", &d)], |_| {});
-    });
 }
 
 fn write_findings(h: &mut HtmlBuilder, findings: &[Finding]) {
@@ -262,9 +235,7 @@ fn write_evidence(h: &mut HtmlBuilder, finding: &Finding) {
             vec![arm.label.clone(), value, half_width, arm.case.to_string()]
         };
         let columns = [("what", ""), ("value", "n"), ("± 95 %", "n"), ("case", "case")];
-        h.el("div", &[("class", &"scroll")], |h| {
-            h.table("rows", &columns, finding.arms.iter().map(row));
-        });
+        h.table("rows", &columns, finding.arms.iter().map(row));
     });
 }
 
@@ -316,18 +287,5 @@ mod tests {
             gain(2.0, 2.001, GainBasis::Predicted),
             "2.00 times as fast; predicted by the model"
         );
-    }
-
-    #[test]
-    fn a_spark_needs_two_values_above_zero() {
-        let svg = |values: &[f64]| {
-            let mut h = HtmlBuilder::default();
-            write_spark(&mut h, values);
-            h.finish()
-        };
-        assert_eq!(svg(&[1.0]), "");
-        assert_eq!(svg(&[0.0, 0.0, f64::NAN]), "");
-        // Half of the maximum is at 21 - 0.5 x 19 = 11.5, the maximum at 21 - 19 = 2.
-        assert!(svg(&[1.0, 2.0]).contains("d=\"M0 11.5L100 2\""), "{}", svg(&[1.0, 2.0]));
     }
 }

@@ -32,7 +32,6 @@ pub use several::{MAX_RUNS, PageRun, render_several};
 use pathline_explain::figure::RunReport;
 use pathline_explain::fmt;
 use pathline_findings::RunConclusions;
-use pathline_schema::Topology;
 
 use build::HtmlBuilder;
 use data::{PageData, RunData};
@@ -42,12 +41,7 @@ const METHOD: &str = include_str!("method.html");
 
 /// Renders a report. `map_svg` is the drawing of the node, an `<svg>` element that is inserted
 /// unchanged; `None` omits the map. Equal reports give identical bytes.
-pub fn render(
-    report: &RunReport,
-    conclusions: &RunConclusions,
-    topology: &Topology,
-    map_svg: &str,
-) -> String {
+pub fn render(report: &RunReport, conclusions: &RunConclusions, map_svg: &str) -> String {
     let data = PageData { runs: vec![RunData::new(String::new(), report, conclusions)] };
     let kind = if report.simulated.is_some() { "SIMULATED, " } else { "" };
     page::document(&format!("{kind}{}", report.title), &data, |h| {
@@ -64,18 +58,18 @@ pub fn render(
             page::write_nav(h, &first, &last);
             h.el("main", &[("id", &"content"), ("class", &"body")], |h| {
                 head::write(h, report, conclusions);
-                section(h, SECTIONS[0], |h| machine::write(h, topology, &report.gpus, map_svg));
+                h.section(SECTIONS[0], |h| machine::write(h, &report.gpus, map_svg));
                 h.leaf("p", &[("class", &"lead")], lead(report, &data));
                 page::write_figures(h, &data);
-                section(h, SECTIONS[1], |h| absences::write(h, &report.absences));
-                section(h, SECTIONS[2], |h| write_warnings(h, report));
-                section(h, SECTIONS[3], |h| {
-                    folded(h, "Settings, environment, state of the machine", |h| {
+                h.section(SECTIONS[1], |h| absences::write(h, &report.absences));
+                h.section(SECTIONS[2], |h| write_warnings(h, report));
+                h.section(SECTIONS[3], |h| {
+                    h.folded("Settings, environment, state of the machine", |h| {
                         machine::write_conditions(h, &report.conditions, report.state.as_ref());
                     });
                 });
-                section(h, SECTIONS[4], |h| {
-                    folded(h, "Rates, units, intervals, ceilings, verification", |h| {
+                h.section(SECTIONS[4], |h| {
+                    h.folded("Rates, units, intervals, ceilings, verification", |h| {
                         h.trusted(METHOD);
                     });
                 });
@@ -110,21 +104,6 @@ fn write_banners(h: &mut HtmlBuilder, report: &RunReport) {
     }
 }
 
-fn section(h: &mut HtmlBuilder, (id, title): (&str, &str), body: impl FnOnce(&mut HtmlBuilder)) {
-    h.el("section", &[("id", &id)], |h| {
-        h.leaf("h2", &[], title);
-        body(h);
-    });
-}
-
-/// What few readers need: folded on a screen, open on paper.
-fn folded(h: &mut HtmlBuilder, summary: &str, body: impl FnOnce(&mut HtmlBuilder)) {
-    h.el("details", &[("class", &"more")], |h| {
-        h.leaf("summary", &[], summary);
-        body(h);
-    });
-}
-
 /// Contents of the page, in one line.
 fn lead(report: &RunReport, data: &PageData<'_>) -> String {
     let cells = data.runs.iter().flat_map(|run| &run.figures).flat_map(|figure| &figure.cells);
@@ -137,16 +116,6 @@ fn lead(report: &RunReport, data: &PageData<'_>) -> String {
         count(report.warnings.len(), "warning"),
     ]
     .join(" · ")
-}
-
-fn write_command(h: &mut HtmlBuilder, command: &str) {
-    if command.is_empty() {
-        return;
-    }
-    h.el("p", &[("class", &"command")], |h| {
-        h.leaf("code", &[], command);
-        h.trusted("<button type=\"button\" class=\"js\" data-copy=\"command\">Copy</button>");
-    });
 }
 
 /// Warnings by kind.
@@ -164,10 +133,8 @@ fn write_warnings(h: &mut HtmlBuilder, report: &RunReport) {
                     h.text(format!(" {}: {}", worst.subject, worst.text));
                 }
             });
-            h.el("div", &[("class", &"scroll tall")], |h| {
-                let rows = warnings.iter().map(|w| vec![w.subject.clone(), w.text.clone()]);
-                h.table("rows warnings", &[("about", ""), ("warning", "words")], rows);
-            });
+            let rows = warnings.iter().map(|w| vec![w.subject.clone(), w.text.clone()]);
+            h.table("rows warnings", &[("about", ""), ("warning", "words")], rows);
         });
     }
 }

@@ -50,9 +50,7 @@ fn write_classes<'a>(h: &mut HtmlBuilder, classes: impl Iterator<Item = &'a Agre
         let flows = c.flows.iter().flat_map(|f| [f.median, f.p95]).map(share).collect();
         [error_texts(&c.sets), vec![inside], flows].concat()
     };
-    h.el("div", &[("class", &"scroll")], |h| {
-        h.table("rows", &columns, classes.map(row));
-    });
+    h.table("rows", &columns, classes.map(row));
 }
 
 fn write_sets(h: &mut HtmlBuilder, agreement: &ModelAgreement) {
@@ -78,7 +76,5 @@ fn write_sets(h: &mut HtmlBuilder, agreement: &ModelAgreement) {
             s.case.to_string(),
         ]
     });
-    h.el("div", &[("class", &"scroll tall")], |h| {
-        h.table("rows", &columns, rows);
-    });
+    h.table("rows", &columns, rows);
 }

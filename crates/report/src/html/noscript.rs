@@ -14,8 +14,8 @@ pub(super) fn write(h: &mut HtmlBuilder, name: &str, figures: &[DerivedFigure<'_
             let run = if name.is_empty() { String::new() } else { format!("{name}: ") };
             h.leaf("h3", &[], format!("{run}{}", figure.title));
             h.leaf("p", &[], figure.finding);
-            h.el("div", &[("class", &"scroll")], |h| write_table(h, figure));
-            super::write_command(h, figure.command);
+            write_table(h, figure);
+            h.command(figure.command);
         });
     }
 }

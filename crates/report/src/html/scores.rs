@@ -78,9 +78,7 @@ pub(super) fn error_texts(c: &ClassErrors) -> Vec<String> {
 fn write_classes(h: &mut HtmlBuilder, classes: &[ClassErrors]) {
     let columns = [&[("class", "")], &ERRORS[..], &[("which", "words")]].concat();
     let row = |c: &ClassErrors| [error_texts(c), vec![c.worst_label.clone()]].concat();
-    h.el("div", &[("class", &"scroll")], |h| {
-        h.table("rows", &columns, classes.iter().map(row));
-    });
+    h.table("rows", &columns, classes.iter().map(row));
 }
 
 fn write_rows(h: &mut HtmlBuilder, compared: &[ComparedRow]) {
@@ -99,9 +97,7 @@ fn write_rows(h: &mut HtmlBuilder, compared: &[ComparedRow]) {
         let texts = [&c.unit, &c.class, &c.source, &c.how].map(Clone::clone);
         [vec![c.label.clone()], values.to_vec(), texts.to_vec()].concat()
     };
-    h.el("div", &[("class", &"scroll tall")], |h| {
-        h.table("rows compared", &columns, farthest(compared).into_iter().map(row));
-    });
+    h.table("rows compared", &columns, farthest(compared).into_iter().map(row));
 }
 
 fn write_contradictions(h: &mut HtmlBuilder, all: &[RowContradiction]) {

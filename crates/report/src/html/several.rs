@@ -7,7 +7,7 @@ use pathline_findings::{RunConclusions, SummaryTile};
 use super::build::HtmlBuilder;
 use super::data::{PageData, RunData};
 use super::number::{count, num, percent, signed_percent};
-use super::{page, section};
+use super::page;
 
 /// Maximum number of runs with a tab.
 pub const MAX_RUNS: usize = 8;
@@ -43,8 +43,8 @@ pub fn render_several(runs: &[PageRun<'_>]) -> String {
                     h.leaf("h1", &[], &title);
                     write_identities(h, runs);
                 });
-                section(h, ("values", "Headline values"), |h| write_tiles(h, runs));
-                section(h, ("findings", "Findings"), |h| write_findings(h, runs));
+                h.section(("values", "Headline values"), |h| write_tiles(h, runs));
+                h.section(("findings", "Findings"), |h| write_findings(h, runs));
                 page::write_figures(h, &data);
             });
         });
@@ -105,9 +105,7 @@ fn write_table(h: &mut HtmlBuilder, runs: &[PageRun<'_>], rows: impl Iterator<It
     let letters: Vec<String> = (0..runs.len()).map(|i| letter(i).to_string()).collect();
     let columns = letters.iter().map(|letter| (letter.as_str(), "words"));
     let columns: Vec<_> = std::iter::once(("", "")).chain(columns).collect();
-    h.el("div", &[("class", &"scroll")], |h| {
-        h.table("rows compare", &columns, rows);
-    });
+    h.table("rows compare", &columns, rows);
 }
 
 /// A value with the half width of its interval, if known.
@@ -192,7 +190,7 @@ fn write_findings(h: &mut HtmlBuilder, runs: &[PageRun<'_>]) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{example, tests::assert_balanced};
+    use super::super::example::{self, assert_balanced};
     use super::*;
 
     #[test]
@@ -207,8 +205,8 @@ mod tests {
 
     #[test]
     fn runs_stand_side_by_side() {
-        let (a, _) = example::node();
-        let (b, _) = example::host();
+        let a = example::node();
+        let b = example::host();
         let b = RunReport { title: "<other>".into(), ..b };
         let conclusions = RunConclusions::default();
         let run = |source, report| PageRun { source, report, conclusions: &conclusions };

@@ -1,9 +1,10 @@
 //! Tests of whole pages.
 
 use pathline_findings::RunConclusions;
-use pathline_schema::{Conditions, Topology, TopologyWarning};
+use pathline_schema::Conditions;
 
-use super::{example, render};
+use super::example::{self, assert_balanced};
+use super::render;
 use pathline_explain::figure::{
     CurvesBody, Figure, FigureBody, FigureCell, MatrixBody, RunIdentity, RunReport, RunWarning,
 };
@@ -11,31 +12,8 @@ use pathline_explain::figure::{
 const MAP: &str = "<svg viewBox=\"0 0 60 10\"><rect width=\"10\" height=\"10\"/></svg>";
 
 fn node_page() -> String {
-    let (report, topology) = example::node();
-    render(&report, &RunConclusions::default(), &topology, MAP)
-}
-
-/// Checks that start and end tags outside scripts and styles match.
-pub(super) fn assert_balanced(page: &str) {
-    let mut rest = page;
-    let mut open: Vec<&str> = Vec::new();
-    while let Some(at) = rest.find('<') {
-        let tag = &rest[at + 1..];
-        let end = tag.find('>').expect("a tag ends");
-        let (tag, after) = (&tag[..end], &tag[end + 1..]);
-        rest = after;
-        let name = tag.split([' ', '/']).find(|n| !n.is_empty()).expect("a tag has a name");
-        match tag {
-            t if t.starts_with('!') || t.ends_with('/') => {}
-            t if t.starts_with('/') => assert_eq!(open.pop(), Some(name)),
-            _ if matches!(name, "meta" | "input") => {}
-            _ => open.push(name),
-        }
-        if matches!(tag, "script" | "style") {
-            rest = &rest[rest.find("</").expect("it ends")..];
-        }
-    }
-    assert_eq!(open, Vec::<&str>::new());
+    let report = example::node();
+    render(&report, &RunConclusions::default(), MAP)
 }
 
 /// The data of a page, as its script reads it.
@@ -72,7 +50,7 @@ fn every_part_of_a_report_is_on_its_page() {
         assert!(page.contains(part), "{part}");
     }
     assert_balanced(&page);
-    let (report, _) = example::node();
+    let report = example::node();
     let figures = &data(&page)["runs"][0]["figures"];
     assert_eq!(figures.as_array().unwrap().len(), report.figures.len());
     assert_eq!(figures[1]["cells"][0]["case"], "r0.gpu0.vram > r0.gpu1.vram by dma@gpu0 x 256MiB");
@@ -82,8 +60,8 @@ fn every_part_of_a_report_is_on_its_page() {
 /// Values and labels of all figures, in tables without cases.
 #[test]
 fn without_scripts_every_value_stands_in_a_table() {
-    let (report, topology) = example::node();
-    let page = render(&report, &RunConclusions::default(), &topology, MAP);
+    let report = example::node();
+    let page = render(&report, &RunConclusions::default(), MAP);
     let (_, rest) = page.split_once("<noscript>").unwrap();
     let (tables, _) = rest.split_once("</noscript>").unwrap();
     let mut cells = 0;
@@ -104,8 +82,8 @@ fn without_scripts_every_value_stands_in_a_table() {
 
 #[test]
 fn a_run_on_hardware_has_no_banner() {
-    let (report, topology) = example::host();
-    let page = render(&report, &RunConclusions::default(), &topology, "");
+    let report = example::host();
+    let page = render(&report, &RunConclusions::default(), "");
     assert!(!body(&page).to_lowercase().contains("simulated"));
     assert!(!body(&page).contains("class=\"banner"));
     assert_balanced(&page);
@@ -113,8 +91,8 @@ fn a_run_on_hardware_has_no_banner() {
 
 #[test]
 fn the_page_asks_for_nothing() {
-    for (report, topology) in [example::host(), example::node()] {
-        let page = render(&report, &RunConclusions::default(), &topology, MAP);
+    for report in [example::host(), example::node()] {
+        let page = render(&report, &RunConclusions::default(), MAP);
         // A comment of the library names where it comes from.
         let own = page.replace("/*! https://github.com/leeoniya/uPlot", "");
         for word in ["http://", "https://", " src=", "@import", "url(", "<link", "<iframe"] {
@@ -256,24 +234,11 @@ fn poison_cell(cell: &mut FigureCell) {
     }
 }
 
-fn poison_topology(t: &mut Topology) {
-    let bad = || HOSTILE.to_owned();
-    t.source = bad();
-    let host = &mut t.host;
-    (host.arch, host.cpu_model, host.kernel) = (bad(), bad(), bad());
-    host.virtualization = Some(bad());
-    for gpu in &mut t.gpus {
-        (gpu.name, gpu.arch) = (bad(), bad());
-    }
-    t.warnings = vec![TopologyWarning { code: bad(), subject: bad(), text: bad() }];
-}
-
 #[test]
 fn hostile_texts_stay_texts() {
-    for (mut report, mut topology) in [example::host(), example::node()] {
+    for mut report in [example::host(), example::node()] {
         poison(&mut report);
-        poison_topology(&mut topology);
-        let page = render(&report, &RunConclusions::default(), &topology, MAP);
+        let page = render(&report, &RunConclusions::default(), MAP);
         assert_eq!(page.matches("<script>").count(), 2, "the library and our own script");
         assert_eq!(page.matches("<script").count(), 3, "and the data");
         assert_eq!(page.matches("</style>").count(), 1);
@@ -301,14 +266,14 @@ fn an_empty_report_is_a_page() {
         state: None,
         complete: true,
     };
-    let page = render(&report, &RunConclusions::default(), &Topology::default(), "");
+    let page = render(&report, &RunConclusions::default(), "");
     assert!(page.contains("Every case that was planned has a figure"));
     assert_balanced(&page);
 }
 
 #[test]
 fn figures_without_cells_or_with_ragged_rows_are_drawn() {
-    let (mut report, topology) = example::host();
+    let mut report = example::host();
     let matrix = |cells| {
         FigureBody::Matrix(MatrixBody {
             unit: "GB/s".into(),
@@ -338,18 +303,18 @@ fn figures_without_cells_or_with_ragged_rows_are_drawn() {
     let ragged = vec![values.map(odd).to_vec(), vec![], values.map(odd).to_vec()];
     for body in [matrix(vec![]), matrix(ragged), empty] {
         report.figures[0].body = body;
-        assert_balanced(&render(&report, &RunConclusions::default(), &topology, ""));
+        assert_balanced(&render(&report, &RunConclusions::default(), ""));
     }
 }
 
 #[test]
 fn six_hundred_cases_stay_under_half_a_megabyte_of_data() {
-    let (mut report, topology) = example::node();
+    let mut report = example::node();
     report.figures.clear();
-    let empty = render(&report, &RunConclusions::default(), &topology, MAP).len();
+    let empty = render(&report, &RunConclusions::default(), MAP).len();
     // Each matrix has 56 cells: eleven matrices have 616 cases.
-    let (node, _) = example::node();
+    let node = example::node();
     report.figures = (0..11).map(|_| node.figures[1].clone()).collect();
-    let size = render(&report, &RunConclusions::default(), &topology, MAP).len();
+    let size = render(&report, &RunConclusions::default(), MAP).len();
     assert!(empty < 200_000 && size - empty < 500_000, "{empty} B, {size} B");
 }

@@ -28,7 +28,7 @@ fn a_busy_machine_is_named_before_its_figures() {
         text.contains("~: other programs disturbed it") && !text.contains("Host memory gives"),
         "{text}"
     );
-    let page = html::render(&report, &RunConclusions::default(), &journal.topology, "");
+    let page = html::render(&report, &RunConclusions::default(), "");
     let banner = page.find("banner busy").expect("a banner");
     assert!(banner < page.find("<h1").unwrap() && banner < page.find("<main").unwrap());
     assert!(page[banner..].contains("Other processes used 1.90 of 2 CPUs"));
@@ -44,8 +44,5 @@ fn a_quiet_machine_is_not_called_busy() {
         !text.contains("BUSY") && !text.contains("~:") && text.contains("Host memory gives"),
         "{text}"
     );
-    assert!(
-        !html::render(&report, &RunConclusions::default(), &journal.topology, "")
-            .contains("banner busy")
-    );
+    assert!(!html::render(&report, &RunConclusions::default(), "").contains("banner busy"));
 }

@@ -70,7 +70,7 @@ fn more_than_links_carry_is_marked_and_counts_as_wrong() {
     assert!(warning.subject.ends_with(WIDE.split_once("> ").unwrap().1), "{warning:?}");
     let text = terminal::summary(&report, &RunConclusions::default(), 120, false);
     assert!(text.contains(" 5030!") && text.contains("!: more than hardware can carry"), "{text}");
-    let page = html::render(&report, &RunConclusions::default(), &refuted.topology, "");
+    let page = html::render(&report, &RunConclusions::default(), "");
     assert!(page.contains("\"suspect\":\"beyond-ceiling: 5030 GB/s is 2515 %"));
     assert!(page.contains("\"mark\":\"!\""), "its cell is marked");
     let table = csv::export(&refuted, Some(&network));

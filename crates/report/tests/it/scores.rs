@@ -95,7 +95,7 @@ fn a_page_has_a_point_a_value_and_escapes_what_rows_say() {
         "OSU_bw &lt;i&gt;below",
         r#"["error","+2.0 %"]"#,
         r#"["published","43.0-44.0 GB/s"]"#,
-        r#"["published","\\u003c=50.0 GB/s"]"#,
+        r#"["published","\u003c=50.0 GB/s"]"#,
         r#"["model","carries it as data"]"#,
         "median 1.5 % (at most 2.0 %), p95 50.0 % (at most 6.0 %)",
         "line 8: row of line 8",

@@ -54,12 +54,7 @@ fn a_summary_and_a_page_show_all_of_it() {
     let journal = storage_run();
     let report = built(&journal);
     insta::assert_snapshot!(terminal::summary(&report, &RunConclusions::default(), 100, false));
-    let page = html::render(
-        &report,
-        &RunConclusions::default(),
-        &journal.topology,
-        &map::svg(&journal.topology, &[]),
-    );
+    let page = html::render(&report, &RunConclusions::default(), &map::svg(&journal.topology, &[]));
     for part in
         ["\"kind\":\"gaps\"", "\"kind\":\"sheet\"", "\"kind\":\"stacks\"", "\"is_zero\":true"]
     {

@@ -97,7 +97,7 @@ fn gpus_are_listed_with_their_links_and_clocks() {
     // 478.1 x 25 / 26.562 x 16/17 = 423.5 GB/s.
     near(cells[1].bound, 423.5);
     assert_eq!(cells[1].gpus[0], "gpu0 1980 MHz, memory 3201 MHz, 214 W, 41 °C");
-    let page = html::render(&report, &RunConclusions::default(), &journal.topology, "");
+    let page = html::render(&report, &RunConclusions::default(), "");
     assert!(page.contains("\"gpus\":[\"gpu0 1980 MHz"));
     assert!(page.contains("<dt>gpu1</dt><dd>NVIDIA H200: up to 1980 MHz"));
     let text = terminal::summary(&report, &RunConclusions::default(), 100, false);

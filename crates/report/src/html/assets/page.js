@@ -236,6 +236,16 @@ const packed = new ResizeObserver((entries) => requestAnimationFrame(() => {
 }));
 for (const part of $$('.frame')) packed.observe(part);
 
+// ---- sparks of tiles ----
+
+for (const spark of $$('[data-spark]')) {
+  const values = spark.dataset.spark.split(' ').map(Number);
+  const most = Math.max(...values);
+  if (values.length < 2 || !(most > 0)) continue;
+  const corners = values.map((v, i) => `${i * 100 / (values.length - 1)}% ${100 - v / most * 90}%`);
+  spark.style.clipPath = `polygon(0 100%,${corners},100% 100%)`;
+}
+
 // ---- print, themes ----
 
 const redraw = () => charts.forEach((u) => u.redraw(false, true));
