@@ -4,12 +4,12 @@ use pathline_paste::{CollectiveTable, NcclLog, PasteContext};
 use pathline_schema::Collective;
 
 use crate::cause_table::{CauseFacts, cause};
-use crate::collectives::{RING_SHARE, TableSummary, links_among};
 use crate::draft::DraftAnswer;
 use crate::logs::{lacks_direct_channels, uses_sockets};
 use crate::node_facts::{NodeLimits, is_set};
 use crate::product_facts::FabricKind;
 use crate::score::{AnswerClass, WorldEdit};
+use crate::table_summary::{RING_SHARE, TableSummary, links_among};
 
 /// Share of the links that NVLink SHARP reaches on the wire; its busbw is that times 2(n-1)/(n+1), because
 /// each GPU moves (1 + 1/n) of the buffer each way, where the formula of busbw counts 2(n-1)/n.

@@ -16,15 +16,12 @@ use crate::memory::explain_memory;
 use crate::node_facts::{FactSource, NodeLimits, figure};
 use crate::outlier::{Outlier, median, slow_pairs};
 use crate::pair_levels::{
-    access_times, describe_blocks, long_accesses, pairs, shares_of_links, slow_of_links,
+    PairRates, access_times, describe_blocks, long_accesses, pairs, shares_of_links, slow_of_links,
     unlike_limits,
 };
-use crate::product_facts::FabricKind;
+use crate::product_facts::{FabricKind, PCIE_SHARE};
 use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
 
-/// Share of PCIe that pinned copies reach: 256 B packets with 24 B of headers, acknowledgements and flow
-/// control leave 25.5 to 26.5 of 31.5 and 52 to 57 of 63 GB/s.
-pub(crate) const PCIE_SHARE: f64 = 0.84;
 /// Share of NVLink that a copy engine reaches: 16 of 17 flits are payload, 16 of 17 bits are not error
 /// correction.
 const NVLINK_SHARE: f64 = 0.885;
@@ -35,7 +32,7 @@ const SDMA_GBS: f64 = 50.4;
 /// Below this share of what copies staged in host memory get, P2P is not direct.
 const SLOWER_THAN_STAGED: f64 = 0.8;
 /// Deviation from exactly half or a quarter of a rate that packets and clocks explain.
-pub(crate) const EXACT: f64 = 0.06;
+const EXACT: f64 = 0.06;
 
 /// Longest time of a single access over a link, us: p2pBandwidthLatencyTest prints 1 to 3 us with P2P on PCIe, and 10 to
 /// 30 us through the host.
@@ -234,25 +231,25 @@ fn between_gpus(matrices: &[&RateMatrix], node: Option<&NodeLimits>) -> Option<D
     let gpus: BTreeSet<u32> = list.iter().flat_map(|pair| [pair.0, pair.1]).collect();
     set_pair_limit(&mut draft, node, bridged.is_some(), gpus.len());
     draft.usual = Some(usual_of_pairs(node, is_staged));
-    if let Some(limits) = unlike_limits(Some(node)) {
-        // The headline is the pair in the middle, by the share of its links.
-        let mut shares = shares_of_links(&list, &limits);
-        shares.sort_by(|a, b| a.2.total_cmp(&b.2));
-        let middle = shares.get(shares.len() / 2).copied();
-        let limit = middle.and_then(|(a, b, _)| limits.get(&(a.min(b), a.max(b))));
-        if let Some(((a, b, share), limit)) = middle.zip(limit) {
-            draft.value = Some(share * limit / ways);
-            draft.limit_gbs = Some(*limit);
-            draft.limit =
-                format!("{}; of gpu{a} and gpu{b} {} GB/s", node.wiring_text(), figure(*limit));
-        }
-    }
+    middle_of_unlike(&mut draft, node, &list, ways);
     let middle = draft.value.map_or(middle, |value| value * ways);
     draft.features.push(ObservedFeature::new("pair", middle / ways));
     let least = if unlike_limits(Some(node)).is_some() { middle } else { least };
     draft.features.push(ObservedFeature::new("least", (least / middle).max(1e-3)));
     pair_edits(&mut draft, node, ways, &list, ratio);
     Some(draft)
+}
+
+/// Where pairs have unlike links, the headline is the pair in the middle by the share of its links.
+fn middle_of_unlike(draft: &mut DraftAnswer, node: &NodeLimits, list: &PairRates, ways: f64) {
+    let Some(limits) = unlike_limits(Some(node)) else { return };
+    let mut shares = shares_of_links(list, &limits);
+    shares.sort_by(|a, b| a.2.total_cmp(&b.2));
+    let Some((a, b, share)) = shares.get(shares.len() / 2).copied() else { return };
+    let Some(limit) = limits.get(&(a.min(b), a.max(b))) else { return };
+    draft.value = Some(share * limit / ways);
+    draft.limit_gbs = Some(*limit);
+    draft.limit = format!("{}; of gpu{a} and gpu{b} {} GB/s", node.wiring_text(), figure(*limit));
 }
 
 /// The pairs without peer access, whose bytes go through host memory.

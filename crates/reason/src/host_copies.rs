@@ -4,14 +4,13 @@ use pathline_paste::{CopyMeans, MatrixEnd, PasteContext, RateCount, RateMatrix};
 
 use crate::cause_table::{CauseFacts, cause};
 use crate::checks::CheckPath;
-use crate::copies::PCIE_SHARE;
 use crate::draft::DraftAnswer;
 use crate::fitting_links::{HOST_LINKS, assume_link};
 use crate::host_outliers::{shared_paths, slow_host_links};
 use crate::node_facts::{NodeLimits, figure};
 use crate::outlier::{Outlier, RUN_SHARE, median};
 use crate::pair_levels::{DIRECTION, host_cells, slow_direction};
-use crate::product_facts::narrower_link;
+use crate::product_facts::{PCIE_SHARE, narrower_link};
 use crate::score::ObservedFeature;
 
 /// What to do where runs differ in their NUMA domain.
@@ -177,7 +176,9 @@ pub(crate) fn with_host(
         chip_to_chip(&mut draft, node, headline);
     } else {
         assume_link(&mut draft, headline, &HOST_LINKS);
-        draft.ask = "which GPU product is it? `lspci -vv | grep LnkSta` of the GPU?".to_owned();
+        let is_named = node.is_some_and(|node| node.product.is_some());
+        let which = if is_named { "what link has the GPU," } else { "which GPU product is it?" };
+        draft.ask = format!("{which} `lspci -vv | grep LnkSta` of the GPU?");
     }
     // One direction of one GPU is what a full link gives.
     let sound = draft.edits.iter().find(|edit| edit.id == "pcie-full");

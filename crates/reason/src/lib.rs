@@ -11,6 +11,7 @@ mod answer;
 mod cause_table;
 mod checks;
 mod collective_causes;
+mod collective_limits;
 mod collectives;
 mod copies;
 mod deciding_probe;
@@ -37,6 +38,7 @@ mod row_predictor;
 mod score;
 mod stated_settings;
 mod store_worlds;
+mod table_summary;
 mod verdict;
 mod wiring;
 

@@ -112,7 +112,8 @@ impl NodeLimits {
             no_access: context.no_access.clone(),
             has_one_product: context.gpus.len() <= 1,
             peer_classes: machine.map(peer_classes).unwrap_or_default(),
-            pcie_gbs: product.map_or(0.0, |p| p.pcie_gbs),
+            // The maker of a notebook wires 8 lanes or 16, whatever the GPU can.
+            pcie_gbs: product.filter(|p| !p.name.contains("Laptop")).map_or(0.0, |p| p.pcie_gbs),
             pcie_source: assumed,
             c2c_gbs: product.map_or(0.0, |p| p.c2c_gbs),
             c2c_source: assumed,

@@ -1,0 +1,132 @@
+//! The limit of a collective: the links of a node, or its adapters.
+
+use pathline_paste::CollectiveTable;
+use pathline_schema::Collective;
+
+use crate::draft::DraftAnswer;
+use crate::fitting_links::{PORTS, fitting_text};
+use crate::node_facts::{FactSource, NodeLimits, figure};
+use crate::product_facts::FabricKind;
+use crate::table_summary::{RING_SHARE, TableSummary, links_among};
+
+/// Share of a ring's best rate that runs of other sizes and numbers of GPUs reach.
+const PLATEAU: f64 = 0.9;
+/// What an operation without a name may be.
+pub(crate) const ALL_TO_ALL: &str = "it is an all-to-all";
+
+/// Sets the limit of a table, the share of it that is usual, and what is asked without it.
+pub(crate) fn set_limit(
+    draft: &mut DraftAnswer,
+    table: &CollectiveTable,
+    shape: &TableSummary,
+    node: Option<&NodeLimits>,
+) {
+    let is_known = |node: &&NodeLimits| match shape.is_one_node() {
+        true => node.product.is_some() || node.fabric_gbs() > 0.0,
+        false => node.nic_gbs > 0.0,
+    };
+    // A ring passes the links of each GPU too: at their usual share no other part holds it back.
+    let inner = node.filter(|node| !shape.is_one_node() && node.fabric == FabricKind::Switched);
+    let inner = inner
+        .filter(|node| node.nic_gbs <= 0.0 && shape.best >= node.links_gbs * RING_SHARE * PLATEAU);
+    if let Some(node) = inner {
+        draft.limit = format!("{}: what one node reaches", node.link_text());
+        draft.limit_gbs = Some(node.links_gbs);
+        draft.usual = Some((
+            RING_SHARE * PLATEAU,
+            "as much as within one node, so the network does not hold it back",
+        ));
+        return;
+    }
+    let Some(node) = node.filter(is_known) else {
+        draft.limit = match shape.is_one_node() {
+            true => "unknown: the paste names no GPU product".to_owned(),
+            false => format!("{} for each adapter of a node", fitting_text(shape.best, &PORTS)),
+        };
+        draft.ask = match shape.is_one_node() {
+            true => "which GPU product is it?",
+            false => "how many adapters has a node, and of what rate?",
+        }
+        .to_owned();
+        return;
+    };
+    match shape.is_one_node() {
+        true => within_node(draft, shape, node),
+        false => over_network(draft, table, shape, node),
+    }
+}
+
+fn within_node(draft: &mut DraftAnswer, shape: &TableSummary, node: &NodeLimits) {
+    draft.limit = node.link_text();
+    draft.limit_gbs = Some(node.fabric_gbs()).filter(|gbs| *gbs > 0.0);
+    let among = links_among(shape, node);
+    if node.fabric == FabricKind::Meshed && among > 0.0 && among < node.links_gbs {
+        draft.limit_gbs = Some(among);
+        draft.limit = format!(
+            "{} GB/s each way, the NVLinks among {} GPUs ({})",
+            figure(among),
+            shape.ranks,
+            node.links_source.label()
+        );
+    }
+    if let Some(pair) = node.joined_gbs(shape.ranks) {
+        draft.limit_gbs = Some(pair);
+        draft.limit =
+            format!("{} GB/s each way, NVLinks among these GPUs (in the paste)", figure(pair));
+    }
+    if draft.limit_gbs.is_none() {
+        draft.ask = "which GPU product is it?".to_owned();
+    }
+    let no_peer = node.product.is_some_and(|product| !product.pcie_p2p);
+    draft.usual = Some(
+        match draft.limit_gbs.is_some_and(|gbs| gbs > node.pcie_gbs) || node.links_gbs > 0.0 {
+            true => (0.6, "collectives over GPU links reach 60 % and more at large sizes"),
+            false if no_peer => (0.2, "rings through host memory reach 20 to 40 % of PCIe"),
+            false => (0.55, "rings over PCIe with P2P reach 55 % and more"),
+        },
+    );
+    if !shape.is_placed && node.links_source != FactSource::Machine {
+        draft.condition = "all ranks are on one node".to_owned();
+        draft.ask = "on how many nodes are the ranks?".to_owned();
+    }
+}
+
+fn over_network(
+    draft: &mut DraftAnswer,
+    table: &CollectiveTable,
+    shape: &TableSummary,
+    node: &NodeLimits,
+) {
+    let nics = node.nics.unwrap_or(1);
+    let total = f64::from(nics) * node.nic_gbs;
+    draft.usual = Some((0.75, "collectives over a network reach 75 to 97 % of its adapters"));
+    draft.limit_gbs = Some(total);
+    draft.limit = format!(
+        "{} GB/s of network each way, {nics} x {} GB/s of a node ({})",
+        figure(total),
+        figure(node.nic_gbs),
+        node.nic_source.label()
+    );
+    // Of an all-to-all each rank has its part of the adapters, and what stays on the node needs none.
+    let (ranks, nodes) = (f64::from(shape.ranks), f64::from(shape.nodes));
+    let is_pair = table.is_sendrecv;
+    let outward = if is_pair { 1.0 } else { (ranks - 1.0) / (ranks - ranks / nodes).max(1.0) };
+    let each = (total * nodes / ranks).min(total) * outward;
+    // An operation without a name that gets no more may be one.
+    let may_be = table.op.is_none() && shape.best > 0.0 && shape.best <= each;
+    if may_be && !is_pair && each < total * 0.99 {
+        draft.condition = ALL_TO_ALL.to_owned();
+    }
+    if table.op == Some(Collective::AllToAll) || is_pair || may_be {
+        draft.limit_gbs = Some(each);
+        draft.limit.push_str(&format!(
+            "; {} GB/s a rank, whose peers are on other nodes in part",
+            figure(each)
+        ));
+    }
+    // One GPU of a node has one adapter as a rule.
+    if node.nics.is_none() && shape.ranks > shape.nodes {
+        draft.condition = "a node has one adapter".to_owned();
+        draft.ask = "how many adapters has a node?".to_owned();
+    }
+}
