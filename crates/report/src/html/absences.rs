@@ -1,7 +1,6 @@
 //! Cases without figures, grouped by reason.
 
 use super::build::HtmlBuilder;
-use super::number::count;
 use pathline_explain::figure::MissingCase;
 use pathline_explain::fmt;
 
@@ -50,9 +49,9 @@ pub(super) fn write(h: &mut HtmlBuilder, absences: &[MissingCase]) {
     let summary = format!(
         "{} failed and {} could not be tried, for {}. A skip is a result with a reason; \
          a fault is a result with an error.",
-        count(faults, "case"),
-        count(absences.len() - faults, "case"),
-        count(groups.len(), "reason"),
+        fmt::count(faults, "case"),
+        fmt::count(absences.len() - faults, "case"),
+        fmt::count(groups.len(), "reason"),
     );
     h.leaf("p", &[], summary);
     h.el("div", &[("class", &"absences")], |h| {

@@ -7,14 +7,18 @@ use pathline_findings::{
 use pathline_schema::NodeVerdict;
 
 use super::build::{HtmlBuilder, anchor};
-use super::number::{count, num, percent};
+use super::number::num;
 use super::page::write_line;
+use pathline_explain::fmt;
 
 /// Number of unfolded findings.
 const OPEN: usize = 5;
 
 /// Maximum number of places named in a finding; further ones are counted.
 const PLACES: usize = 12;
+
+/// The button after an action.
+const COPY: &str = " <button type=\"button\" class=\"js\" data-copy=\"action\">Copy</button>";
 
 /// Writes the first screen.
 pub(super) fn write(h: &mut HtmlBuilder, report: &RunReport, conclusions: &RunConclusions) {
@@ -44,7 +48,7 @@ fn write_identity(h: &mut HtmlBuilder, report: &RunReport) {
         "" => String::new(),
         version => format!("pathline {version}"),
     };
-    let ranks = if id.ranks > 0 { count(id.ranks, "rank") } else { String::new() };
+    let ranks = if id.ranks > 0 { fmt::count(id.ranks, "rank") } else { String::new() };
     let parts = [&id.gpus, &id.processor, &id.driver, &ranks, &id.started, &id.duration, &version];
     let known: Vec<&str> =
         parts.into_iter().map(String::as_str).filter(|part| !part.is_empty()).collect();
@@ -86,14 +90,14 @@ fn write_tile(h: &mut HtmlBuilder, tile: &SummaryTile) {
     h.el("span", &[("class", &"tile-value")], |h| {
         h.leaf("b", &[], num(tile.value)).text(" ").leaf("small", &[], &tile.unit);
         if let Some(relative) = tile.half_width.map(|w| w / tile.value).filter(|r| r.is_finite()) {
-            h.text(" ").leaf("small", &[], format!("± {}", percent(relative)));
+            h.text(" ").leaf("small", &[], format!("± {}", fmt::percent(relative)));
         }
     });
     let shares = [("of peak", tile.share_of_peak), ("of model", tile.share_of_model)];
     let shares = shares.into_iter().filter_map(|(name, share)| Some((name, share?)));
     h.el("span", &[("class", &"tile-shares")], |h| {
         for (name, share) in shares {
-            h.text(" ").leaf("span", &[], format!("{} {name}", percent(share)));
+            h.text(" ").leaf("span", &[], format!("{} {name}", fmt::percent(share)));
         }
         if let Some(slowest) = tile.slowest {
             h.text(" ").leaf("span", &[], format!("slowest {}", num(slowest)));
@@ -115,7 +119,7 @@ fn write_findings(h: &mut HtmlBuilder, findings: &[Finding]) {
     h.el("ol", &[("class", &"cards")], |h| open.iter().for_each(|f| write_card(h, f)));
     if !folded.is_empty() {
         h.el("details", &[("class", &"more")], |h| {
-            h.leaf("summary", &[], count(folded.len(), "more finding"));
+            h.leaf("summary", &[], fmt::count(folded.len(), "more finding"));
             h.el("ol", &[("class", &"cards")], |h| folded.iter().for_each(|f| write_card(h, f)));
         });
     }
@@ -132,31 +136,23 @@ fn write_card(h: &mut HtmlBuilder, finding: &Finding) {
             h.leaf("span", &[("class", &"chip")], label).text(" ");
             write_code(h, &finding.observation);
         });
+        let gain = finding.gain.as_ref().map(gain_text).unwrap_or_default();
+        let rows = [
+            ("Cause", &finding.cause),
+            ("Action", &finding.action),
+            ("Gain", &gain),
+            ("Cost", &finding.cost),
+        ];
         h.el("dl", &[], |h| {
-            let mut row = |name: &str, body: &dyn Fn(&mut HtmlBuilder)| {
+            for (name, text) in rows.into_iter().filter(|(_, text)| !text.is_empty()) {
                 h.el("div", &[("class", &name.to_lowercase())], |h| {
-                    h.leaf("dt", &[], name);
-                    h.el("dd", &[], |h| body(h));
+                    h.leaf("dt", &[], name).el("dd", &[], |h| {
+                        h.el("span", &[], |h| write_code(h, text));
+                        if name == "Action" {
+                            h.trusted(COPY);
+                        }
+                    });
                 });
-            };
-            if !finding.cause.is_empty() {
-                row("Cause", &|h| write_code(h, &finding.cause));
-            }
-            if !finding.action.is_empty() {
-                row("Action", &|h| {
-                    h.el("span", &[], |h| write_code(h, &finding.action));
-                    h.trusted(
-                        " <button type=\"button\" class=\"js\" data-copy=\"action\">Copy</button>",
-                    );
-                });
-            }
-            if let Some(gain) = &finding.gain {
-                row("Gain", &|h| {
-                    h.text(gain_text(gain));
-                });
-            }
-            if !finding.cost.is_empty() {
-                row("Cost", &|h| write_code(h, &finding.cost));
             }
         });
         write_evidence(h, finding);
@@ -215,8 +211,8 @@ fn write_evidence(h: &mut HtmlBuilder, finding: &Finding) {
         return;
     }
     h.el("details", &[("class", &"evidence")], |h| {
-        let places = count(finding.places.len(), "place");
-        let values = count(finding.arms.len(), "value");
+        let places = fmt::count(finding.places.len(), "place");
+        let values = fmt::count(finding.arms.len(), "value");
         h.leaf("summary", &[], format!("Evidence: {values}, {places}"));
         if !finding.places.is_empty() {
             let named = finding.places.iter().take(PLACES).map(String::as_str);
@@ -245,7 +241,7 @@ fn write_observations(h: &mut HtmlBuilder, headlines: &[Headline]) {
         return;
     }
     h.el("details", &[("class", &"more")], |h| {
-        h.leaf("summary", &[], count(headlines.len(), "observation"));
+        h.leaf("summary", &[], fmt::count(headlines.len(), "observation"));
         h.el("ul", &[("class", &"headlines")], |h| {
             for line in headlines {
                 let tone = match line.tone {

@@ -3,7 +3,8 @@
 use pathline_schema::Conditions;
 
 use super::build::HtmlBuilder;
-use super::number::{num, signed_percent};
+use super::number::num;
+use crate::scores::signed;
 
 /// Writes the map, and what drivers say of the GPUs.
 pub(super) fn write(h: &mut HtmlBuilder, gpus: &[(String, String)], map_svg: &str) {
@@ -52,7 +53,7 @@ pub(super) fn write_conditions(
         let (a, b) = (first.0.get(name).copied(), last.0.get(name).copied());
         let change = a.zip(b).filter(|(a, _)| *a != 0.0).map(|(a, b)| (b - a) / a.abs());
         let show = |v: Option<f64>| v.map(num).unwrap_or_default();
-        vec![name.clone(), show(a), show(b), change.map(signed_percent).unwrap_or_default()]
+        vec![name.clone(), show(a), show(b), change.map(signed).unwrap_or_default()]
     };
     let columns = [("reading", ""), ("first", "n"), ("last", "n"), ("change", "n")];
     h.table("rows", &columns, names.into_iter().map(row));

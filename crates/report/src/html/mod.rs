@@ -35,7 +35,6 @@ use pathline_findings::RunConclusions;
 
 use build::HtmlBuilder;
 use data::{PageData, RunData};
-use number::count;
 
 const METHOD: &str = include_str!("method.html");
 
@@ -110,10 +109,14 @@ fn lead(report: &RunReport, data: &PageData<'_>) -> String {
     let values = cells.filter(|cell| cell.value.is_some()).count();
     let faults = report.absences.iter().filter(|a| a.faulted).count();
     [
-        format!("{} in {}", count(values, "value"), count(report.figures.len(), "figure")),
-        format!("{} failed", count(faults, "case")),
+        format!(
+            "{} in {}",
+            fmt::count(values, "value"),
+            fmt::count(report.figures.len(), "figure")
+        ),
+        format!("{} failed", fmt::count(faults, "case")),
         format!("{} skipped", report.absences.len() - faults),
-        count(report.warnings.len(), "warning"),
+        fmt::count(report.warnings.len(), "warning"),
     ]
     .join(" · ")
 }

@@ -1,7 +1,7 @@
 //! The page that compares predicted durations of sets with measured ones.
 
 use super::build::HtmlBuilder;
-use super::number::{count, num};
+use super::number::num;
 use super::page::{comparison, write_figures};
 use super::scatter::pictures;
 use super::scores::{ERRORS, error_texts};
@@ -54,7 +54,7 @@ fn write_classes<'a>(h: &mut HtmlBuilder, classes: impl Iterator<Item = &'a Agre
 }
 
 fn write_sets(h: &mut HtmlBuilder, agreement: &ModelAgreement) {
-    h.leaf("p", &[], count(agreement.sets.len(), "set"));
+    h.leaf("p", &[], fmt::count(agreement.sets.len(), "set"));
     let columns = [
         ("class", ""),
         ("predicted us", "n"),

@@ -14,24 +14,6 @@ pub(super) fn num(v: f64) -> String {
     format!("{v:.decimals$}")
 }
 
-/// A share in percent: `75 %`.
-pub(super) fn percent(share: f64) -> String {
-    let p = share * 100.0;
-    let decimals = usize::from(p.abs() < 9.95 && p != 0.0);
-    format!("{p:.decimals$} %")
-}
-
-/// A relative difference with its sign: `+0.3 %`.
-pub(super) fn signed_percent(share: f64) -> String {
-    let p = (share * 1000.0).round() / 10.0;
-    if p == 0.0 { "0.0 %".to_owned() } else { format!("{p:+.1} %") }
-}
-
-/// `1 case`, `12 cases`.
-pub(super) fn count(n: usize, noun: &str) -> String {
-    format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -42,13 +24,5 @@ mod tests {
         let wanted =
             ["0", "0.012", "1.42", "10.0", "37.8", "100", "1405", "2.00e9", "not a number"];
         assert_eq!(texts, wanted);
-    }
-
-    #[test]
-    fn percentages_keep_their_sign_and_no_negative_zero() {
-        assert_eq!(percent(0.7561), "76 %");
-        assert_eq!(percent(0.0112), "1.1 %");
-        assert_eq!(signed_percent(0.0031), "+0.3 %");
-        assert_eq!(signed_percent(-0.0001), "0.0 %");
     }
 }

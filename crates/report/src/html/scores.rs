@@ -4,12 +4,13 @@ use pathline_published::score::{ClassErrors, ComparedRow};
 use pathline_published::{RowClass, RowContradiction, ValidationReport};
 
 use super::build::{HtmlBuilder, TableColumn};
-use super::number::{count, num};
+use super::number::num;
 use super::page::{comparison, write_figures, write_line};
 use super::scatter::pictures;
 use crate::scores::{
     contradiction, farthest, reasons, share, signed, targets_lines, untargeted, value as value_text,
 };
+use pathline_explain::fmt;
 
 /// The page: targets, pictures, tables. `against` names the table.
 pub fn page(report: &ValidationReport, against: &str) -> String {
@@ -32,9 +33,9 @@ fn write_targets(h: &mut HtmlBuilder, report: &ValidationReport) {
     let data = report.compared.iter().filter(|c| c.data).count();
     let lead = format!(
         "{} compared, {} left out; {} the model carries as data, which count for no target",
-        count(report.compared.len(), "row"),
+        fmt::count(report.compared.len(), "row"),
         report.left_out.len(),
-        count(data, "value")
+        fmt::count(data, "value")
     );
     h.leaf("p", &[("class", &"lead")], lead);
     h.el("ul", &[("class", &"headlines")], |h| {

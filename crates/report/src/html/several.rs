@@ -6,8 +6,10 @@ use pathline_findings::{RunConclusions, SummaryTile};
 
 use super::build::HtmlBuilder;
 use super::data::{PageData, RunData};
-use super::number::{count, num, percent, signed_percent};
+use super::number::num;
 use super::page;
+use crate::scores::signed;
+use pathline_explain::fmt;
 
 /// Maximum number of runs with a tab.
 pub const MAX_RUNS: usize = 8;
@@ -32,7 +34,7 @@ pub fn render_several(runs: &[PageRun<'_>]) -> String {
             .map(|(i, run)| RunData::new(letter(i).to_string(), run.report, run.conclusions))
             .collect(),
     };
-    let title = format!("{} side by side", count(runs.len(), "run"));
+    let title = format!("{} side by side", fmt::count(runs.len(), "run"));
     page::document(&title, &data, |h| {
         write_banners(h, runs);
         h.el("div", &[("class", &"page")], |h| {
@@ -124,7 +126,8 @@ fn difference(first: MeasuredRange, other: MeasuredRange) -> Option<(f64, bool)>
 fn value_text(range: Option<MeasuredRange>, first: Option<MeasuredRange>) -> String {
     let Some(range) = range else { return "–".to_owned() };
     let half = range.1.filter(|_| range.0 != 0.0);
-    let half = half.map(|half| format!(" ± {}", percent(half / range.0.abs()))).unwrap_or_default();
+    let half =
+        half.map(|half| format!(" ± {}", fmt::percent(half / range.0.abs()))).unwrap_or_default();
     let change = first.and_then(|first| difference(first, range));
     let change = change.map(|(relative, beyond)| {
         let mark = match (beyond, relative > 0.0) {
@@ -132,7 +135,7 @@ fn value_text(range: Option<MeasuredRange>, first: Option<MeasuredRange>) -> Str
             (true, false) => " ▼",
             _ => "",
         };
-        format!("  {}{mark}", signed_percent(relative))
+        format!("  {}{mark}", signed(relative))
     });
     format!("{}{half}{}", num(range.0), change.unwrap_or_default())
 }

@@ -154,6 +154,7 @@ function drawPane(frame, pane) {
   pane.drawn = true;
   const { fig, run, box } = pane;
   box.style.minHeight = '';
+  if (frame.panes.length > 1) box.append(el('h4', { className: 'paper' }, data.runs.length > 1 ? `${run.name}: ${fig.title}` : fig.title));
   const plot = el('div', { className: 'plot' });
   if (fig.finding) box.append(el('p', { className: 'finding', title: 'click for all of it', onclick: (event) => event.currentTarget.classList.toggle('whole') }, fig.finding));
   box.append(plot);
