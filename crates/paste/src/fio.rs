@@ -29,10 +29,12 @@ pub(crate) fn read(lines: &[PasteLine], at: usize) -> Option<(Vec<FileIoResult>,
     for (index, line) in lines.iter().enumerate().skip(at).take(MAX_LINES) {
         let text = line.text.trim();
         let is_open = run.results.is_empty() && run.totals.is_empty();
+        let is_group = text.contains("(groupid=") || text.starts_with("Run status");
         let is_next = index > at && (is_job(text) || text.starts_with("Run status"));
         if is_open && index > at + MAX_HEADER && run.intervals.is_empty()
             || is_next && is_job(text) && (!is_open || !run.intervals.is_empty())
             || is_next && !run.totals.is_empty()
+            || index > at && is_open && is_group && !is_job(first)
             || run.is_over && !text.is_empty() && !is_detail(text)
         {
             break;

@@ -37,4 +37,5 @@ pub use document::{
     PasteContext, PasteDocument, PasteReading, ProfileRow, ProfileTable, RateCount, RateMatrix,
     StreamTable, TestDevice, TimedTransfer,
 };
+pub use number::size;
 pub use read::read_paste;

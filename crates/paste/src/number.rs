@@ -22,7 +22,7 @@ pub(crate) fn whole(token: &str) -> Option<u64> {
 }
 
 /// Bytes of `8`, `64K`, `1M`, `4GiB`, `512 MiB`; units count by 1024, as benchmarks' options do.
-pub(crate) fn size(token: &str) -> Option<u64> {
+pub fn size(token: &str) -> Option<u64> {
     let digits = token.find(|c: char| !c.is_ascii_digit()).unwrap_or(token.len());
     let (count, unit) = token.split_at(digits);
     let shift = match unit.trim().to_ascii_lowercase().as_str() {

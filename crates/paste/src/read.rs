@@ -516,6 +516,8 @@ mod tests {
             "Unidirectional copy peak bandwidth GB/s\n",
             "8 8 float 1 1 1 1\n",
             "Weight between two GPUs\n",
+            "Run status group 0 (all jobs):\n",
+            "a: (groupid=0, jobs=1): err= 0\n",
         ] {
             let text = part.repeat((1 << 18) / part.len());
             // A reader that looked ahead without a bound would take hours for this.

@@ -20,6 +20,7 @@ use crate::repeated_runs::faster_run;
 use crate::row_predictor::{PredictedRow, QueriedRow, RowPredictor};
 use crate::score::{AnswerClass, WorldEdit, rank};
 use crate::stated_settings::{StatedSetting, find_settings};
+use crate::table_summary::TableSummary;
 use crate::verdict::{JudgedFigure, decide, is_within, possible};
 use crate::{adapters, collectives, copies, io, link_state, logs, memory, messages, wiring};
 
@@ -111,6 +112,7 @@ impl<'a> PasteExplainer<'a> {
             let tool = document.content.tool();
             let faster = faster_run(reading, &document.content);
             if let Some(mut draft) = self.draft(&document.content) {
+                self.predict_table(&mut draft, &document.content);
                 draft.also.extend(further_figures(&document.content));
                 draft.outliers.extend(faster);
                 answers.push(self.finish(draft, tool, document.span));
@@ -179,21 +181,10 @@ impl<'a> PasteExplainer<'a> {
         Some(match content {
             // A list of devices whose rows were not pasted has no figure.
             PasteContent::Collective(table) if is_empty(table) => return None,
-            PasteContent::Collective(table) => self.collective(table),
-            PasteContent::Messages(table) => {
-                let mut draft = messages::explain(table, limits, context);
-                if let Some(node) = self.node {
-                    let again = |rows: &[QueriedRow]| {
-                        let mut table = table.clone();
-                        for row in rows {
-                            table.rows.get_mut(row.at)?.1 = row.measured;
-                        }
-                        Some(messages::explain(&table, limits, context))
-                    };
-                    add_model(&mut draft, node, node.message_rows(table, context), &again);
-                }
-                draft
+            PasteContent::Collective(table) => {
+                collectives::explain(table, limits, self.log, context)
             }
+            PasteContent::Messages(table) => messages::explain(table, limits, context),
             PasteContent::Network(table) => adapters::explain(table, limits),
             PasteContent::FileIo(result) => {
                 let files = self.reading.documents.iter().filter_map(|d| match &d.content {
@@ -230,24 +221,35 @@ impl<'a> PasteExplainer<'a> {
         })
     }
 
-    fn collective(&self, table: &CollectiveTable) -> DraftAnswer {
-        let (limits, context) = (self.limits.as_ref(), &self.reading.context);
-        let explain =
-            |table: &CollectiveTable| collectives::explain(table, limits, self.log, context);
-        let mut draft = explain(table);
-        let ranks = collectives::ranks_of_node(table, limits, self.log, context);
-        let (Some(node), Some(ranks)) = (self.node, ranks) else { return draft };
-        let rows = node.collective_rows(table, ranks, context);
-        let again = |rows: &[QueriedRow]| {
-            let mut table = table.clone();
-            for row in rows {
-                table.rows.get_mut(row.at)?.busbw = row.measured;
+    /// Predicts the rows of a table on the node that is known.
+    fn predict_table(&self, draft: &mut DraftAnswer, content: &PasteContent) {
+        let (Some(node), context) = (self.node, &self.reading.context) else { return };
+        let rows = match content {
+            PasteContent::Messages(table) => node.message_rows(table, context),
+            PasteContent::Collective(table) => {
+                let ranks = TableSummary::new(table, self.log, self.limits.as_ref(), context);
+                let Some(ranks) = ranks.of_one_node(table) else { return };
+                node.collective_rows(table, ranks, context)
             }
-            Some(explain(&table))
+            _ => return,
         };
-        add_model(&mut draft, node, rows.clone(), &again);
-        add_collective_causes(&mut draft, node, &rows);
-        draft
+        let again = |rows: &[QueriedRow]| {
+            let mut content = content.clone();
+            for row in rows {
+                match &mut content {
+                    PasteContent::Messages(table) => table.rows.get_mut(row.at)?.1 = row.measured,
+                    PasteContent::Collective(table) => {
+                        table.rows.get_mut(row.at)?.busbw = row.measured;
+                    }
+                    _ => {}
+                }
+            }
+            self.draft(&content)
+        };
+        add_model(draft, node, rows.clone(), &again);
+        if matches!(content, PasteContent::Collective(_)) {
+            add_collective_causes(draft, node, &rows);
+        }
     }
 
     /// Predicts the cells that a draft is about.

@@ -18,17 +18,6 @@ const STILL_GROWS: f64 = 1.15;
 /// The largest size is slower than the best from here on, as a share.
 const STILL_LEVEL: f64 = 0.85;
 
-/// Ranks of a collective on one node; none of one over several, or of one rank.
-pub(crate) fn ranks_of_node(
-    table: &CollectiveTable,
-    node: Option<&NodeLimits>,
-    log: Option<&NcclLog>,
-    context: &PasteContext,
-) -> Option<u32> {
-    let shape = TableSummary::new(table, log, node, context);
-    (shape.nodes == 1 && table.ranks != Some(1)).then_some(shape.ranks)
-}
-
 /// The draft of an answer.
 pub(crate) fn explain(
     table: &CollectiveTable,

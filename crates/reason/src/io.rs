@@ -1,7 +1,7 @@
 //! elbencho, fio and gdsio: what a rate of files is, and what gives it.
 
 use pathline_flow::MachineDesc;
-use pathline_paste::{FileIoResult, PasteContext};
+use pathline_paste::{FileIoResult, PasteContext, size};
 
 use crate::cause_table::{CauseFacts, cause};
 use crate::checks::CheckPath;
@@ -45,19 +45,6 @@ fn option(context: &PasteContext, names: &[&str]) -> Option<String> {
     })
 }
 
-fn size(text: &str) -> Option<f64> {
-    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (count, unit) = text.split_at(end);
-    let scale = match unit.to_ascii_lowercase().chars().next() {
-        None => 1.0,
-        Some('k') => 1024.0,
-        Some('m') => 1048576.0,
-        Some('g') => 1073741824.0,
-        _ => return None,
-    };
-    count.parse::<f64>().ok().map(|n| n * scale)
-}
-
 /// Bytes of an I/O by rate and I/Os a second, where they are a power of two.
 fn block_of_rates(result: &FileIoResult) -> Option<f64> {
     let bytes = result.gbs * 1e9 / result.iops.filter(|iops| *iops > 0.0)?;
@@ -83,7 +70,9 @@ pub(crate) fn explain(
     let block = result
         .block
         .map(|b| b as f64)
-        .or_else(|| option(context, &["-b", "--block", "--bs", "-bs"]).and_then(|v| size(&v)))
+        .or_else(|| {
+            option(context, &["-b", "--block", "--bs", "-bs"]).and_then(|v| Some(size(&v)? as f64))
+        })
         .or_else(|| block_of_rates(result));
     let command = context.commands.join(" ");
     let direct = result.direct.or_else(|| {

@@ -34,18 +34,6 @@ impl AnswerClass {
             _ => Self::Unknown,
         }
     }
-
-    /// For people.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::AsExpected => "as expected",
-            Self::MeansSomethingElse => "means something else",
-            Self::SetUpSo => "set up so",
-            Self::Software => "software",
-            Self::HardwareSuspect => "hardware suspect",
-            Self::Unknown => "unknown",
-        }
-    }
 }
 
 /// An observed quantity: a rate in GB/s or a ratio, positive.

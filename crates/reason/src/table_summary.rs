@@ -82,6 +82,11 @@ impl TableSummary {
         self.nodes <= 1 || self.is_one_domain
     }
 
+    /// Ranks of a collective on one node; none of one over several, or of one rank.
+    pub(crate) fn of_one_node(&self, table: &CollectiveTable) -> Option<u32> {
+        (self.nodes == 1 && table.ranks != Some(1)).then_some(self.ranks)
+    }
+
     /// How rates change with the size.
     pub(crate) fn observe(&self, draft: &mut DraftAnswer, table: &CollectiveTable) {
         if let Some(growth) = self.growth.filter(|g| *g > 0.0) {
