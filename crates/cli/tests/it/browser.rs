@@ -34,6 +34,8 @@ const AFTER: &str = "<script>addEventListener('load', () => setTimeout(() => {
   probe.drawn = Number(root.dataset.drawn || 0);
   probe.panes = [...document.querySelectorAll('.pane')].filter((pane) => pane.querySelector('canvas,td,.bar,.nothing,.histogram')).length;
   probe.sick = document.querySelectorAll('td.sick').length;
+  document.querySelector('[data-item]')?.dispatchEvent(new Event('mouseenter'));
+  probe.tip = document.getElementById('tip').textContent;
   for (const details of document.querySelectorAll('.behind')) details.open = true;
   setTimeout(() => {
     probe.tables = document.querySelectorAll('.data table').length;
@@ -105,6 +107,9 @@ fn check_in(browser: &Path, page: &Path, height: u32) -> Value {
     assert!(number("nodes") < 20_000, "{name}: {seen}");
     assert!(number("wide") <= 1280, "{name}: {seen}");
     assert_eq!(seen["hostile"], Value::Null, "{name}");
+    let tip = seen["tip"].as_str().unwrap();
+    assert!(tip.is_empty() || tip.contains("median"), "{name}: {tip}");
+    assert!(!tip.contains("[object"), "{name}: {tip}");
     seen
 }
 

@@ -90,7 +90,7 @@ fn write_tile(h: &mut HtmlBuilder, tile: &SummaryTile) {
     h.el("span", &[("class", &"tile-value")], |h| {
         h.leaf("b", &[], num(tile.value)).text(" ").leaf("small", &[], &tile.unit);
         if let Some(relative) = tile.half_width.map(|w| w / tile.value).filter(|r| r.is_finite()) {
-            h.text(" ").leaf("small", &[], format!("± {}", fmt::percent(relative)));
+            h.text(" ").leaf("small", &[], format!("± {}", fmt::percent(relative.max(0.001))));
         }
     });
     let shares = [("of peak", tile.share_of_peak), ("of model", tile.share_of_model)];

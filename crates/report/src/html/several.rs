@@ -126,8 +126,9 @@ fn difference(first: MeasuredRange, other: MeasuredRange) -> Option<(f64, bool)>
 fn value_text(range: Option<MeasuredRange>, first: Option<MeasuredRange>) -> String {
     let Some(range) = range else { return "–".to_owned() };
     let half = range.1.filter(|_| range.0 != 0.0);
-    let half =
-        half.map(|half| format!(" ± {}", fmt::percent(half / range.0.abs()))).unwrap_or_default();
+    let half = half
+        .map(|half| format!(" ± {}", fmt::percent((half / range.0.abs()).max(0.001))))
+        .unwrap_or_default();
     let change = first.and_then(|first| difference(first, range));
     let change = change.map(|(relative, beyond)| {
         let mark = match (beyond, relative > 0.0) {

@@ -16,7 +16,7 @@ function el(tag, props = {}, ...children) {
     else if (name in made && name !== 'role' && typeof value !== 'string') made[name] = value;
     else made.setAttribute(name === 'className' ? 'class' : name, value);
   }
-  made.append(...children.flat().filter((child) => child || child === 0));
+  made.append(...children.flat(3).filter((child) => child || child === 0));
   return made;
 }
 

@@ -61,7 +61,7 @@ function chart(box, fig, run, spec) {
     return [low - d, high + d];
   };
   const full = pad(...(spec.xEnds || [xs[0], xs[xs.length - 1]]));
-  const zoomed = (u) => u.scales.x.min > full[0] * (1 + 1e-9) || u.scales.x.max < full[1] * (1 - 1e-9);
+  const drawn = [Math.min(...points.map((p) => p.cell.value)), Math.max(...points.map((p) => p.cell.value))];
   const wholeCounts = xs.every(Number.isInteger);
   const font = '11px system-ui, sans-serif';
   const axis = (log, unit, binary, most) => ({
@@ -110,15 +110,21 @@ function chart(box, fig, run, spec) {
       path([[X(x), top], [X(x), foot]], css('--mark'), [1, 3]);
       label(text, X(x) + 3 * dpr, top + (10 + 12 * (row++ % 3)) * dpr, css('--soft'), 'left');
     }
-    let used = [];
+    const used = [];
+    // A name stands where fewer points are: on the right, or on the left.
+    const crowd = (from, to, y) => points.filter(({ cell }) => X(cell.x) > from && X(cell.x) < to && Math.abs(Y(cell.value) - y) < 14 * dpr).length;
     for (const [name, v] of spec.ceilings || []) {
       path([[left, Y(v)], [right, Y(v)]], css('--ceiling'), [7, 4]);
+      if (bbox.width < 260 * dpr) continue;
+      const value = `${num(v)} ${yUnit}`;
+      const text = name.includes(value) ? name : `${name}: ${value}`;
+      const wide = ctx.measureText(text).width + 8 * dpr;
       let y = Y(v) - 4 * dpr;
       if (y < top + 10 * dpr) y = Y(v) + 12 * dpr;
       while (used.some((other) => Math.abs(other - y) < 11 * dpr)) y += 12 * dpr;
-      used = [...used, y];
-      const value = `${num(v)} ${yUnit}`;
-      if (bbox.width > 260 * dpr) label(name.includes(value) ? name : `${name}: ${value}`, right - 4 * dpr, y, css('--ceiling'), 'right');
+      used.push(y);
+      const isLeft = crowd(left, left + wide, y) < crowd(right - wide, right, y);
+      label(text, isLeft ? left + 4 * dpr : right - 4 * dpr, y, css('--ceiling'), isLeft ? 'left' : 'right');
     }
     if (spec.floor) path(spec.floor.map(([x, y]) => [X(x), Y(y)]), css('--ceiling'), [2, 3]);
     for (const { cell, s } of points) {
@@ -174,10 +180,10 @@ function chart(box, fig, run, spec) {
     legend: { show: false },
     cursor: { y: false, points: { show: false }, drag: { x: true, y: false, dist: 5 } },
     scales: {
-      x: { time: false, distr: xLog ? 3 : 1, log: 10, range: () => full },
-      y: { distr: spec.yLog ? 3 : 1, log: 10, range: (at, low, high) => (zoomed(at) && known(low) ? bounds([low, high], spec.yLog) : spec.yEnds) },
+      x: { time: false, distr: xLog ? 3 : 1, log: 10, range: (_, low, high) => (low === xs[0] && high === xs[xs.length - 1] ? full : [low, high]) },
+      y: { distr: spec.yLog ? 3 : 1, log: 10, range: (_, low, high) => (known(low) && (low > drawn[0] || high < drawn[1]) ? bounds([low, high], spec.yLog) : spec.yEnds) },
     },
-    axes: [{ size: 22, ...axis(xLog, xUnit, binary, (at) => Math.max(2, Math.floor(at.width / 62))) },
+    axes: [{ size: 22, ...axis(xLog, xUnit, binary, (at) => Math.max(2, Math.floor(at.width / (binary && xUnit !== 'B' ? 38 : 62)))) },
       { ...axis(spec.yLog, yUnit, false, (at) => Math.max(3, Math.floor(at.height / 34))), size: (at, values) => Math.max(24, 8 + 6.6 * Math.max(0, ...(values || []).map((v) => v.length))) }],
     series: [{}, ...lines.map((line) => ({
       label: line.name, stroke: () => ink(line.ink), width: 1.75, dash: line.ink >= INKS ? [6, 3] : undefined, spanGaps: false,
@@ -237,7 +243,7 @@ function drawCurves(fig, run, box) {
   const lines = fig.rows.map((name, r) => ({ name, ink: r, cells: fig.cells.filter((c) => c.at[0] === r) }));
   const plot = el('div', { className: 'chart' });
   box.append(axesNote(spec.yUnit, spec.yLog, spec.xUnit), plot);
-  const u = chart(plot, fig, run, { ...spec, lines, ceilings, marks: fig.marks, height: 224 });
+  const u = chart(plot, fig, run, { ...spec, lines, ceilings, marks: fig.marks, height: 212 });
   box.append(lineLegend(fig.rows, [[u, lines]]));
   const lost = fig.cells.filter((c) => hasValue(c) && spec.yLog && c.value <= 0).length;
   if (lost) box.append(nothing(`${lost} values of zero or less have no place on a logarithmic axis.`));

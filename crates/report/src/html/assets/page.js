@@ -134,7 +134,7 @@ function collectFrames() {
 function isWide(fig) {
   if (['panels', 'gaps', 'errors', 'stacks'].includes(fig.kind)) return true;
   const label = Math.max(0, ...fig.rows.map((row) => row.length));
-  const columns = (fig.columns || []).map((column) => Math.max(column.length, 6));
+  const columns = (fig.columns || []).map((column) => Math.max(column.length, fig.kind === 'matrix' ? 7.6 : 6));
   return (fig.kind === 'matrix' || fig.kind === 'sheet') && (label + columns.reduce((a, b) => a + b, 0)) * 6.4 > 440;
 }
 

@@ -108,7 +108,7 @@ function drawLosses(fig, box) {
   const wide = (v) => `${Math.max(0, v / most * 100)}%`;
   const range = ([low, high]) => (num(low) === num(high) ? num(high) : `${num(low)}–${num(high)}`);
   const bar = (c) => el('div', { className: 'loss' },
-    el('span', { className: 'name' }, `${c.hop}${c.forwarded ? ', forwarded' : ''} · ${count(c.paths, 'path')}`),
+    el('span', { className: 'name' }, `${c.hop}${c.forwarded ? ', forwarded' : ''} ×${c.paths}`),
     el('span', { className: 'track' },
       el('i', { className: 'peak', style: { width: wide(c.peak[1]) } }),
       el('i', { className: 'protocol', style: { width: wide(c.after_protocol[1]) } }),
