@@ -33,7 +33,7 @@ pub(crate) fn read(lines: &[PasteLine], at: usize) -> Option<(Vec<FileIoResult>,
         let is_next = index > at && (is_job(text) || text.starts_with("Run status"));
         if is_open && index > at + MAX_HEADER && run.intervals.is_empty()
             || is_next && is_job(text) && (!is_open || !run.intervals.is_empty())
-            || is_next && !run.totals.is_empty()
+            || is_next && !run.totals.is_empty() && run.results.is_empty()
             || index > at && is_open && is_group && !is_job(first)
             || run.is_over && !text.is_empty() && !is_detail(text)
         {

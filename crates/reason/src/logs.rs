@@ -24,9 +24,9 @@ pub(crate) fn explain(
     let count = |n: Option<u32>, what: &str| n.map(|n| format!(", {n} {what}")).unwrap_or_default();
     let mut draft = DraftAnswer {
         meaning: format!(
-            "log of {} {}{}{}{}: {}",
+            "log of {}{}{}{}{}: {}",
             if log.is_rccl { "RCCL" } else { "NCCL" },
-            log.version,
+            if log.version.is_empty() { String::new() } else { format!(" {}", log.version) },
             count(log.ranks, "ranks"),
             count(log.nodes, "nodes"),
             count(log.channels, "channels of collectives"),
@@ -41,8 +41,13 @@ pub(crate) fn explain(
         ..DraftAnswer::default()
     };
     draft.edits.extend(transport_edit(log));
-    if let Some(node) = node {
-        add_node_causes(&mut draft, log, node);
+    match node {
+        Some(node) => add_node_causes(&mut draft, log, node),
+        // Nothing is asked of a log in which all is as it should be.
+        None => {
+            let is_good = |edit: &WorldEdit| edit.class == AnswerClass::AsExpected;
+            draft.is_description = draft.edits.iter().all(is_good);
+        }
     }
     draft
 }

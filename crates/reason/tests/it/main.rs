@@ -10,4 +10,5 @@ mod round_trip_logs;
 mod round_trip_messages;
 mod round_trip_network;
 mod round_trip_wiring;
+mod usual_shares;
 mod worlds;
