@@ -26,10 +26,10 @@ fn inward(lines: &str, gbs: f64) -> String {
 fn pairs(product: &str, gpus: u32, gbs: f64, access: &str) -> String {
     let mut text = String::new();
     for gpu in 0..gpus {
-        writeln!(text, "Device: {gpu}, {product}, pciBusID: {gpu}, pciDeviceID: 0").unwrap();
+        writeln!(text, "Device: {gpu}, {product}, pciBusID: {gpu}, pciDeviceID: 0").expect("text");
     }
     for (a, b) in (0..gpus).flat_map(|a| (0..gpus).map(move |b| (a, b))).filter(|(a, b)| a != b) {
-        writeln!(text, "Device={a} {access} Access Peer Device={b}").unwrap();
+        writeln!(text, "Device={a} {access} Access Peer Device={b}").expect("text");
     }
     let header: Vec<String> = (0..gpus).map(|gpu| gpu.to_string()).collect();
     let header = header.join(" ");
@@ -37,10 +37,10 @@ fn pairs(product: &str, gpus: u32, gbs: f64, access: &str) -> String {
         text,
         "Unidirectional P2P=Enabled Bandwidth (P2P Writes) Matrix (GB/s)\n D\\D {header}"
     )
-    .unwrap();
+    .expect("text");
     for a in 0..gpus {
         let row = (0..gpus).map(|b| if a == b { "1500".to_owned() } else { gbs.to_string() });
-        writeln!(text, "{a} {}", row.collect::<Vec<_>>().join(" ")).unwrap();
+        writeln!(text, "{a} {}", row.collect::<Vec<_>>().join(" ")).expect("text");
     }
     text
 }
