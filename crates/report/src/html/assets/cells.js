@@ -53,7 +53,7 @@ function facts(fig, run, cell) {
     else if (cell.mark === '*') add('95 % interval', 'none: the model assumes a constant of it');
     if (cell.between_repeats) {
       const [low, high] = cell.between_repeats;
-      add('95 % interval of this node', `${num(low)} to ${num(high)} (${count(cell.repeats, 'process')}es)`.replace('processses', 'processes'));
+      add('95 % interval of this node', `${num(low)} to ${num(high)} (${cell.repeats} processes)`);
     }
     if (known(cell.speed)) add('against peers', signed(cell.speed - 1));
   }
