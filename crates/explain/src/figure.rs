@@ -566,6 +566,8 @@ pub struct Headline {
     pub text: String,
     /// Its severity.
     pub tone: HeadlineTone,
+    /// Whether the first screen lists it after the findings: no finding says the same.
+    pub is_listed: bool,
 }
 
 /// Severity of a headline.

@@ -4,13 +4,23 @@ use pathline_schema::{Case, decimal_text};
 
 use crate::figure::FigureCell;
 
-/// Three significant digits without a unit: `50.3`, `174`, `8.72`, `1256`.
+/// Three significant digits without a unit: `50.3`, `174`, `8.72`, `1256`, `752k`, `1.00M`.
 pub fn number(value: f64) -> String {
     match value.abs() {
-        v if (1e6..f64::INFINITY).contains(&v) => format!("{value:.0e}"),
+        v if (1e9..f64::INFINITY).contains(&v) => format!("{value:.0e}"),
+        v if v.is_finite() && v >= 99_950.0 => in_thousands(value),
         v if v >= 99.95 => decimal_text(value, 0),
         v if v >= 9.995 => decimal_text(value, 1),
         _ => decimal_text(value, 2),
+    }
+}
+
+/// `83.7k`, `752k`, `1.00M`, and what is below a thousand as it is: IOPS.
+pub fn in_thousands(value: f64) -> String {
+    match value.abs() {
+        v if v >= 999_500.0 => format!("{}M", number(value / 1e6)),
+        v if v >= 999.5 => format!("{}k", number(value / 1e3)),
+        _ => number(value),
     }
 }
 
@@ -34,14 +44,6 @@ pub(crate) fn uncertainty(cell: &FigureCell) -> String {
 pub(crate) fn gbs_within(cell: &FigureCell) -> Option<String> {
     let value = cell.value?;
     Some(format!("{}{}", gbs(value), uncertainty(cell)))
-}
-
-/// `84000`: a count with the digits that its interval supports, at most three.
-pub(crate) fn count_within(value: f64, half_width: f64) -> String {
-    let power = |digits: f64| 10_f64.powf(digits.max(0.0));
-    let open = power(half_width.max(1.0).log10().floor());
-    let unit = open.max(power(value.max(1.0).log10().floor() - 2.0));
-    format!("{:.0}", (value / unit).round() * unit)
 }
 
 /// `37.1-37.6`, or one number if both are formatted equally.
@@ -101,10 +103,13 @@ pub fn cause(why: &str) -> String {
     cause
 }
 
-/// The first letter of a sentence.
+/// A text that begins with a capital letter, unless its first word is a name: `gpu3`, `xGMI`.
 pub fn sentence(text: &str) -> String {
     let mut chars = text.chars();
+    let word = text.split_whitespace().next().unwrap_or_default();
+    let is_name = word.chars().any(|c| c.is_ascii_digit() || c.is_uppercase());
     match chars.next() {
+        Some(_) if is_name => text.to_owned(),
         Some(first) => first.to_uppercase().collect::<String>() + chars.as_str(),
         None => String::new(),
     }
@@ -115,19 +120,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_show_the_digits_that_are_known() {
-        // 6778 makes thousands uncertain; 12 would make tens uncertain, but three digits are the
-        // maximum.
-        assert_eq!(count_within(83_682.0, 6_778.0), "84000");
-        assert_eq!(count_within(83_682.0, 12.0), "83700");
-        assert_eq!(count_within(7.0, 0.1), "7");
-    }
-
-    #[test]
     fn figures_keep_three_digits() {
         let texts = [8.7249, 9.996, 50.34, 99.96, 1256.3].map(number);
         assert_eq!(texts, ["8.72", "10.0", "50.3", "100", "1256"]);
+        assert_eq!(
+            [751_967.0, 999_950.0, 2.5e6, 1e30].map(number),
+            ["752k", "1.00M", "2.50M", "1e30"]
+        );
+        assert_eq!([83_682.0, 999.0, 751_967.0].map(in_thousands), ["83.7k", "999", "752k"]);
         assert_eq!(percent(0.0312), "3.1 %");
         assert_eq!(percent(0.7521), "75 %");
+        assert_eq!(
+            ["all GPUs", "gpu3 is", "xGMI x"].map(sentence),
+            ["All GPUs", "gpu3 is", "xGMI x"]
+        );
     }
 }

@@ -21,7 +21,7 @@ const AGREES: f64 = 0.1;
 /// about the whole run. A run of a few cases has a sentence for each instead.
 pub(crate) fn all(run: &RunView, figures: &[Figure], sentences: Vec<Headline>) -> Vec<Headline> {
     let journal = run.journal;
-    let with = |tone| move |text: String| Headline { text, tone };
+    let with = |tone| move |text: String| Headline { text, tone, is_listed: false };
     let (plain, warn) = (with(HeadlineTone::Plain), with(HeadlineTone::Warn));
     let wrong = [broken(journal), rejected(journal), lacking_gpus(journal), beyond(run)];
     let mut all: Vec<Headline> = wrong.into_iter().flatten().map(warn).collect();
@@ -135,7 +135,7 @@ fn published(run: &RunView, figures: &[Figure]) -> Option<Headline> {
         fmt::percent(*worst),
     );
     let tone = if close == pairs.len() { HeadlineTone::Good } else { HeadlineTone::Warn };
-    Some(Headline { text, tone })
+    Some(Headline { text, tone, is_listed: false })
 }
 
 /// `128 paper, 42 vendor`: number of values by kind of source.

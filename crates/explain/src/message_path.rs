@@ -6,7 +6,8 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use pathline_flow::Network;
 use pathline_message::{
-    ExchangeMember, ExchangeOp, MachinePeaks, MessageLibrary, TimeBounds, exchange_of,
+    BufferPair, BufferPlace, ExchangeMember, ExchangeOp, MachinePeaks, MessageLibrary, TimeBounds,
+    exchange_of,
 };
 use pathline_schema::{
     Bytes, Case, CopyAgent, CpuHow, CpuOp, CpuWork, Flow, KernelOp, KernelVariant, LinkEnd,
@@ -67,6 +68,10 @@ impl ExchangeBounds {
         // Bounds are the same for every library.
         let (mut exchange, _) =
             exchange_of(case, members, MessageLibrary::Ucx { sdma: true }).ok()?;
+        // The bounds are of links between GPUs, and are kept by operation and members alone.
+        if exchange.buffers != BufferPair::both(BufferPlace::Vram) {
+            return None;
+        }
         let has_gpu = |member: &ExchangeMember| topology.gpus.iter().any(|g| g.index == member.gpu);
         if !exchange.members().iter().all(has_gpu) {
             return None;
@@ -96,8 +101,8 @@ impl RunView<'_> {
         }
     }
 
-    /// Lower bounds of the time of a collective by any library; none where its ranks are of several
-    /// nodes.
+    /// Lower bounds of the time of a collective of device memory by any library; none where its ranks are of
+    /// several nodes.
     pub fn time_bounds(&self, case: &Case) -> Option<TimeBounds> {
         let (case, members) = self.by_node_numbers(case);
         self.exchange_bounds.find(&self.topology().whole_node(), self.network?, &members, &case)
@@ -117,8 +122,7 @@ impl RunView<'_> {
 
     fn collective_limits(&self, case: &Case, quantity: CaseQuantity) -> Option<MessageLimits> {
         let flow = case.timed.first()?;
-        // Host memory is not behind the links of GPUs.
-        let bounds = self.time_bounds(case).filter(|_| flow.src.mem == MemKind::Vram)?;
+        let bounds = self.time_bounds(case)?;
         let least = bounds.flow.0;
         if !(least.is_finite() && least > 0.0) {
             return None;

@@ -80,7 +80,7 @@ texts! {
     RunReport { title, identity, simulated, busy, headlines, figures, absences, warnings, conditions, gpus; state, complete }
     RunIdentity { node, gpus, packages, rank_gpus, processor, driver, started, duration, version, command; ranks }
     BusyReport { reasons, effect, action; }
-    Headline { text; tone }
+    Headline { text; tone, is_listed }
     Figure { id, suite, title, finding, command, body; }
     MissingCase { suites, why; case, faulted }
     RunWarning { code, subject, text; }

@@ -589,7 +589,7 @@ impl<'a> RunView<'a> {
     }
 
     /// The command that repeats part of this run.
-    pub(crate) fn command(&self, suite: SuiteId, pattern: &str) -> String {
+    pub fn command(&self, suite: SuiteId, pattern: &str) -> String {
         let given = self.arguments.iter().map(String::as_str);
         let mut arguments: Vec<&str> = ["pathline", "run"].into_iter().chain(given).collect();
         arguments.push(suite.word());

@@ -126,17 +126,24 @@ fn drive(context: &mut PasteContext, text: &str) {
         // `SATA 3.2, 6.0 Gb/s (current: 3.0 Gb/s)`, and hdparm's lines of what a drive can: the last one counts.
         context.drive_gbs = rates.next_back().map(|rate| rate / 10.0).or(context.drive_gbs);
     }
-    context.rotates |= lower.contains(" rpm") || lower.contains("7200rpm");
+    // `7200 rpm`, and not a package of that name.
+    context.rotates |= lower
+        .split_once("rpm")
+        .is_some_and(|(before, _)| before.trim_end().ends_with("00") && !before.contains("fan"));
     let words: Vec<&str> = text.split_whitespace().take(64).collect();
     let column = |name: &str| words.iter().position(|word| *word == name);
     if words.first() == Some(&"NAME") {
         context.drive_columns = (column("ROTA"), column("TRAN"));
-    } else if let (Some(at), _) = context.drive_columns {
-        context.rotates |= words.get(at) == Some(&"1");
     }
-    if let (_, Some(at)) = context.drive_columns
-        && words.get(at) == Some(&"sata")
-    {
+    const DRIVES: [&str; 8] = ["sd", "nvme", "vd", "hd", "xvd", "md", "dm-", "/dev/"];
+    let is_row = words.first().is_some_and(|name| {
+        let name = name.trim_start_matches(|c: char| !c.is_ascii());
+        DRIVES.iter().any(|start| name.starts_with(start))
+    });
+    let (rotation, transport) = context.drive_columns;
+    let cell = |at: Option<usize>| at.and_then(|at| words.get(at)).filter(|_| is_row);
+    context.rotates |= cell(rotation) == Some(&"1");
+    if cell(transport) == Some(&"sata") {
         context.drive_gbs = context.drive_gbs.or(Some(0.6));
     }
 }
@@ -226,7 +233,9 @@ fn pcie_of_smi(context: &mut PasteContext, text: &str) {
     let columns: Vec<&str> = text.split(',').map(str::trim).collect();
     if text.contains("pcie.link.") && columns.len() > 1 && !text.contains("--") {
         text.clone_into(&mut context.lspci_class);
-    } else if context.lspci_class.contains("pcie.link.") {
+    } else if context.lspci_class.contains("pcie.link.")
+        && context.lspci_class.split(',').count() == columns.len()
+    {
         let names: Vec<&str> = context.lspci_class.split(',').map(str::trim).collect();
         let value = |part: &str| {
             let at = names.iter().position(|name| name.starts_with(part));
@@ -307,6 +316,7 @@ mod tests {
         // 8 of 10 bits of 6 Gbit/s are data: 0.6 GB/s.
         assert_eq!(found("ata1: SATA link up 6.0 Gbps (SStatus 133)").drive_gbs, Some(0.6));
         assert_eq!(found("* Gen3 signaling speed (6.0Gb/s)").drive_gbs, Some(0.6));
-        assert!(found("Rotation Rate: 7200 rpm").rotates);
+        assert!(found("Rotation Rate: 7200 rpm").rotates && !found("sudo rpm -i a.rpm").rotates);
+        assert!(!found("NAME ROTA\nnvme0n1 0\nStarting 1 process").rotates);
     }
 }

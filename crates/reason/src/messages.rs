@@ -5,6 +5,7 @@ use pathline_paste::{MessageTable, MessageTest, PasteContext};
 use crate::cause_table::CauseFacts;
 use crate::checks::CheckPath;
 use crate::draft::{DraftAnswer, ProbeSubject};
+use crate::fitting_links::{PORTS, fitting_text};
 use crate::node_facts::{NodeLimits, figure, is_set};
 use crate::outlier::{Outlier, falls_off, long_tails, slow_rows};
 use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
@@ -222,8 +223,11 @@ fn set_limit(
             }
         }
         None => {
-            draft.limit = "unknown: the paste does not say what joins the ranks".to_owned();
-
+            let ports = fitting_text(value, &PORTS);
+            draft.limit = format!(
+                "unknown: the paste does not say what joins the ranks; over one adapter {}",
+                ports.trim_start_matches("unknown: ")
+            );
             draft.ask = match (on_gpu, crosses_nodes) {
                 (true, false) => "which GPU product is it, and on how many nodes are the ranks?",
                 (_, true) => "what is the rate of an adapter, and how many has a node?",

@@ -85,7 +85,7 @@ fn headlines(page: &mut TermPage, report: &RunReport) {
 }
 
 /// A sentence with the mark of its severity.
-fn headline(page: &mut TermPage, Headline { text, tone }: &Headline) {
+fn headline(page: &mut TermPage, Headline { text, tone, .. }: &Headline) {
     let mark = match tone {
         HeadlineTone::Good => page.paint.good("+"),
         HeadlineTone::Plain => page.paint.dim("-"),

@@ -55,6 +55,8 @@ pub struct GpuCaps {
     /// served (`1`), read when the runtime starts. With `0` managed memory of the host is read in
     /// place. The default depends on the GPU and the kernel. Same source.
     pub page_fault_env: Option<&'static str>,
+    /// The command that prints the error counters of links between GPUs.
+    pub link_errors: Option<&'static str>,
     /// Fused multiply-adds of one compute unit a cycle in single precision, then in double.
     /// CDNA 2 white paper (AMD), H100 white paper (NVIDIA).
     pub fma_per_cycle: [f64; 2],
@@ -102,6 +104,7 @@ const AMD: GpuCaps = GpuCaps {
     visible_order_env: None,
     visible_within_env: &["HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"],
     page_fault_env: Some("HSA_XNACK"),
+    link_errors: Some("rocm-smi --showxgmierr"),
     fma_per_cycle: [64.0, 64.0],
     clock_ghz: 1.7,
     osu_suffix: "-ROCM",
@@ -137,6 +140,7 @@ const NVIDIA: GpuCaps = GpuCaps {
     visible_order_env: Some(("CUDA_DEVICE_ORDER", "PCI_BUS_ID")),
     visible_within_env: &[],
     page_fault_env: None,
+    link_errors: Some("nvidia-smi nvlink -e"),
     fma_per_cycle: [128.0, 64.0],
     clock_ghz: 1.98,
     osu_suffix: "-CUDA",
@@ -163,6 +167,7 @@ const UNKNOWN: GpuCaps = GpuCaps {
     visible_env: None,
     visible_order_env: None,
     visible_within_env: &[],
+    link_errors: None,
     management_library: None,
     ..NVIDIA
 };

@@ -86,7 +86,10 @@ fn in_suite<'b, 'a>(run: &'b RunView<'a>, suite: SuiteId) -> Vec<CollectiveEntry
 }
 
 pub(super) fn find(run: &RunView) -> SuiteFindings {
-    SuiteFindings::new(figures(run), SUITES.map(|suite| sentence(run, suite)))
+    let panels = partner_panels::figure(run);
+    let (panels, [drops, bounds]) = panels.map_or((None, [None, None]), |(f, s)| (Some(f), s));
+    let [mpi, ccl] = SUITES.map(|suite| sentence(run, suite));
+    SuiteFindings::new(figures(run).into_iter().chain(panels), [mpi, ccl, drops, bounds])
 }
 
 fn figures(run: &RunView) -> Vec<Figure> {
@@ -110,7 +113,6 @@ fn figures(run: &RunView) -> Vec<Figure> {
         }
         figures.extend(barrier(run, suite, &all));
     }
-    figures.extend(partner_panels::figure(run));
     figures
 }
 

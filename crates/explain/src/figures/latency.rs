@@ -1,6 +1,6 @@
 //! Small copies between GPUs and with the host, and loads over links.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_schema::{Cadence, Flow, FlowSeries, SuiteId, TimerKind, Unit};
 use pathline_stats::SeriesSummary;
@@ -51,6 +51,7 @@ fn copies(run: &RunView) -> Option<(Figure, Option<String>)> {
         peers.extend(others.filter_map(|(c, &b)| Some((c.value?, a, b))));
     }
     peers.sort_by(|x, y| x.0.total_cmp(&y.0));
+    let classes = path_classes(&matrix);
     let finding = match (peers.first(), peers.last()) {
         (Some(low), Some(high)) => format!(
             "{} us between gpu{} and gpu{}, {} us between gpu{} and gpu{}.{}{}",
@@ -60,7 +61,7 @@ fn copies(run: &RunView) -> Option<(Figure, Option<String>)> {
             fmt::number(high.0),
             high.1,
             high.2,
-            path_classes(&matrix),
+            classes.as_ref().map_or(String::new(), |text| format!(" By path: {text}.")),
             published_clause(matrix.cells.iter().flatten()),
         ),
         _ => String::new(),
@@ -68,8 +69,9 @@ fn copies(run: &RunView) -> Option<(Figure, Option<String>)> {
     let (low, high) = extremes(&peers.iter().map(|p| p.0).collect::<Vec<_>>());
     let entries = || copies.iter().map(|(entry, _)| *entry);
     let sentence = (!peers.is_empty()).then(|| {
-        let time = fmt::range(low, high);
-        format!("The smallest copy between GPUs takes {time} us{}.", start_clause(run, entries()))
+        let time = classes.unwrap_or_else(|| format!("{} us", fmt::range(low, high)));
+        let start = start_clause(run, entries());
+        format!("Latency of {bytes} copies: {time}{start}.")
     });
     let figure = Figure {
         id: "latency".into(),
@@ -82,33 +84,50 @@ fn copies(run: &RunView) -> Option<(Figure, Option<String>)> {
     Some((figure, sentence))
 }
 
-/// Times by the links of a direct path and by the hops of a forwarded one; empty if all paths are alike.
-fn path_classes(matrix: &MatrixBody) -> String {
+/// A class of at most this many pairs is named by them.
+const MAX_NAMED: usize = 2;
+
+/// `8.70-9.20 us over 1 link, 18.2 over 3 hops (gpu1-gpu7)`: times by the links of a direct path and by the
+/// hops of a forwarded one; none if all paths are alike.
+fn path_classes(matrix: &MatrixBody) -> Option<String> {
     let links = PeerView::from_matrix(matrix).links;
-    let mut classes: BTreeMap<(usize, u32), Vec<f64>> = BTreeMap::new();
-    for (cells, links) in matrix.cells.iter().zip(&links) {
-        for (cell, links) in cells.iter().zip(links) {
+    let mut classes: BTreeMap<(usize, u32), (Vec<f64>, BTreeSet<String>)> = BTreeMap::new();
+    for (row, (cells, links)) in matrix.cells.iter().zip(&links).enumerate() {
+        for (col, (cell, links)) in cells.iter().zip(links).enumerate() {
             let (Some(path), Some(value)) = (&cell.path, cell.value) else { continue };
             let hops = path.route.matches('-').count();
             let links = if hops == 1 { *links } else { Some(0) };
             if let (1.., Some(links)) = (hops, links) {
-                classes.entry((hops, links)).or_default().push(value);
+                let class = classes.entry((hops, links)).or_default();
+                class.0.push(value);
+                let [mut from, mut to] = [matrix.rows.get(row)?, matrix.cols.get(col)?];
+                if row > col {
+                    (from, to) = (to, from);
+                }
+                class.1.insert(format!("gpu{from}-gpu{to}"));
             }
         }
     }
-    if classes.len() < 2 {
-        return String::new();
-    }
-    let class = |(&(hops, links), times): (&(usize, u32), &Vec<f64>)| {
-        let (low, high) = extremes(times);
-        let over = match (hops, links) {
-            (1, links) => fmt::count(links as usize, "link"),
-            (hops, _) => fmt::count(hops, "hop"),
+    let class =
+        |(at, (&(hops, links), (times, pairs))): (usize, (&(usize, u32), &(Vec<f64>, _)))| {
+            let pairs: &BTreeSet<String> = pairs;
+            let (low, high) = extremes(times);
+            // The noun once for all links, and once for all hops.
+            let over = match (hops, links) {
+                (1, links) if at == 0 => fmt::count(links as usize, "link"),
+                (1, links) => links.to_string(),
+                (hops, _) => fmt::count(hops, "hop"),
+            };
+            let named: Vec<&str> = pairs.iter().map(String::as_str).collect();
+            let named = match named.len() <= MAX_NAMED && hops > 1 {
+                true => format!(" ({})", named.join(", ")),
+                false => String::new(),
+            };
+            let unit = if at == 0 { " us" } else { "" };
+            format!("{}{unit} over {over}{named}", fmt::range(low, high))
         };
-        format!("{} over {over}", fmt::range(low, high))
-    };
-    let all: Vec<String> = classes.iter().map(class).collect();
-    format!(" By path, us: {}.", fmt::list(&all))
+    let all: Vec<String> = classes.iter().enumerate().map(class).collect();
+    (all.len() > 1).then(|| all.join(", "))
 }
 
 /// Whether times of single operations include the timer. A copy timed alone, as in runs before
@@ -123,12 +142,16 @@ fn start_clause<'a>(run: &RunView, entries: impl Iterator<Item = &'a RunEntry<'a
         series.iter().flat_map(|s| s.start_costs()).map(|cost| cost.0 / 1e3).collect();
     if let Some(start) = SeriesSummary::of(&starts) {
         let start = fmt::number(start.median);
-        return format!(" queued behind another; to start and time it alone adds {start} us");
+        // A model has no such cost.
+        return match start.as_str() {
+            "0.00" => String::new(),
+            _ => format!("; {start} more if not queued behind another"),
+        };
     }
     let pair = run.journal.begin.overhead_ns.get(TimerKind::DeviceEvents.word());
     let device = series.iter().any(|s| s.timer == TimerKind::DeviceEvents);
     match pair.filter(|ns| device && **ns > 0.0) {
-        Some(ns) => format!(", of which an empty pair of events takes {}", fmt::number(ns / 1e3)),
+        Some(ns) => format!("; {} of it is an empty pair of events", fmt::number(ns / 1e3)),
         None => String::new(),
     }
 }
@@ -255,9 +278,9 @@ mod tests {
             cell(14.6, "0-1-4", "1 link"),
         ];
         assert_eq!(
-            path_classes(&matrix(all)),
-            " By path, us: 8.70-9.10 over 1 link, 10.5 over 4 links and 14.6 over 2 hops."
+            path_classes(&matrix(all)).as_deref(),
+            Some("8.70-9.10 us over 1 link, 10.5 over 4, 14.6 over 2 hops (gpu0-gpu4)")
         );
-        assert_eq!(path_classes(&matrix(vec![one(), one()])), "");
+        assert_eq!(path_classes(&matrix(vec![one(), one()])), None);
     }
 }

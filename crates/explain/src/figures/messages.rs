@@ -30,7 +30,32 @@ pub(super) const SUITES: &[SuiteId] = &[
 
 pub(super) fn find(run: &RunView) -> SuiteFindings {
     let libraries = [Transport::Mpi, Transport::Ccl, Transport::Ucx];
-    SuiteFindings::new(figures(run), libraries.map(|via| sentence(run, via)))
+    let [mpi, ccl, ucx] = libraries.map(|via| sentence(run, via));
+    SuiteFindings::new(figures(run), [mpi, ccl, ucx, between_nodes(run)])
+}
+
+/// Messages between every two ranks, those of one node and of two apart.
+fn between_nodes(run: &RunView) -> Option<String> {
+    let ranks = &run.journal.begin.ranks;
+    let node = |rank: Rank| ranks.iter().find(|m| m.rank == rank).map(|m| m.node);
+    let all = of_op(run, SuiteId::MpiPairs, |op| matches!(op, WireOp::Send { .. }));
+    let of_device = |s: &&SentFlow| s.kind() == SendKind::from_kind(MemKind::Vram);
+    let size = all.iter().filter(of_device).map(SentFlow::size).max()?;
+    let rates = |apart: bool| {
+        let of = all.iter().filter(of_device).filter(|s| s.size() == size);
+        let of = of.filter(|s| (node(s.flow.src.rank) != node(s.flow.dst.rank)) == apart);
+        let cells: Vec<FigureCell> = of.map(|s| run.cell(s.entry, CaseQuantity::Payload)).collect();
+        let values = values(cells.iter());
+        let (low, high) = super::extremes(&values);
+        (!values.is_empty()).then(|| fmt::range(low, high))
+    };
+    let library = run.library(via(&all));
+    Some(format!(
+        "{} GB/s between nodes, {} within one ({library}, device memory, {}).",
+        rates(true)?,
+        rates(false)?,
+        size.rounded()
+    ))
 }
 
 fn figures(run: &RunView) -> Vec<Figure> {

@@ -65,18 +65,18 @@ pub enum TerminalUse {
     PageOnly,
 }
 
-/// A sentence of the summary: its position and its severity.
+/// A sentence of the summary: its position, and whether the first screen lists it.
 struct SentenceSpec {
     place: u16,
-    tone: HeadlineTone,
+    is_listed: bool,
 }
 
 const fn plain(place: u16) -> SentenceSpec {
-    SentenceSpec { place, tone: HeadlineTone::Plain }
+    SentenceSpec { place, is_listed: false }
 }
 
-const fn good(place: u16) -> SentenceSpec {
-    SentenceSpec { place, tone: HeadlineTone::Good }
+const fn listed(place: u16) -> SentenceSpec {
+    SentenceSpec { place, is_listed: true }
 }
 
 /// Subject and presentation of a group of figures.
@@ -131,7 +131,7 @@ const FIGURES: &[FigureSpec] = &[
             ("host-threads", PageOnly),
         ]),
     FigureSpec::new(&[SuiteId::Local], local::find).on_terminal(&[("local-latency", PageOnly)]),
-    FigureSpec::new(&[SuiteId::HostLink], host_link::find).sentences(&[good(200), plain(210)]),
+    FigureSpec::new(&[SuiteId::HostLink], host_link::find).sentences(&[plain(200), plain(210)]),
     FigureSpec::new(&[SuiteId::Pairs], pairs::find)
         .sentences(&[plain(300), plain(310), plain(320)])
         .on_terminal(&[
@@ -144,7 +144,7 @@ const FIGURES: &[FigureSpec] = &[
             ("pairs-dma-both", Matrix(90)),
             ("pairs-blit-pull", Matrix(91)),
         ]),
-    FigureSpec::new(&[SuiteId::Latency], latency::find).sentences(&[plain(910)]).on_terminal(&[
+    FigureSpec::new(&[SuiteId::Latency], latency::find).sentences(&[listed(910)]).on_terminal(&[
         ("latency", Matrix(30)),
         ("latency-load", Matrix(31)),
         ("latency-host", PageOnly),
@@ -163,7 +163,7 @@ const FIGURES: &[FigureSpec] = &[
         .sentences(&[plain(500)])
         .on_terminal(&[("numa-gpu-in", Matrix(50))]),
     FigureSpec::new(&[SuiteId::Routes], routes::find)
-        .sentences(&[plain(900), plain(901)])
+        .sentences(&[listed(900), plain(901)])
         .on_terminal(&[("routes", PageOnly)]),
     FigureSpec::new(&[SuiteId::Multipath], multipath::find)
         .sentences(&[plain(440)])
@@ -172,7 +172,7 @@ const FIGURES: &[FigureSpec] = &[
         .sentences(&[plain(420), plain(430)]),
     FigureSpec::new(started::SUITES, started::find),
     FigureSpec::new(messages::SUITES, messages::find)
-        .sentences(&[plain(600), plain(620), plain(640)])
+        .sentences(&[plain(600), plain(620), plain(640), listed(606)])
         .on_terminal(&[
             ("mpi-pairs-rate-vram", Matrix(65)),
             ("mpi-pairs-latency-vram", Matrix(66)),
@@ -181,7 +181,7 @@ const FIGURES: &[FigureSpec] = &[
             ("ccl-pairs-rate-vram", Matrix(70)),
             ("ccl-pairs-latency-vram", Matrix(71)),
         ]),
-    FigureSpec::new(&[SuiteId::MpiPeers], peers::find).sentences(&[good(605)]).on_terminal(&[
+    FigureSpec::new(&[SuiteId::MpiPeers], peers::find).sentences(&[listed(605)]).on_terminal(&[
         ("mpi-peers-1GiB", Matrix(60)),
         ("mpi-peers-16MiB", Matrix(61)),
         ("mpi-peers-8B", Matrix(62)),
@@ -200,7 +200,12 @@ const FIGURES: &[FigureSpec] = &[
         ("mpi-switches-times-vram", PageOnly),
     ]),
     FigureSpec::new(&[SuiteId::Registration], registration::find),
-    FigureSpec::new(&collectives::SUITES, collectives::find).sentences(&[plain(610), plain(630)]),
+    FigureSpec::new(&collectives::SUITES, collectives::find).sentences(&[
+        listed(610),
+        plain(630),
+        listed(631),
+        listed(632),
+    ]),
     FigureSpec::new(&[SuiteId::CollectiveTypes], collective_types::find),
     FigureSpec::new(&[SuiteId::Shm], shared_memory::find).sentences(&[plain(650)]),
     FigureSpec::new(&[SuiteId::Shm], bystander::find),
@@ -239,8 +244,10 @@ pub(crate) fn find(run: &RunView) -> RunFindings {
         );
         debug_assert!([0, spec.sentences.len()].contains(&found.sentences.len()));
         figures.extend(found.figures);
-        for (&SentenceSpec { place, tone }, text) in spec.sentences.iter().zip(found.sentences) {
-            sentences.extend(text.map(|text| (place, Headline { text, tone })));
+        for (&SentenceSpec { place, is_listed }, text) in spec.sentences.iter().zip(found.sentences)
+        {
+            let tone = HeadlineTone::Plain;
+            sentences.extend(text.map(|text| (place, Headline { text, tone, is_listed })));
         }
     }
     figures.extend(others(run, &figures));

@@ -137,7 +137,7 @@ fn sentence(kept: &[OverlapCell]) -> Option<String> {
         let (_, copy) = least(by_engine, true)?;
         let (work, rest) = least(by_engine, false)?;
         Some(format!(
-            "{name} keep {} of their rate, and {work} keeps {}",
+            "{name} keep {} of their rate, {work} keeps {}",
             fmt::percent(copy),
             fmt::percent(rest)
         ))
@@ -145,5 +145,5 @@ fn sentence(kept: &[OverlapCell]) -> Option<String> {
     let parts = [part("runtime copies", true), part("copies by kernels", false)];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     (!parts.is_empty())
-        .then(|| format!("Next to kernels of the same GPU, at the worst {}.", parts.join("; ")))
+        .then(|| format!("Next to kernels of the same GPU, {} (worst case).", parts.join("; ")))
 }

@@ -282,6 +282,14 @@ fn levels(values: &[f64], apart: f64) -> Vec<ValueLevel> {
     levels
 }
 
+/// `37.1-37.6 and 49.0-50.4`; one range of more than five levels.
+pub fn level_text(values: &[f64]) -> String {
+    let levels = levels(values, 0.15);
+    let texts: Vec<String> = levels.iter().map(|l| fmt::range(l.low, l.high)).collect();
+    let (low, high) = extremes(values);
+    if texts.len() <= 5 { fmt::list(&texts) } else { fmt::range(low, high) }
+}
+
 /// `2 levels: 37.1-37.6 GB/s (32 pairs) and 49.0-50.4 GB/s (24 pairs)`.
 pub(super) fn describe_levels(values: &[f64]) -> String {
     let levels = levels(values, 0.15);

@@ -94,8 +94,8 @@ fn mean_of_ranks(run: &RunView, sent: &SentFlow) -> FigureCell {
 }
 
 /// The figure of a run in which at least two libraries, or threads and processes, did the same
-/// collectives.
-pub(super) fn figure(run: &RunView) -> Option<Figure> {
+/// collectives. Its sentences say where more ranks are faster, and what copies take at least.
+pub(super) fn figure(run: &RunView) -> Option<(Figure, [Option<String>; 2])> {
     let all = points(run);
     let kinds: BTreeSet<PanelLine> = all.iter().map(|p| p.line).collect();
     let counts: BTreeSet<usize> = all.iter().map(|p| p.ranks).collect();
@@ -111,11 +111,14 @@ pub(super) fn figure(run: &RunView) -> Option<Figure> {
         .iter()
         .filter_map(|&op| panel(run, op, &names, all.iter().filter(|p| p.op == op)))
         .collect();
-    let texts = [winners(&panels), threads(&panels), drops(&panels), distances(&panels)];
+    let drops = drops(&panels);
+    let bounds = LatencyBounds::new(run, all.iter().map(|p| (p.op, p.sent.entry.case))).text();
+    let sentences = [greatest_drop(&panels), bounds.trim_start().to_owned()];
+    let texts = [winners(&panels), threads(&panels), drops, distances(&panels)];
     let texts: Vec<String> = texts.into_iter().filter(|text| !text.is_empty()).collect();
     let cells = || panels.iter().flat_map(|p| p.lines.iter().flat_map(|l| &l.points));
     let finding = format!("{}{}", texts.join(" "), published_clause(cells().map(|point| &point.1)));
-    Some(Figure {
+    let figure = Figure {
         id: "collectives-libraries".to_owned(),
         suite: SuiteId::CclCollectives.into(),
         title: format!(
@@ -132,7 +135,8 @@ pub(super) fn figure(run: &RunView) -> Option<Figure> {
             panels,
             better: BetterWhen::Lower,
         }),
-    })
+    };
+    Some((figure, sentences.map(|text| Some(text).filter(|text| !text.is_empty()))))
 }
 
 fn panel<'p>(
@@ -245,9 +249,11 @@ fn threads(panels: &[FigurePanel]) -> String {
     format!("Threads take {} times the time of processes.", fmt::range(low, high))
 }
 
-/// Where more ranks take less time: `RCCL is faster over 8 ranks than over 7: reduce 117 to 85 us.`
-fn drops(panels: &[FigurePanel]) -> String {
-    let mut found: BTreeMap<(String, u64, u64), Vec<String>> = BTreeMap::new();
+/// Operations that take less time over more ranks, with both times in us, by library and numbers of ranks.
+type RankDrops<'p> = BTreeMap<(String, u64, u64), Vec<(&'p str, f64, f64)>>;
+
+fn find_drops(panels: &[FigurePanel]) -> RankDrops<'_> {
+    let mut found = RankDrops::new();
     for panel in panels {
         for line in panel.lines.iter().filter(|l| !l.name.ends_with("threads")) {
             for pair in line.points.windows(2) {
@@ -255,17 +261,44 @@ fn drops(panels: &[FigurePanel]) -> String {
                 let (Some(x), Some(y)) = (few.value, many.value) else { continue };
                 let apart = few.half_width + many.half_width;
                 if few.has_interval() && many.has_interval() && x - y > apart.max(DROP * x) {
-                    let text = format!("{} {} to {}", panel.name, fmt::number(x), fmt::number(y));
                     let library = line.name.split(',').next().unwrap_or_default().to_owned();
-                    found.entry((library, *a as u64, *b as u64)).or_default().push(text);
+                    let drops = found.entry((library, *a as u64, *b as u64)).or_default();
+                    drops.push((&panel.name, x, y));
                 }
             }
         }
     }
+    found
+}
+
+fn drop_text((op, x, y): &(&str, f64, f64)) -> String {
+    format!("{op} {} to {}", fmt::number(*x), fmt::number(*y))
+}
+
+/// The numbers of ranks with the greatest drop, and its operations with the greatest.
+fn greatest_drop(panels: &[FigurePanel]) -> String {
+    let mut found = find_drops(panels);
+    for drops in found.values_mut() {
+        drops.sort_by(|a, b| (b.1 / b.2).total_cmp(&(a.1 / a.2)));
+    }
+    let of = |drops: &[(&str, f64, f64)]| drops.first().map_or(0.0, |drop| drop.1 / drop.2);
+    let most = found.iter().max_by(|a, b| of(a.1).total_cmp(&of(b.1)));
+    most.map_or(String::new(), |((library, a, b), drops)| {
+        let mut texts: Vec<String> = drops.iter().take(2).map(drop_text).collect();
+        let more = drops.len() - texts.len();
+        texts.extend((more > 0).then(|| format!("{more} more")));
+        format!("{library} is faster over {b} ranks than over {a}: {} us.", texts.join(", "))
+    })
+}
+
+/// Where more ranks take less time: `RCCL is faster over 8 ranks than over 7: reduce 117 to 85 us.`
+fn drops(panels: &[FigurePanel]) -> String {
+    let found = find_drops(panels);
     let texts: Vec<String> = found
         .iter()
         .map(|((library, a, b), ops)| {
-            format!("{library} is faster over {b} ranks than over {a}: {} us.", fmt::list(ops))
+            let ops: Vec<String> = ops.iter().map(drop_text).collect();
+            format!("{library} is faster over {b} ranks than over {a}: {} us.", fmt::list(&ops))
         })
         .collect();
     texts.join(" ")
@@ -344,6 +377,7 @@ mod tests {
             drops(&panels),
             "NCCL is faster over 4 ranks than over 3: broadcast 60.0 to 49.5 us."
         );
+        assert_eq!(greatest_drop(&panels), drops(&panels), "there is one");
         // 20 us of a bound of 10 us over 2 ranks, 49.5 us of a cut of 20 us over 4.
         let text = distances(&panels);
         assert!(text.contains("2.00 (broadcast) to 2.00 times (broadcast) over 2 ranks"), "{text}");

@@ -275,12 +275,19 @@ fn sentence(run: &RunView, all: &[PeerValue<'_, '_>]) -> Option<String> {
     let below = ratios(run, &of_size, PeerMover::MpiBlit, PeerMover::DirectKernel);
     let below = below.map_or(String::new(), |(low, high)| {
         let less = shares((1.0 - high, 1.0 - low));
-        format!(", {less} below direct copies by kernel")
+        format!(", {less} below direct kernel reads")
     });
+    let blits = of_size.iter().filter(|v| v.by == PeerMover::MpiBlit);
+    let peaks: Vec<f64> = blits.filter_map(|v| v.cell(run).share_of_ceiling()).collect();
+    let of_peak = match peaks.is_empty() {
+        true => String::new(),
+        false => format!(", {} of the links' peak", shares(extremes(&peaks))),
+    };
     Some(format!(
-        "{} between GPUs at {size}: {engine} GB/s by copy engine, {blit} by blit kernels{below}; blit \
-         is {} times the engine.",
+        "{} between GPUs at {size}: {engine} GB/s by copy engine; {blit} by blit kernels ({} times), \
+         which is{below}{of_peak}.",
         run.library(Transport::Mpi),
         fmt::range(low, high)
-    ))
+    )
+    .replace("which is,", "which is"))
 }

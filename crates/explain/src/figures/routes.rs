@@ -206,8 +206,8 @@ fn detours(run: &RunView) -> Option<String> {
         String::new()
     };
     Some(format!(
-        "gpu{a} and gpu{b} use the route {path}{wide}, though {} would do{more}.",
-        fmt::count(*shortest as usize, "hop")
+        "gpu{a} and gpu{b} use {} ({path}){wide}, though {shortest} would do{more}.",
+        fmt::count(path.matches('-').count(), "hop")
     ))
 }
 

@@ -211,10 +211,10 @@ fn local_memory_counts_read_and_written_bytes() {
 
 #[test]
 fn the_detour_is_named_from_the_topology() {
-    let text = headline(&run_report::build(&mi250x_run(), None), "route");
+    let text = headline(&run_report::build(&mi250x_run(), None), "hops");
     assert_eq!(
         text,
-        "gpu1 and gpu7 use the route 1-0-6-7, 2 links wide on every hop, though 2 hops would do; likewise 3-5 by 3-2-4-5."
+        "gpu1 and gpu7 use 3 hops (1-0-6-7), 2 links wide on every hop, though 2 would do; likewise 3-5 by 3-2-4-5."
     );
 }
 

@@ -389,7 +389,7 @@ fn threads() -> Figure {
 }
 
 fn headlines() -> Vec<Headline> {
-    let line = |tone, text: &str| Headline { tone, text: text.to_owned() };
+    let line = |tone, text: &str| Headline { tone, text: text.to_owned(), is_listed: false };
     vec![
         line(
             HeadlineTone::Good,
@@ -424,6 +424,7 @@ pub(super) fn host() -> RunReport {
         headlines: vec![Headline {
             text: "Streaming stores overtake memcpy from 2 MiB on, by 38 % at 1 GiB.".into(),
             tone: HeadlineTone::Good,
+            is_listed: false,
         }],
         figures: vec![copies(), chase(), threads(), reads(), in_calls(), added()],
         absences: absences.collect(),

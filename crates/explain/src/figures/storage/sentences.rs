@@ -51,8 +51,6 @@ fn host(jobs: &[IoEntry<'_, '_>]) -> Option<String> {
     let mut parts = Vec::new();
     if let Some((iops, job, equal)) = least_effort(jobs, IoQuantity::Iops, random) {
         let cell = job.cell(IoQuantity::Iops);
-        // Without an interval the half width is the value, which would leave one digit.
-        let half_width = if cell.has_interval() { cell.half_width } else { 0.0 };
         let within = fmt::uncertainty(&cell);
         let others = match equal {
             0 => String::new(),
@@ -64,7 +62,7 @@ fn host(jobs: &[IoEntry<'_, '_>]) -> Option<String> {
             .map_or(String::new(), |us| format!(", {} us of CPU each", fmt::number(us)));
         parts.push(format!(
             "{}{within} {} a second by {} at depth {} with {}{cpu}{others}",
-            fmt::count_within(iops, half_width),
+            fmt::in_thousands(iops),
             job.work(),
             engine_label(job.io.engine),
             job.io.depth,
