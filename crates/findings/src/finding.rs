@@ -61,7 +61,9 @@ pub struct Finding {
     pub severity: FindingSeverity,
     /// What was seen, with numbers, size and kind; one sentence.
     pub observation: String,
-    /// What holds it: the narrowest hop or the rule; one sentence. Empty if the run does not show it.
+    /// The same in at most [`Finding::MAX_SHORT`] characters, the numbers first: a line of a list.
+    pub short: String,
+    /// What limits it: the narrowest hop or the rule; one sentence. Empty if the run does not show it.
     pub cause: String,
     /// What to do: the exact variable, flag, call or mask. Empty if nothing can be done.
     pub action: String,
@@ -80,12 +82,16 @@ pub struct Finding {
 }
 
 impl Finding {
+    /// Characters that a short form may have.
+    pub const MAX_SHORT: usize = 90;
+
     /// A finding of which only the observation is known yet.
     pub(crate) fn new(id: &'static str, severity: FindingSeverity, observation: String) -> Self {
         Self {
             id,
             severity,
             observation,
+            short: String::new(),
             cause: String::new(),
             action: String::new(),
             gain: None,

@@ -18,11 +18,8 @@ fn make_plain(texts: &mut [&mut String]) {
 impl RunConclusions {
     /// Replaces in every text what steers a terminal; line ends become spaces.
     pub(crate) fn into_plain(mut self) -> Self {
-        let Self {
-            verdict: RunAnswer { state: _, reason, gpus: _, is_measured: _ },
-            findings,
-            tiles,
-        } = &mut self;
+        let Self { verdict: RunAnswer { state: _, reason, gpus: _, is_measured: _ }, findings, tiles } =
+            &mut self;
         make_plain(&mut [reason]);
         findings.iter_mut().for_each(plain_finding);
         for tile in tiles {
@@ -38,6 +35,7 @@ fn plain_finding(finding: &mut Finding) {
         id: _,
         severity: _,
         observation,
+        short,
         cause,
         action,
         gain: _,
@@ -47,7 +45,7 @@ fn plain_finding(finding: &mut Finding) {
         weight: _,
         simulated: _,
     } = finding;
-    make_plain(&mut [observation, cause, action, cost]);
+    make_plain(&mut [observation, short, cause, action, cost]);
     for place in places {
         make_plain(&mut [place]);
     }

@@ -72,7 +72,9 @@ pub(super) fn find(evidence: &Evidence) -> Vec<Finding> {
         "The fastest library at 1MiB depends on the number of ranks (mean over the ranks): {}.",
         texts.join("; ")
     );
+    let first = texts.first().cloned().unwrap_or_default();
     vec![Finding {
+        short: format!("At 1MiB the fastest depends on the ranks: {first}"),
         action: "Choose the library by the number of ranks of each group.".to_owned(),
         gain: evidence.gain(&factors),
         places: places.into_iter().collect(),

@@ -6,7 +6,7 @@ use pathline_explain::fmt;
 use pathline_explain::message_records::{is_by_threads, participants};
 use pathline_schema::{Bytes, Cadence, Case, Collective, MemKind, SuiteId, Transport, WireOp};
 
-use crate::evidence::{Evidence, SoundValue, lost};
+use crate::evidence::{Evidence, SoundValue, factor_text, lost};
 use crate::{Finding, FindingSeverity};
 
 pub(super) const LIBRARY: &str = "collective-library";
@@ -78,8 +78,8 @@ fn library(evidence: &Evidence, all: &[CollectiveTime]) -> Option<Finding> {
         Transport::MpiStaged => format!("{}, staged", evidence.run.library(via)),
         _ => evidence.run.library(via),
     };
-    // Of each size the fastest library and its lead over the slowest.
-    let mut texts = Vec::new();
+    // What is fastest at which size, and the operations of which that is true.
+    let (mut winners, mut operations) = (Vec::new(), 0);
     let (mut factors, mut arms) = (Vec::new(), Vec::new());
     let mut places = BTreeSet::new();
     let mut weight: f64 = 0.0;
@@ -101,33 +101,18 @@ fn library(evidence: &Evidence, all: &[CollectiveTime]) -> Option<Finding> {
         }
         let (Some(first), Some(last)) = (wins.first(), wins.last()) else { continue };
         let change = wins.windows(2).find(|w| w[0].1.via != w[1].1.via).map(|w| w[1]);
-        let [at_first, at_last] = [first, last].map(|(bytes, best, worst, _)| {
-            let (best, worst) = (fmt::number(best.time.value), fmt::number(worst.time.value));
-            (best, worst, bytes.rounded())
-        });
-        // Larger sizes that one library alone has, since the others' rest on assumed constants or failed.
-        let by_several = |of: &[&CollectiveTime]| of.windows(2).any(|two| two[0].via != two[1].via);
-        let compared = sizes.iter().filter(|(_, of)| by_several(of)).map(|(bytes, _)| *bytes).max();
-        let end = compared.filter(|end| sizes.keys().any(|bytes| bytes > end));
-        let winner = match (change, end) {
-            (Some((from, winner, ..)), end) => {
+        let winner = match change {
+            Some((from, winner, ..)) => {
                 let (small, large) = (name(first.1.via), name(winner.via));
-                let reach = match end {
-                    None => "from there on".to_owned(),
-                    Some(end) if end == from => format!("at {}, above not compared", end.rounded()),
-                    Some(end) => format!("from there to {}, above not compared", end.rounded()),
-                };
-                format!("{small} below {}, {large} {reach}", from.rounded())
+                format!("{small} below {}, {large} from there on", from.rounded())
             }
-            (None, Some(end)) => {
-                format!("{} up to {}, above not compared", name(first.1.via), end.rounded())
-            }
-            (None, None) => name(first.1.via),
+            None => name(first.1.via),
         };
-        texts.push(format!(
-            "{op}: {winner} ({} us against {} at {}; {} against {} at {})",
-            at_first.0, at_first.1, at_first.2, at_last.0, at_last.1, at_last.2
-        ));
+        operations += 1;
+        match winners.iter_mut().find(|known: &&mut (String, Vec<String>)| known.0 == winner) {
+            Some(known) => known.1.push(op.to_string()),
+            None => winners.push((winner, vec![op.to_string()])),
+        }
         for (_, best, worst, factor) in [first, last] {
             factors.push(*factor);
             weight = weight.max(lost(&best.rate, &worst.rate));
@@ -136,9 +121,26 @@ fn library(evidence: &Evidence, all: &[CollectiveTime]) -> Option<Finding> {
         }
         places.insert(format!("{ranks} ranks"));
     }
-    let observation = format!("Fastest library over {most} ranks: {}.", texts.join("; "));
-    (!texts.is_empty()).then(|| Finding {
-        action: "Take the library of each operation and size from the list.".to_owned(),
+    winners.sort_by_key(|(_, ops)| std::cmp::Reverse(ops.len()));
+    let (winner, ops) = winners.first()?;
+    let short = format!(
+        "{winner}, for {} of {operations} operations ({})",
+        ops.len(),
+        factor_text(&factors)
+    );
+    let texts: Vec<String> =
+        winners.iter().map(|(winner, ops)| format!("{winner}: {}", fmt::list(ops))).collect();
+    let observation = format!(
+        "Fastest library over {most} ranks, at sizes that several have: {}.",
+        texts.join("; ")
+    );
+    let action = match winners.as_slice() {
+        [(winner, _)] => format!("Use {winner}."),
+        _ => "Choose the library by operation and size.".to_owned(),
+    };
+    Some(Finding {
+        short,
+        action,
         gain: evidence.gain(&factors),
         places: places.into_iter().collect(),
         arms,
@@ -185,6 +187,15 @@ fn graphs(evidence: &Evidence, all: &[CollectiveTime]) -> Option<Finding> {
         fmt::number(best.1.time.value),
     );
     Some(Finding {
+        short: format!(
+            "As a graph {} of {} takes {} us, queued {} us ({}, {} ranks)",
+            best.0.op,
+            best.0.bytes.rounded(),
+            fmt::number(best.0.time.value),
+            fmt::number(best.1.time.value),
+            evidence.run.library(best.0.via),
+            best.0.ranks
+        ),
         cause: "Queued, each operation costs the host its calls; a graph is launched as one."
             .to_owned(),
         action: "Capture loops of small collectives in a graph.".to_owned(),
@@ -271,6 +282,12 @@ fn share(evidence: &Evidence) -> Option<Finding> {
         fmt::gbs(limit),
     );
     Some(Finding {
+        short: format!(
+            "all_reduce has busbw {}, {} of the {} of {limited_by}",
+            fmt::gbs(one.bus),
+            fmt::percent(one.bus / limit),
+            fmt::gbs(limit)
+        ),
         places: one.gpus.iter().map(|g| format!("gpu{g}")).collect(),
         arms: vec![one.rate.arm("all_reduce, algbw")],
         ..Finding::new(SHARE, FindingSeverity::Note, observation)

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 
 use pathline_diagnose::predict_rate;
 use pathline_explain::figures::overlap::{kept, work_label};
-use pathline_explain::figures::pairs::{MeasuredPair, PairMover, pairs};
+use pathline_explain::figures::pairs::{MeasuredPair, PairMover, level_text, pairs};
 use pathline_explain::fmt;
 use pathline_explain::run::{CaseQuantity, RunEntry};
 use pathline_schema::{
-    Case, CopyAgent, Flow, GpuCaps, KernelOp, Mover, SizeEffect, SizeEffects, Unit,
+    Case, CopyAgent, Flow, GpuCaps, KernelOp, Mover, SizeEffect, SizeEffects, SuiteId, Unit,
 };
 
 use crate::evidence::{
-    Evidence, LEAST_GAIN, SoundValue, factor_text, lost, range_of, range_text, widest_text,
+    Evidence, LEAST_GAIN, SoundValue, factor_text, lost, median, range_of, range_text, widest_text,
 };
 use crate::{Finding, FindingArm, FindingSeverity, GainBasis};
 
@@ -116,12 +116,13 @@ fn reads(
     let reads: Vec<SoundValue> = found.iter().map(|f| f.1).collect();
     let writes: Vec<SoundValue> = found.iter().map(|f| f.2).collect();
     let factors: Vec<f64> = found.iter().map(|f| f.3).collect();
+    let rates = |of: &[SoundValue]| of.iter().map(|v| v.value).collect::<Vec<_>>();
     let size = best.1.case.timed.first()?.bytes.rounded();
     let observation = format!(
         "Between {} GPU pairs, copy kernels that read at the destination reach {} GB/s{}, kernels \
          that write at the source {} ({size}).",
         if found.len() == all { format!("all {all}") } else { format!("{} of {all}", found.len()) },
-        range_text(&reads),
+        level_text(&rates(&reads)),
         widest_text(&reads),
         range_text(&writes),
     );
@@ -132,6 +133,11 @@ fn reads(
         _ => String::new(),
     };
     Some(Finding {
+        short: format!(
+            "Kernel reads between GPUs reach {} GB/s; writes {} of that",
+            level_text(&rates(&reads)),
+            fmt::percent(1.0 / median(factors.iter().copied()))
+        ),
         cause,
         action: "In kernels that exchange data between GPUs, read the peer's memory.".to_owned(),
         gain: evidence.gain(&factors),
@@ -223,8 +229,15 @@ fn finding(evidence: &Evidence, caps: &GpuCaps, slow: &[SlowPair], all: usize) -
         }
     }
     Some(Finding {
+        short: format!(
+            "{} caps {} of {all} GPU pairs at {} GB/s; {kernel_name} {verb} {}",
+            caps.engine_name,
+            slow.len(),
+            range_text(&engines),
+            fmt::range(low, high)
+        ),
         cause: cause(caps, slow),
-        action: action(caps, by_runtime, predicted, &factors, &by_size(evidence, by_runtime)),
+        action: action(evidence, by_runtime, predicted, &factors),
         gain,
         cost: cost(evidence, caps, by_runtime),
         places: slow.iter().map(|p| format!("gpu{}→gpu{}", p.src, p.dst)).collect(),
@@ -258,9 +271,9 @@ fn cause(caps: &GpuCaps, slow: &[SlowPair]) -> String {
     )
 }
 
-/// What the blit kernel does instead of the engine at each size.
-fn by_size(evidence: &Evidence, by_runtime: bool) -> SizeEffects {
-    let effect = |(entry, flow): (&RunEntry, &Flow)| {
+/// What the blit kernel does instead of the engine at each usual size that was measured.
+fn by_size<'a>(evidence: &Evidence<'a>) -> Vec<((u32, u32), SizeEffect)> {
+    let effect = |(entry, flow): (&RunEntry<'a>, &'a Flow)| {
         let ends = (flow.src.unit.gpu()?, flow.dst.unit.gpu()?);
         let is_copy = matches!(flow.by, Mover::Dma { .. }) && ends.0 != ends.1;
         let by_engine = entry.copy_agent() == Some(CopyAgent::Engine);
@@ -279,27 +292,34 @@ fn by_size(evidence: &Evidence, by_runtime: bool) -> SizeEffects {
         };
         Some((ends, effect))
     };
-    SizeEffects::new(evidence.lone().filter(|_| by_runtime).filter_map(effect))
+    evidence.lone().filter_map(effect).collect()
 }
 
-fn action(
-    caps: &GpuCaps,
-    by_runtime: bool,
-    predicted: bool,
-    factors: &[f64],
-    by_size: &SizeEffects,
-) -> String {
-    let by_size = by_size.sentence().map(|text| text + " Where copies are larger: ");
-    let set = if by_size.is_some() { "set" } else { "Set" };
-    let by_size = by_size.unwrap_or_default();
+fn action(evidence: &Evidence, by_runtime: bool, predicted: bool, factors: &[f64]) -> String {
+    let caps = evidence.caps();
+    let measured = by_size(evidence);
+    let has_small = measured.iter().any(|(_, effect)| effect.bytes == SizeEffects::USUAL[0]);
+    let effects = SizeEffects::new(measured).sentence();
+    let (by_size, set) = match &effects {
+        Some(text) => (format!("{text} Where copies are larger: "), "set"),
+        None if has_small => (String::new(), "Set"),
+        None => ("For copies of this size: ".to_owned(), "set"),
+    };
+    let unseen = match effects.is_none() && !has_small {
+        true => format!(
+            ". Smaller ones were not measured and may be slower: `{}` decides",
+            evidence.run.command(SuiteId::Sweep, "")
+        ),
+        false => String::new(),
+    };
     let known = if predicted { "" } else { " (as measured)" };
     let unknown = if predicted { "" } else { " (not measured)" };
     match (caps.copy_engine_env.filter(|_| by_runtime), caps.peer_engine_env) {
         (Some(all), Some(peers)) => format!(
-            "{by_size}{set} {all}=0{known}, or {peers}=0 to keep {} for host copies{unknown}.",
+            "{by_size}{set} {all}=0{known}, or {peers}=0 to keep {} for host copies{unknown}{unseen}.",
             caps.engine_name
         ),
-        (Some(all), None) => format!("{by_size}{set} {all}=0."),
+        (Some(all), None) => format!("{by_size}{set} {all}=0{unseen}."),
         (None, _) => format!(
             "Copy between these GPUs by a kernel, not by {} ({}).",
             caps.copy_calls[0],
@@ -365,7 +385,7 @@ fn cost(evidence: &Evidence, caps: &GpuCaps, by_runtime: bool) -> String {
     if parts.is_empty() {
         return "The copy occupies compute units.".to_owned();
     }
-    format!("The copy occupies compute units; {}.", parts.join("; "))
+    format!("The copy occupies compute units: {}.", parts.join("; "))
 }
 
 /// Copies between pinned host memory and one GPU: by engine, and by a kernel of the same size.

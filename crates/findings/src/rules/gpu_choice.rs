@@ -111,6 +111,15 @@ fn spread(evidence: &Evidence, all: &[FanRate]) -> Option<Finding> {
             None => format!("Jobs of up to {} GPUs: take {list}.", chosen.len()),
         };
         return Some(Finding {
+            short: format!(
+                "{} get {} x the host bandwidth of {} ({} against {} {})",
+                name(&best.fan.gpus),
+                factor_text(&factors).trim_end_matches('x'),
+                name(&worst.fan.gpus),
+                fmt::number(best.rate.value),
+                fmt::number(worst.rate.value),
+                label(best.fan.direction)
+            ),
             cause: why,
             cost: cost(evidence, best, worst),
             action,
@@ -185,7 +194,7 @@ fn cost(evidence: &Evidence, best: &FanRate, worst: &FanRate) -> String {
 fn shared(all: &[FanRate]) -> Option<Finding> {
     let mut parts = Vec::new();
     let mut arms = Vec::new();
-    let mut places = Vec::new();
+    let (mut places, mut short, mut least) = (Vec::new(), String::new(), 1.0);
     // Of all of them: a sum of fewer GPUs, where no other is sound, is no answer.
     let n = all.iter().map(|f| f.fan.gpus.len()).max().filter(|n| *n > 1)?;
     for direction in DIRECTIONS {
@@ -207,6 +216,16 @@ fn shared(all: &[FanRate]) -> Option<Finding> {
         ));
         arms.push(many.rate.arm(format!("{n} GPUs, {}", label(direction))));
         arms.push(one.rate.arm(format!("1 GPU, {}", label(direction))));
+        if share < least {
+            least = share;
+            let times = many.rate.value / one.rate.value;
+            let fewest = of().filter(|f| f.rate.high >= SERVED * many.rate.low);
+            let fewest = fewest.map(|f| f.fan.gpus.len()).filter(|few| *few < n).min();
+            let as_few = fewest.map_or(String::new(), |few| format!(", as {few} do"));
+            let (sum, times) = (fmt::gbs(many.rate.value), fmt::number(times));
+            short =
+                format!("All {n} GPUs get {sum} {}, {times} x one GPU{as_few}", label(direction));
+        }
         places = many.fan.gpus.iter().map(|g| format!("gpu{g}")).collect();
     }
     if parts.is_empty() {
@@ -217,6 +236,7 @@ fn shared(all: &[FanRate]) -> Option<Finding> {
         parts.join("; ")
     );
     Some(Finding {
+        short,
         action: "Plan transfers of all GPUs at once with these sums.".to_owned(),
         places,
         arms,

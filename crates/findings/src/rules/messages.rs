@@ -93,6 +93,13 @@ fn finding(evidence: &Evidence, via: Transport) -> Option<Finding> {
     );
     let name = |place: Place| format!("r{}.{}", place.rank.0, place.unit);
     Some(Finding {
+        short: format!(
+            "{library} with {} reaches {} GB/s, with blit kernels {} ({size}, {} pairs)",
+            caps.engine_name,
+            range_text(&engines),
+            range_text(&kernels),
+            slow.len()
+        ),
         cause: format!(
             "The library copies with the runtime, and one {} engine has one rate whatever the links.",
             caps.engine_name.trim_end_matches(" engine")

@@ -90,6 +90,13 @@ fn faster(evidence: &Evidence, all: &[PathComparison], several: bool) -> Option<
     };
     let helpers = most.by.paths().map_or(0, |paths| paths.gpus.len());
     Some(Finding {
+        short: format!(
+            "Several paths: 64 GB {} in {fast}, plain in {slow}",
+            match most.task.gpus {
+                0 | 1 => format!("from {}", most.task.ends()),
+                gpus => format!("to all {gpus} GPUs"),
+            }
+        ),
         cause: cause.to_owned(),
         action: format!("Copy over several paths: {}.", most.by),
         gain: evidence.gain(&factors),
@@ -126,6 +133,7 @@ fn no_gain(all: &[PathComparison]) -> Option<Finding> {
     };
     let parts: Vec<String> = without.iter().map(part).collect();
     Some(Finding {
+        short: format!("Several paths gain nothing: {}", part(first)),
         cause: "The plain copy already fills what all paths share.".to_owned(),
         action: "Leave these to the plain copy.".to_owned(),
         places: without.iter().map(|c| c.task.label()).collect(),

@@ -69,6 +69,14 @@ fn matters(evidence: &Evidence, slow: &[(&FarCopy, f64)], all: usize) -> Option<
     let homes: BTreeSet<(u32, u32)> = slow.iter().map(|s| (s.0.gpu, s.0.home)).collect();
     let homes: Vec<String> = homes.iter().map(|(gpu, home)| format!("gpu{gpu}: {home}")).collect();
     Some(Finding {
+        short: format!(
+            "Far host memory: {} against {}, numa{} with gpu{}; {} of {all} paths are slower",
+            fmt::number(worst.0.far.value),
+            fmt::gbs(worst.0.near.value),
+            worst.0.domain,
+            worst.0.gpu,
+            slow.len()
+        ),
         cause: "The copy crosses the link between NUMA domains.".to_owned(),
         action: format!(
             "Bind the process of each GPU to its NUMA domain (numactl --cpunodebind=N --membind=N; {}).",
@@ -114,6 +122,11 @@ fn alike(pairs: &[FarCopy]) -> Option<Finding> {
         fmt::count(domains.len(), "domain"),
     );
     Some(Finding {
+        short: format!(
+            "Pinned memory of all {} NUMA domains: {}",
+            domains.len(),
+            fmt::list(&parts)
+        ),
         action: "Place buffers by the cores that use them.".to_owned(),
         places: gpus.iter().map(|g| format!("gpu{g}")).collect(),
         arms: vec![

@@ -72,6 +72,12 @@ fn forwarded(evidence: &Evidence) -> Option<Finding> {
         a.1.arm(format!("gpu{}→gpu{}, neighbours", a.0.src, a.0.dst)),
     ];
     Some(Finding {
+        short: format!(
+            "Forwarded copies reach {} GB/s, neighbours as wide {} ({} pairs)",
+            range_text(&forwarded),
+            range_text(&near),
+            far.len()
+        ),
         action: if matters {
             "Place ranks that exchange most on GPUs with a direct link.".to_owned()
         } else {
@@ -129,6 +135,15 @@ fn shared(evidence: &Evidence) -> Option<Finding> {
     );
     debug_assert!(evidence.run.suite(SuiteId::Routes).next().is_some());
     Some(Finding {
+        short: format!(
+            "{}: {} alone, {} while {} runs ({} of {} forwarded pairs)",
+            path(worst.timed),
+            fmt::gbs(alone.value),
+            fmt::number(loaded.value),
+            path(worst.load),
+            pairs.len(),
+            tried.len()
+        ),
         cause: format!("The route of {} includes {}.", path(worst.timed), path(worst.load)),
         action: "Exchange with neighbours and over such routes in turn, not at once.".to_owned(),
         places: pairs.into_iter().collect(),

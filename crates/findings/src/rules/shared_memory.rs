@@ -112,6 +112,14 @@ fn finding(evidence: &Evidence) -> Option<Finding> {
     let gains = !factors.is_empty();
     let rate = |value: &SoundValue| SIZE.as_f64() / value.value / 1e3;
     Some(Finding {
+        short: compared.iter().min_by(|a, b| b.saved().total_cmp(&a.saved())).map_or_else(
+            String::new,
+            |most| {
+                let (past, usual) = (most.past.value, most.usual.value);
+                let (past, usual) = (fmt::number(past), fmt::number(usual));
+                format!("{} past the caches: {past} us, by memcpy {usual} us", SIZE.rounded())
+            },
+        ),
         action: if gains {
             "For UCX: build it with --enable-optimizations and set UCX_NT_BUFFER_TRANSFER_MIN=0, where \
              ranks sit on such cores."

@@ -50,14 +50,19 @@ impl IoRate<'_> {
     fn slots(&self) -> u64 {
         self.io.slots()
     }
-    /// `3.48 GB/s ±3.5 %`, or `84000 IOPS ±9.5 %` of random I/O.
-    fn text(&self) -> String {
-        if self.io.order == IoOrder::Seq {
-            return self.rate.text();
+    /// `3.48 GB/s`, or `84.0k IOPS` of random I/O.
+    fn amount(&self) -> String {
+        match self.io.order {
+            IoOrder::Seq => fmt::gbs(self.rate.value),
+            IoOrder::Rand => {
+                let iops = self.rate.value * 1e9 / self.flow.bytes.as_f64();
+                format!("{} IOPS", fmt::in_thousands(iops))
+            }
         }
-        let iops = self.rate.value * 1e9 / self.flow.bytes.as_f64();
-        let within = fmt::percent(self.rate.half_width() / self.rate.value);
-        format!("{} IOPS ±{within}", fmt::number(iops))
+    }
+    /// The same with its interval.
+    fn text(&self) -> String {
+        format!("{}{}", self.amount(), self.rate.within_text())
     }
 }
 
@@ -130,16 +135,26 @@ fn saturation(evidence: &Evidence, all: &[IoRate]) -> Vec<Finding> {
         };
         let Some(factor) = enough.rate.gain_over(&single.rate) else { continue };
         let more = of.iter().filter(|one| one.slots() > enough.slots()).count();
+        let more = match more {
+            0 => String::new(),
+            1 => "; 1 setting with more in flight is not faster".to_owned(),
+            n => format!("; {n} settings with more in flight are not faster"),
+        };
         let observation = format!(
-            "{} reach {} with {}; {} with 1 in flight. {} with more in flight {} not faster.",
+            "{} reach {} with {}, {} with 1 in flight{more}.",
             fmt::sentence(&work_text(work)),
             enough.text(),
             effort_text(&enough.io),
             single.text(),
-            fmt::count(more, "setting"),
-            if more == 1 { "is" } else { "are" },
         );
         findings.push(Finding {
+            short: format!(
+                "{}: {} with {} in flight, {} with 1",
+                fmt::sentence(&work_text(work)),
+                enough.amount(),
+                enough.slots(),
+                single.amount()
+            ),
             action: format!(
                 "Keep {} I/Os in flight ({}).",
                 enough.slots(),
@@ -166,6 +181,17 @@ fn stage_text(io: &IoSpec) -> String {
         }
         (None, IoEngine::Gds) => "GPU direct".to_owned(),
         (None, engine) => engine.to_string(),
+    }
+}
+
+/// In what a staging differs from another: `pipelined`, `by registered memory`.
+fn method(io: &IoSpec, other: &IoSpec) -> String {
+    match (io.stage, other.stage) {
+        (Some(one), Some(two)) if one.pipelined != two.pipelined => {
+            if one.pipelined { "pipelined" } else { "blocking" }.to_owned()
+        }
+        (Some(one), Some(_)) => format!("by {}", pathline_explain::figures::mem_words(one.through)),
+        _ => stage_text(io),
     }
 }
 
@@ -202,6 +228,14 @@ fn staging(evidence: &Evidence, all: &[IoRate]) -> Vec<Finding> {
             effort_text(&top.io),
         );
         findings.push(Finding {
+            short: format!(
+                "{} {}, {} {} ({gpu}, {})",
+                top.amount(),
+                method(&top.io, &worst.io),
+                worst.amount(),
+                method(&worst.io, &top.io),
+                work_text(work)
+            ),
             action: format!("Stage such I/O {}.", stage_text(&top.io)),
             gain: evidence.gain(&[factor]),
             places: vec![work.0.to_string(), gpu],
@@ -249,6 +283,12 @@ fn pages(evidence: &Evidence, all: &[IoRate]) -> Vec<Finding> {
             effort_text(&fast.io)
         );
         Finding {
+            short: format!(
+                "{}: {} into huge pages, {} into base pages",
+                fmt::sentence(&work_text(fast.work())),
+                fast.amount(),
+                slow.amount()
+            ),
             cause: "The kernel pins and maps every page of a block for direct I/O.".to_owned(),
             action: "Allocate I/O buffers in huge pages (madvise MADV_HUGEPAGE).".to_owned(),
             gain: evidence.gain(&[factor]),
@@ -290,6 +330,14 @@ fn cache(evidence: &Evidence, all: &[IoRate]) -> Vec<Finding> {
             effort_text(&fast.io)
         );
         findings.push(Finding {
+            short: format!(
+                "{}: {} with {}, {} with {}",
+                fmt::sentence(&work_text(fast.work())),
+                fast.amount(),
+                name(fast),
+                slow.amount(),
+                name(slow)
+            ),
             action: match fast.io.cache {
                 IoCache::Direct => "Open files that are read once with O_DIRECT.".to_owned(),
                 _ => "Read such files through the page cache: its readahead is faster.".to_owned(),
@@ -337,6 +385,13 @@ fn gpu_workers(evidence: &Evidence, all: &[IoRate]) -> Vec<Finding> {
             lone.io.depth,
         );
         findings.push(Finding {
+            short: format!(
+                "{} for gpu{gpu}: {} with {}, {} with one",
+                fmt::sentence(&work_text(work)),
+                enough.amount(),
+                fmt::count(enough.io.threads as usize, "worker"),
+                lone.amount()
+            ),
             action: format!(
                 "Give gpu{gpu} {} with {} I/Os in flight each ({}).",
                 fmt::count(enough.io.threads as usize, "I/O worker"),
@@ -400,6 +455,11 @@ fn unregister(evidence: &Evidence) -> Vec<Finding> {
         fmt::number(tally.ns / register_ns),
     );
     vec![Finding {
+        short: format!(
+            "{} of the time in I/O calls is {call}, {} times as long as to register",
+            fmt::percent(share),
+            fmt::number(tally.ns / register_ns)
+        ),
         action: "Register staging buffers once, and keep them registered until the process ends."
             .to_owned(),
         places: vec![file.unit.to_string(), memory.unit.to_string()],

@@ -66,6 +66,15 @@ fn finding(evidence: &Evidence, crossover: &StoreCrossover) -> Option<Finding> {
     ];
     arms.extend(memcpy.map(|m| m.arm("memcpy")));
     Some(Finding {
+        short: format!(
+            "{} {} copies from {} on, {} {} (non-temporal, {})",
+            crossover.streaming.0,
+            fmt::gbs(streaming.value),
+            from.rounded(),
+            crossover.temporal.0,
+            fmt::number(temporal.value),
+            fmt::threads(crossover.threads)
+        ),
         cause: "Ordinary stores read each line of the destination before they overwrite it."
             .to_owned(),
         action: format!(
