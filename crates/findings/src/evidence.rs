@@ -7,7 +7,7 @@ use pathline_explain::fmt;
 use pathline_explain::run::{CaseQuantity, RunEntry, RunView};
 use pathline_flow::Network;
 use pathline_schema::{
-    Case, CopyAgent, Flow, Gpu, GpuCaps, Journal, RunNote, SizeEffect, Topology,
+    Case, CopyAgent, Flow, Gpu, GpuCaps, Journal, RunNote, SizeEffect, Topology, shell_word,
 };
 
 use crate::{ExpectedGain, FindingArm, GainBasis};
@@ -41,6 +41,8 @@ pub(crate) struct Evidence<'a> {
     suspect: BTreeSet<&'a str>,
     /// Paths that are slower than their peers, the slowest first.
     pub(crate) unlike: Vec<UnlikePath>,
+    /// The cases of these paths that show it.
+    pub(crate) slow: Vec<Case>,
     /// Number of cases that were compared with peers.
     pub(crate) compared: usize,
     /// Number of results that are left out.
@@ -69,7 +71,9 @@ impl<'a> Evidence<'a> {
         let comparison = compare_run(journal, network);
         let mut unlike = comparison.unlike_paths(&journal.topology);
         unlike.retain(|path| run.entry(&path.case).is_some());
+        let slow = comparison.cases.iter().filter(|case| case.slow && case.peers > 1);
         Self {
+            slow: slow.map(|case| case.case.clone()).collect(),
             run,
             network,
             suspect: suspect.map(|note| note.subject.as_str()).collect(),
@@ -105,6 +109,19 @@ impl<'a> Evidence<'a> {
         self.value(entry, CaseQuantity::Payload)
     }
 
+    /// Payload of a case of five visits, one less than an interval takes, between the extremes of its samples:
+    /// these hold the median with 1 - 2 / 2^5 = 94 %. Slow copies fit into their time limit no more often.
+    pub(crate) fn rate_of_few(&self, entry: &RunEntry<'a>) -> Option<SoundValue<'a>> {
+        let [series] = entry.series() else { return None };
+        let shown = entry.shown(CaseQuantity::Payload).filter(|_| series.visits.len() == 5)?;
+        let rates = series.samples_ns.iter().map(|ns| series.moved_bytes.as_f64() / ns);
+        let (low, high) = range_of(&rates.collect::<Vec<_>>())?;
+        let (value, unit, case) = (shown.value, CaseQuantity::Payload.unit(), entry.case);
+        let is_narrow = low < value && high - low <= 2.0 * WIDEST * value;
+        let is_sound = is_narrow && !self.suspect.contains(case.to_string().as_str());
+        is_sound.then_some(SoundValue { value, low, high, unit, case })
+    }
+
     /// Time of one step of a case, us.
     pub(crate) fn time(&self, entry: &RunEntry<'a>) -> Option<SoundValue<'a>> {
         self.value(entry, CaseQuantity::StepUs)
@@ -136,6 +153,17 @@ impl<'a> Evidence<'a> {
         })
     }
 
+    /// The command that judges this node: `pathline health -m sick.toml`.
+    pub(crate) fn health(&self) -> String {
+        let mut given = self.run.journal.begin.command.iter();
+        let machine = given.find(|word| ["-m", "--machine"].contains(&word.as_str()));
+        let machine = machine.and_then(|_| given.next()).map(String::as_str);
+        match self.run.simulated().map(|name| machine.unwrap_or(name)) {
+            Some(machine) => format!("pathline health -m {}", shell_word(machine)),
+            None => "pathline health".to_owned(),
+        }
+    }
+
     pub(crate) fn is_simulated(&self) -> bool {
         self.run.simulated().is_some()
     }
@@ -155,7 +183,12 @@ impl SoundValue<'_> {
 
     /// `50.3 GB/s ±0.4 %`
     pub(crate) fn text(&self) -> String {
-        format!("{} {}{}", fmt::number(self.value), self.unit, self.within_text())
+        format!("{}{}", self.plain_text(), self.within_text())
+    }
+
+    /// `50.3 GB/s`
+    pub(crate) fn plain_text(&self) -> String {
+        format!("{} {}", fmt::number(self.value), self.unit)
     }
 
     /// ` ±0.4 %`

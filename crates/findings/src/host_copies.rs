@@ -87,7 +87,8 @@ pub(crate) fn host_transfers<'a>(evidence: &Evidence<'a>) -> Vec<HostTransfer<'a
         if !streaming || !near(gpu, host.0) {
             return None;
         }
-        let (rate, bytes) = (evidence.rate(entry)?, flow.bytes);
+        let of_few = || evidence.rate_of_few(entry).filter(|_| host.1 == MemKind::Paged);
+        let (rate, bytes) = (evidence.rate(entry).or_else(of_few)?, flow.bytes);
         Some(HostTransfer { gpu, inward, kind, bytes, rate, engine: entry.engine() })
     };
     evidence.lone().filter_map(transfer).collect()

@@ -18,6 +18,11 @@ pub(super) const NOT_CACHED: &str = "coherent-not-cached";
 pub(super) const FAULTS: &str = "page-faults-slow";
 pub(super) const ALIKE: &str = "pinned-kinds-alike";
 
+/// A gain of at most this factor is little.
+const LITTLE: f64 = 1.25;
+/// Gains of at least this share of the greatest are nearly as great.
+const NEARLY: f64 = 0.9;
+
 /// From this size on rates hardly depend on the size, so that sizes may differ between two arms.
 const LARGE: Bytes = Bytes::mib(16);
 
@@ -53,35 +58,42 @@ fn gpu_list(gpus: &BTreeSet<u32>) -> String {
     }
 }
 
-/// Slow and fast transfer of one GPU and direction, at the largest size that has both.
+/// Slow and fast transfer of one GPU, direction and size.
 struct PinnedGain<'a> {
     pageable: HostTransfer<'a>,
     pinned: HostTransfer<'a>,
     factor: f64,
 }
 
-/// Pageable copies of the largest size that pinned ones beat.
+/// Pageable copies that pinned ones beat, at the size at which they do so the most.
 fn pageable(evidence: &Evidence, all: &[HostTransfer]) -> Option<Finding> {
-    let mut found: Vec<PinnedGain> = Vec::new();
-    for gpu in gpus(all) {
-        for inward in [true, false] {
-            let of = || all.iter().filter(move |t| t.gpu == gpu && t.inward == inward);
-            let paged = of().filter(|t| t.kind == HostPathKind::Copy(MemKind::Paged));
-            let pair = |slow: &HostTransfer<'_>| {
-                of().find(|t| {
-                    t.kind == HostPathKind::Copy(MemKind::Pinned) && t.bytes == slow.bytes
-                })
-                .copied()
-            };
-            let both = paged.filter_map(|slow| Some((*slow, pair(slow)?)));
-            let Some((pageable, pinned)) = both.max_by_key(|b| b.0.bytes) else { continue };
-            if let Some(factor) = pinned.rate.gain_over(&pageable.rate) {
-                found.push(PinnedGain { pageable, pinned, factor });
-            }
-        }
-    }
+    let of_kind = |kind| all.iter().filter(move |t| t.kind == HostPathKind::Copy(kind));
+    let key = |t: &HostTransfer| (t.gpu, !t.inward, t.bytes);
+    let pairs = of_kind(MemKind::Paged).filter_map(|slow| {
+        let fast = of_kind(MemKind::Pinned).find(|fast| key(fast) == key(slow))?;
+        Some((*slow, *fast))
+    });
+    let mut found: Vec<PinnedGain> = pairs
+        .filter_map(|(pageable, pinned)| {
+            let factor = pinned.rate.gain_over(&pageable.rate)?;
+            Some(PinnedGain { pageable, pinned, factor })
+        })
+        .collect();
+    found.sort_by_key(|g| key(&g.pageable));
+    let most = found.iter().map(|g| g.factor).reduce(f64::max)?;
+    // Of sizes with nearly the same gain, the one that most GPUs have.
+    let near = found.iter().filter(|g| g.factor >= NEARLY * most).map(|g| g.pageable.bytes);
+    let paths = |size: Bytes| found.iter().filter(|g| g.pageable.bytes == size).count();
+    let size = near.max_by_key(|size| (paths(*size), *size))?;
+    // The largest smaller size at which pageable memory loses little.
+    let fine = found.iter().filter(|g| g.pageable.bytes < size && g.factor <= LITTLE);
+    let fine = fine.max_by_key(|g| g.pageable.bytes).map_or(String::new(), |g| {
+        let (slow, fast) = (g.pageable.rate.value, g.pinned.rate.value);
+        let (slow, fast) = (fmt::number(slow), fmt::number(fast));
+        format!("; up to {} {slow} of {fast}", g.pageable.bytes.rounded())
+    });
+    found.retain(|g| g.pageable.bytes == size);
     let first = found.first()?;
-    let size = first.pageable.bytes;
     let mut parts = Vec::new();
     let mut arms = Vec::new();
     for inward in [true, false] {
@@ -102,7 +114,7 @@ fn pageable(evidence: &Evidence, all: &[HostTransfer]) -> Option<Finding> {
     let concerned: BTreeSet<u32> = found.iter().map(|g| g.pageable.gpu).collect();
     let factors: Vec<f64> = found.iter().map(|g| g.factor).collect();
     let observation = format!(
-        "Copies of {} from and to pageable host memory are slow: {} ({}).",
+        "Copies of {} from and to pageable host memory are slow: {}{fine} ({}).",
         size.rounded(),
         parts.join("; "),
         gpu_list(&concerned)
@@ -111,7 +123,15 @@ fn pageable(evidence: &Evidence, all: &[HostTransfer]) -> Option<Finding> {
     let calls = evidence.caps().pin_calls;
     let (cost, pin_arms) = pin_cost(evidence, &found);
     arms.extend(pin_arms);
+    let (name, slow, fast) = (direction(first.pageable.inward), &first.pageable, &first.pinned);
     Some(Finding {
+        short: format!(
+            "Pageable {name} of {}: {} GB/s, pinned {} ({}x){fine}",
+            size.rounded(),
+            fmt::number(slow.rate.value),
+            fmt::number(fast.rate.value),
+            fmt::number(first.factor)
+        ),
         cause: if staged.is_empty() {
             String::new()
         } else {
@@ -242,6 +262,13 @@ fn by_size(evidence: &Evidence, all: &[HostTransfer], inward: bool) -> Option<Fi
         fmt::number(from.pageable.value),
     );
     Some(Finding {
+        short: format!(
+            "Up to {}, {name} is faster from pageable memory: {} against {} GB/s at {}",
+            last.bytes.rounded(),
+            fmt::number(best.pageable.value),
+            fmt::number(best.pinned.value),
+            best.bytes.rounded()
+        ),
         cause: format!(
             "The start of a copy dominates at these sizes: {} us from pageable memory, {} us from pinned \
              ({}, queued).",
@@ -302,6 +329,12 @@ fn zero_copy(evidence: &Evidence, all: &[HostTransfer]) -> Option<Finding> {
     );
     let us = |t: &HostTransfer| t.bytes.as_f64() / t.rate.value / 1e3;
     Some(Finding {
+        short: format!(
+            "Zero-copy reads beat H2D copies {up_to}: {} against {} at {}",
+            fmt::number(middle.0.rate.value),
+            fmt::gbs(middle.1.rate.value),
+            middle.0.bytes.rounded()
+        ),
         cause: match ahead.first() {
             Some((read, copy, _)) => format!(
                 "A copy takes {} us to start, a kernel {} us ({}, queued).",
@@ -374,6 +407,15 @@ fn crossover(evidence: &Evidence, all: &[HostTransfer]) -> Option<Finding> {
         rates(from),
     );
     Some(Finding {
+        short: format!(
+            "Zero-copy reaches {} of {} GB/s of pinned copies to {}, {} of {} at {}",
+            fmt::number(last.read.rate.value),
+            fmt::number(last.copy.rate.value),
+            range[0],
+            fmt::number(from.read.rate.value),
+            fmt::number(from.copy.rate.value),
+            range[1]
+        ),
         action: format!(
             "Read inputs of up to {} in place; copy larger ones from pinned memory first.",
             range[0]
@@ -422,6 +464,12 @@ fn not_cached(evidence: &Evidence) -> Option<Finding> {
         us(&cached),
     );
     Some(Finding {
+        short: format!(
+            "Coherent pinned memory is not cached: {passes} reads of {} take {} us, non-coherent {} us",
+            bytes.rounded(),
+            us(&coherent),
+            us(&cached)
+        ),
         cause: "Each read of coherent memory crosses the host link.".to_owned(),
         action: "Allocate host memory that kernels read more than once as non-coherent pinned memory, or \
                  copy it to the GPU first."
@@ -460,6 +508,7 @@ fn faults(evidence: &Evidence, all: &[HostTransfer]) -> Option<Finding> {
     let in_place = best(&|kind| kind == HostPathKind::ZeroCopy(MemKind::Managed))
         .and_then(|t| Some((t, t.rate.gain_over(&first.rate)?)));
     let (mut parts, mut actions, mut factors) = (Vec::new(), Vec::new(), Vec::new());
+    let mut others = Vec::new();
     let faults_label = match caps.page_fault_env {
         Some(name) => format!("page faults ({name}=1)"),
         None => "page faults".to_owned(),
@@ -471,12 +520,14 @@ fn faults(evidence: &Evidence, all: &[HostTransfer]) -> Option<Finding> {
     };
     if let Some((t, factor)) = prefetch {
         parts.push(format!("a prefetch reaches {}{}", fmt::gbs(t.rate.value), at(t)));
+        others.push(format!("prefetch {}", fmt::number(t.rate.value)));
         actions.push(format!("call {} before the kernel", caps.prefetch_call));
         arms.push(t.rate.arm(caps.prefetch_call));
         factors.push(factor);
     }
     if let Some((t, factor)) = in_place {
         parts.push(format!("reading in place {}{}", fmt::gbs(t.rate.value), at(t)));
+        others.push(format!("reading in place {}", fmt::number(t.rate.value)));
         let setting = caps.page_fault_env.map_or(String::new(), |name| format!(" ({name}=0)"));
         actions.push(format!("leave pages that are read once on the host{setting}"));
         arms.push(t.rate.arm(format!("read in place{setting}")));
@@ -492,6 +543,13 @@ fn faults(evidence: &Evidence, all: &[HostTransfer]) -> Option<Finding> {
         fmt::list(&parts)
     );
     Some(Finding {
+        short: format!(
+            "Page faults move {} into gpu{} ({}), {}",
+            fmt::gbs(first.rate.value),
+            first.gpu,
+            first.bytes.rounded(),
+            others.join(", ")
+        ),
         action: format!("{}.", fmt::sentence(&actions.join(", or "))),
         gain: evidence.gain(&factors),
         places: slow.iter().map(|t| format!("gpu{}", t.gpu)).collect(),
@@ -537,6 +595,7 @@ fn alike(_: &Evidence, all: &[HostTransfer]) -> Option<Finding> {
         size?.rounded(),
     );
     Some(Finding {
+        short: format!("All {} pinned kinds copy alike: {}", names.len(), fmt::list(&parts)),
         action: "Choose the kind by what the CPU does with it.".to_owned(),
         places: vec![format!("gpu{gpu}")],
         arms,
