@@ -14,9 +14,6 @@ use pathline_explain::fmt;
 /// Number of unfolded findings.
 const OPEN: usize = 5;
 
-/// Maximum number of places named in a finding; further ones are counted.
-const PLACES: usize = 12;
-
 /// The button after an action.
 const COPY: &str = " <button type=\"button\" class=\"js\" data-copy=\"action\">Copy</button>";
 
@@ -215,12 +212,7 @@ fn write_evidence(h: &mut HtmlBuilder, finding: &Finding) {
         let values = fmt::count(finding.arms.len(), "value");
         h.leaf("summary", &[], format!("Evidence: {values}, {places}"));
         if !finding.places.is_empty() {
-            let named = finding.places.iter().take(PLACES).map(String::as_str);
-            let mut text = named.collect::<Vec<_>>().join(", ");
-            if finding.places.len() > PLACES {
-                text += &format!(" and {} more", finding.places.len() - PLACES);
-            }
-            h.leaf("p", &[], text);
+            h.leaf("p", &[], finding.places.join(", "));
         }
         if finding.arms.is_empty() {
             return;
