@@ -18,7 +18,7 @@ fn make_plain(texts: &mut [&mut String]) {
 impl RunConclusions {
     /// Replaces in every text what steers a terminal; line ends become spaces.
     pub(crate) fn into_plain(mut self) -> Self {
-        let Self { verdict: RunAnswer { state: _, reason, gpus: _, is_measured: _ }, findings, tiles } =
+        let Self { verdict: RunAnswer { state: _, reason, gpus: _, slow: _ }, findings, tiles } =
             &mut self;
         make_plain(&mut [reason]);
         findings.iter_mut().for_each(plain_finding);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use pathline_explain::figure::RunReport;
 use pathline_explain::figures::pairs::{PairMover, pairs};
-use pathline_explain::run::CaseQuantity;
+use pathline_explain::run::{CaseQuantity, RunEntry};
 use pathline_schema::{
     Bytes, Cadence, CpuOp, Flow, IoCache, IoOp, IoOrder, KernelOp, Mover, SuiteId,
 };
@@ -31,7 +31,8 @@ pub struct SummaryTile {
     pub share_of_peak: Option<f64>,
     /// Share of what the model predicts, 0 to 1 and above; none of a simulated run.
     pub share_of_model: Option<f64>,
-    /// The slowest of equal paths, if it is more than 5 % below `value`, in the same unit.
+    /// The slowest of those that are slower than their peers, else of all if it is more than 5 % below
+    /// `value`, in the same unit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slowest: Option<f64>,
     /// Values over size or over units, for a small picture.
@@ -147,7 +148,14 @@ fn pair_tile(evidence: &Evidence, figure: &str) -> Option<SummaryTile> {
     let verbs = [PairMover::Dma, PairMover::Read, PairMover::Write];
     let (verb, rates) =
         verbs.into_iter().map(|v| (v, one_way(v))).find(|(_, rates)| !rates.is_empty())?;
-    let (src, dst, entry, best) = rates.iter().max_by(|a, b| a.3.value.total_cmp(&b.3.value))?;
+    let fastest = rates.iter().map(|r| r.3.value).fold(0.0, f64::max);
+    // Which of nearly equal rates is the best is noise: the first pair over the widest path stands for them.
+    let alike = rates.iter().filter(|r| r.3.value >= WORTH_SHOWING * fastest);
+    let peak = |r: &&(u32, u32, RunEntry, SoundValue)| {
+        evidence.run.cell(&r.2, CaseQuantity::Payload).ceiling.unwrap_or(0.0)
+    };
+    let (src, dst, entry, best) =
+        alike.max_by(|a, b| peak(a).total_cmp(&peak(b)).then((b.0, b.1).cmp(&(a.0, a.1))))?;
     let by = match (evidence.copies_by(entry), verb) {
         (Some(copies), _) => copies,
         (None, PairMover::Read) => "kernel reads",
@@ -157,7 +165,9 @@ fn pair_tile(evidence: &Evidence, figure: &str) -> Option<SummaryTile> {
     let detail = format!("{by}, gpu{src}→gpu{dst} of {} pairs, {size}", rates.len());
     let mut spark: Vec<f64> = rates.iter().map(|r| r.3.value).collect();
     spark.sort_by(f64::total_cmp);
+    let slow = rates.iter().filter(|r| evidence.slow.contains(r.2.case)).map(|r| r.3.value);
     let slowest = spark.first().copied().filter(|slowest| *slowest < WORTH_SHOWING * best.value);
+    let slowest = slow.reduce(f64::min).or(slowest);
     let tile = tile(evidence, ("D2D", detail), best, CaseQuantity::Payload, spark, figure);
     Some(SummaryTile { slowest, ..tile })
 }

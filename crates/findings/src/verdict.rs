@@ -8,35 +8,36 @@ use pathline_explain::figure::{FigureCell, RunReport, Suspicion};
 use pathline_explain::fmt;
 use pathline_explain::judge::{RunVerdict, judge, uncorrected_errors};
 use pathline_schema::{
-    CaseOutcome, ConstantOrigin, Journal, NodeVerdict, RunNote, VerifyResult, shell_word,
+    Case, CaseOutcome, ConstantOrigin, Journal, NodeVerdict, RunNote, VerifyResult,
 };
 use serde::Serialize;
 
 use crate::evidence::Evidence;
+use crate::rules::slow_groups;
 
 /// The verdict and its reason.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct RunAnswer {
-    /// The verdict.
-    pub state: NodeVerdict,
+    /// The verdict; none of a run in which nothing failed and nothing has peers to compare it with.
+    pub state: Option<NodeVerdict>,
     /// Why, in one sentence that names places and numbers.
     pub reason: String,
     /// GPUs that the slow paths have in common, or the ends of the slowest.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<u32>,
-    /// Whether everything was measured as it was to be and only a comparison is missing.
+    /// Cases of paths that are slower than their peers, which figures mark.
     #[serde(skip)]
-    pub is_measured: bool,
+    pub slow: Vec<Case>,
 }
 
 impl RunAnswer {
     fn new(state: NodeVerdict, reason: String) -> Self {
-        Self { state, reason, gpus: Vec::new(), is_measured: false }
+        Self { state: Some(state), reason, ..Self::default() }
     }
 
-    /// Nothing failed, and nothing can be compared.
-    fn measured(reason: String) -> Self {
-        Self { is_measured: true, ..Self::new(NodeVerdict::Undecided, reason) }
+    /// As reports print it: `OK`, `NO VERDICT`.
+    pub fn word(&self) -> &'static str {
+        self.state.map_or("NO VERDICT", NodeVerdict::word)
     }
 }
 
@@ -109,8 +110,10 @@ fn incomplete(journal: &Journal, report: &RunReport, evidence: &Evidence) -> Run
     let ended = ended.join("; ");
     let rest = of_figures(journal, report, evidence);
     match rest.state {
-        NodeVerdict::Suspect => RunAnswer::new(rest.state, format!("{}; {ended}", rest.reason)),
-        NodeVerdict::Ok => {
+        Some(NodeVerdict::Suspect) => {
+            RunAnswer { reason: format!("{}; {ended}", rest.reason), ..rest }
+        }
+        Some(NodeVerdict::Ok) => {
             let compared = fmt::count(evidence.compared, "compared result");
             let reason = format!("{ended}; none of {compared} is slower than its peers");
             RunAnswer::new(NodeVerdict::Undecided, reason)
@@ -127,31 +130,18 @@ fn of_figures(journal: &Journal, report: &RunReport, evidence: &Evidence) -> Run
         None => String::new(),
     };
     if sound == 0 {
-        return RunAnswer::measured(none_sound(journal, report, evidence, &scope));
+        return none_sound(journal, report, evidence, &scope);
     }
-    if let Some(worst) = evidence.unlike.first() {
-        let (all, loss) = (evidence.unlike.len(), fmt::percent(1.0 - worst.ratio));
-        let reason = match (&worst.part, all - 1) {
-            (Some(part), 1..) => format!(
-                "{part}: {all} paths are slower than their peers, the worst, {}, by {loss}",
-                worst.path
-            ),
-            (part, more) => {
-                let more = match more {
-                    0 => String::new(),
-                    n => format!(", and {} slower than their peers", fmt::count(n, "other path")),
-                };
-                let part = part.as_ref().map(|part| format!("; damage of {part} explains it"));
-                let (path, peers) = (&worst.path, worst.peers);
-                format!(
-                    "{path} is {loss} below the median of its {peers} peers{more}{}",
-                    part.unwrap_or_default()
-                )
-            }
+    if let [worst, others @ ..] = slow_groups(&evidence.unlike).as_slice() {
+        let others: usize = others.iter().map(|group| group.paths.len()).sum();
+        let more = match others {
+            0 => String::new(),
+            n => format!("; {} slower, too", fmt::count(n, "other path")),
         };
         return RunAnswer {
             gpus: common_gpus(&evidence.unlike),
-            ..RunAnswer::new(NodeVerdict::Suspect, reason)
+            slow: evidence.slow.clone(),
+            ..RunAnswer::new(NodeVerdict::Suspect, format!("{}{more}", worst.summary()))
         };
     }
     let all = journal.outcomes.len() + journal.partial.len();
@@ -161,24 +151,21 @@ fn of_figures(journal: &Journal, report: &RunReport, evidence: &Evidence) -> Run
     };
     if evidence.compared == 0 {
         let gpus = journal.topology.gpus.len();
-        let next = match (gpus, evidence.run.simulated()) {
-            (0 | 1, _) => String::new(),
-            (_, Some(machine)) => {
-                format!("; next: pathline health --machine {}", shell_word(machine))
-            }
-            (_, None) => "; next: pathline health, which measures equal paths in turn".to_owned(),
+        let next = match gpus {
+            0 | 1 => String::new(),
+            _ => format!("; `{}` compares equal paths", evidence.health()),
         };
         let messages =
             evidence.run.entries.iter().any(|e| e.case.flows().any(|f| f.by.wire().is_some()));
         let why = match messages {
             true => {
-                "messages between processes are not compared with their peers, and nothing else of \
-                 this run has peers"
+                "messages between processes are compared with no peers, and nothing else of this run \
+                 has any"
             }
             false => "no path of this run has peers to compare it with",
         };
-        let reason = format!("{scope}no case failed, but {why}{busy}{next}");
-        return RunAnswer::measured(reason);
+        let reason = format!("{scope}no case failed; {why}{busy}{next}");
+        return RunAnswer { reason, ..RunAnswer::default() };
     }
     let unverified = evidence.run.entries.iter().find_map(|entry| entry.unverified());
     let is_verified = |outcome: &CaseOutcome| matches!(outcome, CaseOutcome::Measured(m) if m.verdict == VerifyResult::Verified);
@@ -206,8 +193,13 @@ fn common_gpus(paths: &[UnlikePath]) -> Vec<u32> {
     if common.is_empty() { first } else { common }.into_iter().collect()
 }
 
-/// Why no result of a run allows a verdict, though nothing failed.
-fn none_sound(journal: &Journal, report: &RunReport, evidence: &Evidence, scope: &str) -> String {
+/// Why no result of a run allows a verdict, though nothing failed. Undecided if paths of GPUs were to be compared.
+fn none_sound(
+    journal: &Journal,
+    report: &RunReport,
+    evidence: &Evidence,
+    scope: &str,
+) -> RunAnswer {
     let assumed = journal.outcomes.iter().filter(|outcome| match outcome {
         CaseOutcome::Measured(measured) => measured.origin == Some(ConstantOrigin::Assumed),
         _ => false,
@@ -216,7 +208,7 @@ fn none_sound(journal: &Journal, report: &RunReport, evidence: &Evidence, scope:
     let rests = "on assumed constants of the model, which nobody measured";
     // The BUSY line gives the reasons.
     let why = if report.busy.is_some() { " (BUSY)" } else { "" };
-    match (assumed, disturbed) {
+    let reason = match (assumed, disturbed) {
         (0, _) => format!("{scope}other programs disturbed every result{why}"),
         (1, 0) => format!("{scope}the only result rests {rests}"),
         (n, 0) => format!("{scope}all {} rest {rests}", fmt::count(n, "result")),
@@ -224,5 +216,7 @@ fn none_sound(journal: &Journal, report: &RunReport, evidence: &Evidence, scope:
             "{scope}{} rest {rests}, and other programs disturbed the others{why}",
             fmt::count(n, "result")
         ),
-    }
+    };
+    let to_judge = disturbed > 0 && journal.topology.gpus.len() > 1;
+    RunAnswer { state: to_judge.then_some(NodeVerdict::Undecided), reason, ..RunAnswer::default() }
 }

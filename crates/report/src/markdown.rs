@@ -22,7 +22,7 @@ pub fn markdown(report: &RunReport, conclusions: &RunConclusions) -> String {
         paragraph("_The run did not end as planned: these are the figures so far._".to_owned());
     }
     let verdict = &conclusions.verdict;
-    paragraph(format!("**{}**: {}", verdict.state.word(), plain(&verdict.reason)));
+    paragraph(format!("**{}**: {}", verdict.word(), plain(&verdict.reason)));
     if let Some(busy) = &report.busy {
         paragraph(format!("**BUSY**: {}", plain(&busy.text())));
     }

@@ -21,7 +21,7 @@ use pathline_explain::figure::{
 use pathline_explain::figures::{TerminalUse, terminal_use};
 use pathline_explain::fmt;
 use pathline_findings::RunConclusions;
-use pathline_schema::shell_word;
+use pathline_schema::{Case, shell_word};
 
 /// Maximum number of GPU kinds to list; the page has all.
 const MAX_GPUS: usize = 4;
@@ -59,7 +59,7 @@ pub fn summary(
     page.gap();
     headlines(&mut page, report);
     pictures(&mut page, report);
-    matrices(&mut page, report);
+    matrices(&mut page, report, &conclusions.verdict.slow);
     sheets::gaps(&mut page, report);
     marks(&mut page, report);
     absences(&mut page, report);
@@ -258,14 +258,14 @@ fn all_matrices(report: &RunReport) -> Vec<(&Figure, &MatrixBody)> {
 }
 
 /// Heat maps, two side by side if they fit, each with the classes of its paths.
-fn matrices(page: &mut TermPage, report: &RunReport) {
+fn matrices(page: &mut TermPage, report: &RunReport, slow: &[Case]) {
     let mut blocks: Vec<Vec<(String, usize)>> = Vec::new();
     let shown = all_matrices(report);
     for &(figure, matrix) in &shown {
-        match draw::heat_map(&figure.title, matrix, page.paint, page.width) {
+        match draw::heat_map(&figure.title, matrix, slow, page.paint, page.width) {
             Some(mut block) => {
                 if blocks.is_empty() {
-                    block.push(page.paint.legend());
+                    block.extend(page.paint.legend(matrix, slow));
                 }
                 let width = block.iter().map(|line| line.1).max().unwrap_or(0);
                 let half = page.width.saturating_sub(3) / 2;

@@ -86,7 +86,7 @@ impl From<NodeVerdict> for ExitKind {
 /// The code of a run and of its report: nobody asked for a verdict, so a sound run without peers is fine.
 impl From<&RunAnswer> for ExitKind {
     fn from(answer: &RunAnswer) -> Self {
-        if answer.is_measured { Self::Fine } else { answer.state.into() }
+        answer.state.map_or(Self::Fine, Self::from)
     }
 }
 

@@ -15,6 +15,7 @@ mod streaming_stores;
 mod unlike;
 
 pub(crate) use collectives::largest_all_reduce;
+pub(crate) use unlike::slow_groups;
 
 use crate::Finding;
 use crate::evidence::Evidence;
@@ -77,6 +78,7 @@ pub(crate) fn findings(evidence: &Evidence) -> Vec<Finding> {
     }
     for finding in &mut all {
         finding.simulated = evidence.is_simulated();
+        debug_assert!(!finding.short.is_empty(), "{} has no short form", finding.id);
     }
     all.sort_by(|a, b| {
         let weight = b.weight.total_cmp(&a.weight);

@@ -22,9 +22,9 @@ pub(super) fn write(h: &mut HtmlBuilder, report: &RunReport, conclusions: &RunCo
     h.el("header", &[("id", &"top")], |h| {
         write_identity(h, report);
         let verdict = &conclusions.verdict;
-        let class = format!("verdict {}", state_class(verdict.state));
+        let class = format!("verdict {}", state_class(verdict.state.unwrap_or_default()));
         h.el("p", &[("class", &class)], |h| {
-            h.leaf("strong", &[], verdict.state.word()).text(" ");
+            h.leaf("strong", &[], verdict.word()).text(" ");
             h.leaf("span", &[], pathline_explain::fmt::sentence(&verdict.reason));
         });
         write_tiles(h, &conclusions.tiles, report);

@@ -92,7 +92,7 @@ fn write_identities(h: &mut HtmlBuilder, runs: &[PageRun<'_>]) {
         ("version", &|run| run.report.identity.version.clone()),
         ("verdict", &|run| {
             let verdict = &run.conclusions.verdict;
-            format!("{}: {}", verdict.state.word(), verdict.reason)
+            format!("{}: {}", verdict.word(), verdict.reason)
         }),
     ];
     let row = |(name, of): &Property<'_>| {

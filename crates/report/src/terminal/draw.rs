@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use pathline_schema::{plain_line, shell_word, shell_words};
+use pathline_schema::{Case, plain_line, shell_word, shell_words};
 
 use pathline_explain::figure::{BetterWhen, FigureCell, MatrixBody};
 use pathline_explain::fmt;
@@ -111,8 +111,17 @@ impl TermPaint {
         };
         format!("\x1b[48;5;{back};38;5;{front}m{text}\x1b[0m")
     }
-    /// Legend of shades and blocks, with its visible width.
-    pub(super) fn legend(self) -> (String, usize) {
+    /// Legend of shades, blocks and marks, with its visible width.
+    pub(super) fn legend(self, matrix: &MatrixBody, slow: &[Case]) -> Vec<(String, usize)> {
+        let marked = matrix.cells.iter().flatten().filter(|cell| is_slow(cell, slow)).count();
+        let mut lines = vec![self.shades()];
+        if marked > 0 {
+            let text = format!("!: slower than its peers ({})", fmt::count(marked, "pair"));
+            lines.push((self.bad(&text), text.chars().count()));
+        }
+        lines
+    }
+    fn shades(self) -> (String, usize) {
         if !self.colour {
             let text = "Block height: share of the figure's best value.";
             return (text.to_owned(), text.chars().count());
@@ -125,6 +134,11 @@ impl TermPaint {
         let shades: String = names.into_iter().zip(SHADES).map(shade).collect();
         (format!("{shades}{text}"), names.concat().len() + text.len())
     }
+}
+
+/// Whether a cell is of a path that is slower than its peers.
+fn is_slow(cell: &FigureCell, slow: &[Case]) -> bool {
+    cell.case.as_ref().is_some_and(|case| slow.contains(case))
 }
 
 /// Rating of a cell, 0 to 1: compared with the best value of its figure.
@@ -177,6 +191,7 @@ pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
 pub(super) fn heat_map(
     title: &str,
     matrix: &MatrixBody,
+    slow: &[Case],
     paint: TermPaint,
     width: usize,
 ) -> Option<Vec<(String, usize)>> {
@@ -187,6 +202,7 @@ pub(super) fn heat_map(
     let heads: Vec<Vec<&str>> =
         matrix.cols.iter().map(|name| name.split_whitespace().collect()).collect();
     let text = |cell: &FigureCell| match (cell.value, &cell.absent) {
+        (Some(value), _) if is_slow(cell, slow) => format!("!{}", fmt::number(value)),
         (Some(value), _) => fmt::number(value),
         (None, Some(_)) => "x".to_owned(),
         (None, None) => "·".to_owned(),
@@ -234,6 +250,12 @@ pub(super) fn heat_map(
             Some(suspect) if cell.value.is_some() => {
                 let value = format!("{:>width$}{}{:mark$}", text(cell), suspect.mark(), "");
                 paint.warn(&value)
+            }
+            _ if is_slow(cell, slow) => {
+                let share = goodness(cell, best, matrix.better).filter(|_| blocks);
+                let block =
+                    share.map_or(String::new(), |share| format!(" {}", self::height(share)));
+                paint.bad(&format!("{:>width$}{block} ", text(cell)))
             }
             _ => paint.heat(&text(cell), goodness(cell, best, matrix.better), width, blocks),
         });

@@ -9,13 +9,13 @@ use pathline_explain::loss_breakdown::loss_classes;
 use pathline_findings::{
     ExpectedGain, Finding, FindingSeverity, GainBasis, RunAnswer, RunConclusions, SummaryTile,
 };
-use pathline_schema::NodeVerdict;
+use pathline_schema::{Case, NodeVerdict};
 
 use super::draw::{self, TermColumn, TermPage, TermPaint, TermTable};
 
-/// Findings with one line each, behind those with all of theirs.
-const MAX_LISTED: usize = 9;
-/// Maximum lines of the screen up to its figure; a line for each further finding and two with file names follow.
+/// Findings and sentences with one line each, behind the findings with all of theirs.
+const MAX_LISTED: usize = 12;
+/// Maximum lines of the screen up to its figure; the list and two lines with file names follow.
 const MAX_LINES: usize = 38;
 
 /// Maximum number of findings.
@@ -59,7 +59,7 @@ pub fn first_screen(
             trial
         })
         .collect();
-    let layouts = ScreenLayout::candidates(&conclusions.tiles, shown, page.width, paint);
+    let layouts = ScreenLayout::candidates(conclusions, shown, page.width, paint);
     // The first layout with room for enough findings, else the one with the most room.
     let fit = |layout: &ScreenLayout| count_fitting(&trials, most.saturating_sub(layout.lines()));
     let enough = layouts.iter().map(fit).max().unwrap_or(0).min(ENOUGH_FINDINGS);
@@ -71,9 +71,9 @@ pub fn first_screen(
     page.gap();
     trials.into_iter().take(best).for_each(|trial| page.append(trial));
     // Sentences partly repeat findings and tables: they only fill the remaining lines.
-    sentences(&mut page, report, best, room.saturating_sub(layout.below.len()));
+    sentences(&mut page, report, best, room);
     layout.write(&mut page);
-    let listed = list_findings(&mut page, &conclusions.findings, best);
+    let listed = list_further(&mut page, &conclusions.findings, best, report);
     if busy_last {
         page.gap();
         busy(&mut page, report);
@@ -95,18 +95,23 @@ pub fn first_screen(
     page.finish()
 }
 
-/// A line for each further finding, cut to the width; their number.
-fn list_findings(page: &mut TermPage, findings: &[Finding], shown: usize) -> usize {
-    let further = findings.iter().enumerate().skip(shown).take(MAX_LISTED);
-    if further.len() > 0 {
-        page.gap();
-    }
-    let mut listed = 0;
+/// A line for each further finding, then for the sentences that no finding says; the number of findings.
+fn list_further(
+    page: &mut TermPage,
+    findings: &[Finding],
+    shown: usize,
+    report: &RunReport,
+) -> usize {
+    let said = report.headlines.iter().filter(|headline| headline.is_listed);
+    let room = MAX_LISTED - said.clone().count().min(MAX_LISTED / 2);
+    let further = findings.iter().enumerate().skip(shown).take(room);
+    let listed = further.len();
+    page.gap();
     for (at, finding) in further {
-        let line = format!("{}. {}", at + 1, finding.observation);
-        page.line(&page.cut(&line));
-        listed += 1;
+        let number = format!("{}.", at + 1);
+        page.wrapped(&number, number.len(), &finding.short);
     }
+    said.take(MAX_LISTED - listed).for_each(|headline| super::headline(page, headline));
     listed
 }
 
@@ -169,16 +174,15 @@ pub(super) fn head(page: &mut TermPage, report: &RunReport) {
 
 /// The verdict, in one sentence.
 pub(super) fn verdict(page: &mut TermPage, verdict: &RunAnswer) {
-    let label = verdict.state.word();
+    if verdict.reason.is_empty() {
+        return;
+    }
+    let label = verdict.word();
     let mark = match verdict.state {
-        NodeVerdict::Ok => page.paint.good(label),
-        NodeVerdict::Suspect | NodeVerdict::Fail => page.paint.bad(label),
-        // Nobody asked for a verdict: what was measured stands without one.
-        NodeVerdict::Undecided => {
-            return draw::wrap(&capitalised(&verdict.reason), page.width)
-                .iter()
-                .for_each(|line| page.line(line));
-        }
+        Some(NodeVerdict::Ok) => page.paint.good(label),
+        Some(NodeVerdict::Suspect | NodeVerdict::Fail) => page.paint.bad(label),
+        Some(NodeVerdict::Undecided) => page.paint.warn(label),
+        None => page.paint.bold(label),
     };
     page.wrapped(&format!("{mark}:"), label.chars().count() + 1, &verdict.reason);
 }
@@ -190,17 +194,13 @@ pub(super) fn busy(page: &mut TermPage, report: &RunReport) {
     }
 }
 
-fn capitalised(text: &str) -> String {
-    let mut chars = text.chars();
-    chars.next().map_or(String::new(), |first| first.to_uppercase().chain(chars).collect())
-}
-
 /// Sentences about the run, in lines up to `end`: warnings first, then others if there are few
 /// findings.
 fn sentences(page: &mut TermPage, report: &RunReport, findings: usize, end: usize) {
     let is_warning = |h: &&Headline| h.tone == HeadlineTone::Warn;
     let warnings = report.headlines.iter().filter(is_warning);
-    let others = report.headlines.iter().filter(|h| !is_warning(h) && findings < 2);
+    let others = report.headlines.iter().filter(|h| !is_warning(h) && !h.is_listed);
+    let others = others.take(if findings < 2 { MAX_SENTENCES } else { 0 });
     for headline in warnings.chain(others).take(MAX_SENTENCES) {
         let mut trial = TermPage::new(page.width, page.paint);
         super::headline(&mut trial, headline);
@@ -278,10 +278,19 @@ pub(crate) fn tile_cells(tile: &SummaryTile) -> [String; 7] {
 
 /// The headline values as a table. If it is too wide, the details are dropped last; in a narrow
 /// table first.
-fn tile_table(tiles: &[SummaryTile], width: usize, paint: TermPaint, is_narrow: bool) -> TermLines {
+fn tile_table(
+    conclusions: &RunConclusions,
+    width: usize,
+    paint: TermPaint,
+    is_narrow: bool,
+) -> TermLines {
+    let tiles = &conclusions.tiles;
     if tiles.is_empty() {
         return Vec::new();
     }
+    // The best value of a node with a slow path says least without the worst.
+    let (worst, rank) =
+        if conclusions.verdict.slow.is_empty() { ("slowest", 3) } else { ("worst", 0) };
     let rows: Vec<[String; 7]> = tiles.iter().map(tile_cells).collect();
     let column = |at: usize, head, rank, right| TermColumn {
         head,
@@ -293,7 +302,7 @@ fn tile_table(tiles: &[SummaryTile], width: usize, paint: TermPaint, is_narrow: 
         column(0, "", 0, false),
         column(1, "", 0, true),
         column(2, "±95 %", 2, true),
-        column(3, "slowest", 3, true),
+        column(3, worst, rank, true),
         column(4, "of peak", 1, true),
         column(5, "of model", 3, true),
         column(6, "", if is_narrow { 4 } else { 0 }, false),
@@ -342,7 +351,7 @@ struct ScreenLayout {
     figure: TermLines,
     /// Parts to the right of the figure.
     right: TermLines,
-    /// Parts below the figure, if there is room.
+    /// Parts below the figure.
     below: TermLines,
 }
 
@@ -358,15 +367,18 @@ impl ScreenLayout {
     /// Headline values above the figure, with the classes of its paths to the right or below; or
     /// headline values to the right of the figure, which takes fewer lines and columns.
     fn candidates(
-        tiles: &[SummaryTile],
+        conclusions: &RunConclusions,
         shown: Option<MainFigure<'_>>,
         width: usize,
         paint: TermPaint,
     ) -> Vec<Self> {
-        let above = tile_table(tiles, width, paint, false);
-        let figure = shown.map_or_else(Vec::new, |figure| draw_figure(figure, width, paint));
+        let above = tile_table(conclusions, width, paint, false);
+        let slow = &conclusions.verdict.slow;
+        let figure = shown.map_or_else(Vec::new, |figure| draw_figure(figure, slow, width, paint));
         let losses = shown.and_then(MainFigure::matrix);
         let losses = losses.map_or_else(Vec::new, |matrix| loss_table(matrix, width, paint));
+        // One class repeats what the values say: a heading and a line.
+        let losses = if losses.len() > 2 { losses } else { Vec::new() };
         let room = width.saturating_sub(columns(&figure) + 3);
         let is_abreast = !losses.is_empty() && columns(&losses) <= room;
         let (right, below) = match is_abreast {
@@ -374,16 +386,16 @@ impl ScreenLayout {
             false => (Vec::new(), losses.clone()),
         };
         let first = Self { above, figure: figure.clone(), right, below };
-        if tiles.is_empty() || figure.is_empty() || room < LEAST_TILES {
+        if conclusions.tiles.is_empty() || figure.is_empty() || room < LEAST_TILES {
             return vec![first];
         }
-        let right = tile_table(tiles, room, paint, true);
+        let right = tile_table(conclusions, room, paint, true);
         vec![first, Self { above: Vec::new(), figure, right, below: losses }]
     }
-    /// Number of lines including gaps, without parts below the figure.
+    /// Number of lines including gaps.
     fn lines(&self) -> usize {
         let block = |lines: usize| if lines == 0 { 0 } else { lines + 1 };
-        block(self.above.len()) + block(self.figure.len().max(self.right.len()))
+        block(self.above.len()) + block(self.figure.len().max(self.right.len())) + self.below.len()
     }
     fn write(self, page: &mut TermPage) {
         if !self.above.is_empty() {
@@ -400,10 +412,7 @@ impl ScreenLayout {
             page.side_by_side(&[self.figure, self.right]);
             page.end_gap();
         }
-        // Lines for the gap and the last sentence, which may take two.
-        if page.lines() + self.below.len() + 3 <= MAX_LINES {
-            self.below.iter().for_each(|line| page.line(&line.0));
-        }
+        self.below.iter().for_each(|line| page.line(&line.0));
     }
 }
 
@@ -446,16 +455,16 @@ fn main_figure(report: &RunReport) -> Option<MainFigure<'_>> {
 }
 
 /// A figure and its legend.
-fn draw_figure(figure: MainFigure<'_>, width: usize, paint: TermPaint) -> TermLines {
+fn draw_figure(figure: MainFigure<'_>, slow: &[Case], width: usize, paint: TermPaint) -> TermLines {
     let mut page = TermPage::new(width, paint);
     match figure {
         MainFigure::Matrix(figure, matrix) => {
-            let Some(mut block) = draw::heat_map(&figure.title, matrix, paint, width) else {
+            let Some(mut block) = draw::heat_map(&figure.title, matrix, slow, paint, width) else {
                 page.heading(&figure.title, &matrix.unit);
                 page.wrapped(" ", 1, &figure.finding);
                 return page.into_lines();
             };
-            block.push(paint.legend());
+            block.extend(paint.legend(matrix, slow));
             block
         }
         MainFigure::Other(figure) => {
