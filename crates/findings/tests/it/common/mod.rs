@@ -71,8 +71,7 @@ pub(crate) fn conclusions((journal, network): &(Journal, Network)) -> RunConclus
 
 /// Everything a reader sees of the conclusions.
 pub(crate) fn text(conclusions: &RunConclusions) -> String {
-    let mut text =
-        format!("{}: {}\n", conclusions.verdict.state.word(), conclusions.verdict.reason);
+    let mut text = format!("{}: {}\n", conclusions.verdict.word(), conclusions.verdict.reason);
     for tile in &conclusions.tiles {
         let half = tile.half_width.map_or(String::new(), |h| format!(" ±{h:.3}"));
         let share = |share: Option<f64>| share.map_or("-".to_owned(), |s| format!("{s:.3}"));
@@ -101,6 +100,7 @@ fn finding_text(finding: &Finding) -> String {
         "\n{} ({:?}, weight {:.3})\n  {}\n",
         finding.id, finding.severity, finding.weight, finding.observation
     );
+    writeln!(text, "  short: {}", finding.short).unwrap();
     for (name, line) in
         [("cause", &finding.cause), ("action", &finding.action), ("cost", &finding.cost)]
     {
