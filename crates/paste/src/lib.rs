@@ -20,6 +20,7 @@ mod matrix;
 mod nccl_log;
 mod nccl_tests;
 mod number;
+mod objects;
 mod osu;
 mod paste_context;
 mod perftest;

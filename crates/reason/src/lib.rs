@@ -38,6 +38,7 @@ mod row_predictor;
 mod score;
 mod stated_settings;
 mod store_worlds;
+mod table_rows;
 mod table_summary;
 mod verdict;
 mod wiring;
