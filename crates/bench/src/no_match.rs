@@ -1,6 +1,6 @@
 //! Why nothing was chosen: the condition that fails, and the command that fulfils it.
 
-use pathline_schema::{CasePattern, MemKind, Mover, SuiteId, did_you_mean};
+use pathline_schema::{Case, CasePattern, MemKind, Mover, SuiteId, did_you_mean};
 
 use crate::scope::PlanScope;
 
@@ -12,11 +12,17 @@ pub(crate) fn explain(scope: &PlanScope<'_>, pattern: &CasePattern, suites: &[St
         return why;
     }
     match suites {
-        [] => "its places and movers exist, and no suite combines them; a whole case text is measured \
-               without a suite"
+        [] => "its places and movers exist, and no suite combines them; a case text without * and ? is \
+               measured without a suite"
             .to_owned(),
         _ => "other suites may have one; leave out the names of suites".to_owned(),
     }
+}
+
+/// The unit of a case that a machine does not have, if there is one.
+pub(crate) fn missing_unit(scope: &PlanScope<'_>, case: &Case) -> Option<String> {
+    let places = case.flows().flat_map(|flow| [flow.src, flow.dst]);
+    places.into_iter().find_map(|place| explain_place(scope, &place.to_string()))
 }
 
 fn has_wildcard(text: &str) -> bool {
@@ -152,5 +158,5 @@ pub(crate) fn explain_suite(scope: &PlanScope<'_>, id: SuiteId) -> String {
         }
         _ => "`pathline topo` shows what this machine is made of".to_owned(),
     };
-    format!("{id}: {why}")
+    why
 }

@@ -99,18 +99,21 @@ impl RunPlan {
             }
         }
         for (pattern, used) in patterns.iter().zip(used) {
-            // A text that no suite has and that is a case with what is left out by default is measured as one.
-            let alone =
-                || Some(CasePattern::Exact(Case::parse_with_defaults(&pattern.to_string()).ok()?));
-            let whole = if used || !suites.is_empty() { None } else { alone() };
-            match whole.as_ref().unwrap_or(pattern) {
+            match pattern {
                 _ if used => {}
                 // The same text may be given twice.
                 CasePattern::Exact(case) if at.contains_key(case) => {}
                 CasePattern::Exact(case) => {
+                    let skip = cannot(scope, case);
+                    // A typing error, not a case that this machine cannot measure.
+                    if let Some(why) =
+                        skip.as_ref().and_then(|_| no_match::missing_unit(scope, case))
+                    {
+                        return Err(format!("'{case}': {why}"));
+                    }
                     at.insert(case.clone(), entries.len());
                     entries.push(PlannedCase {
-                        skip: cannot(scope, case),
+                        skip,
                         suites: Vec::new(),
                         case: case.clone(),
                         group: 0,
@@ -168,13 +171,21 @@ impl RunPlan {
         self.entries.iter().filter(|e| e.skip.is_none()).count()
     }
 
-    /// Why named suites have no case on a machine, one clause each with the command that helps. Empty if
-    /// each has one.
+    /// Why named suites have no case on a machine, a clause for each reason with the command that helps. Empty
+    /// if each has one.
     pub fn missing_suites(&self, scope: &PlanScope<'_>, names: &[String]) -> Vec<String> {
         let has = |name: &str| self.entries.iter().any(|e| e.suites.iter().any(|s| s == name));
         let wanted = SUITES.iter().filter(|s| names.iter().any(|name| name == s.id.word()));
         let empty = wanted.filter(|suite| !has(suite.id.word()));
-        empty.map(|suite| no_match::explain_suite(scope, suite.id)).collect()
+        let mut by_reason: Vec<(String, Vec<&str>)> = Vec::new();
+        for suite in empty {
+            let why = no_match::explain_suite(scope, suite.id);
+            match by_reason.iter_mut().find(|(known, _)| *known == why) {
+                Some((_, suites)) => suites.push(suite.id.word()),
+                None => by_reason.push((why, vec![suite.id.word()])),
+            }
+        }
+        by_reason.into_iter().map(|(why, suites)| format!("{}: {why}", suites.join(", "))).collect()
     }
 
     /// Suites that have cases in this plan, in display order, with their numbers of cases.
@@ -652,7 +663,8 @@ pub(crate) mod tests {
         assert_eq!(skip(&t, &cpu("copy-memcpy-t2")), "");
         assert!(skip(&t, &cpu("copy-avx512-t1")).contains("no avx512f"));
         assert!(skip(&t, &cpu("copy-memcpy-t3")).contains("may use 2"));
-        assert!(skip(&t, "gpu0.vram > gpu5.vram by dma@gpu0 x 1MiB").contains("no gpu5"));
+        let none = plan(&t, &[], &["gpu0.vram > gpu5.vram by dma@gpu0 x 1MiB"]).unwrap_err();
+        assert!(none.contains("there is no gpu5; this machine has 2 GPUs"), "{none}");
         let relayed = "gpu0.vram > gpu1.vram by relay@gpu1[gpu6,1MiB] x 1MiB";
         assert!(skip(&t, relayed).contains("no gpu6"));
         let device = "gpu0.vram > numa0.huge by cpu@numa0[copy-memcpy-t1] x 1MiB";

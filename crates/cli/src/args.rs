@@ -15,7 +15,7 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{
     Arg, ArgMatches, Args as _, CommandFactory, FromArgMatches, Id, Parser, Subcommand, ValueEnum,
     value_parser,
@@ -76,9 +76,32 @@ impl Args {
                 format!("there is no command '{first}'{near}; `pathline help` lists the commands");
             command.error(ErrorKind::InvalidSubcommand, text).exit();
         }
-        let matches = command.get_matches_mut();
+        let asked = command.clone().try_get_matches_from(std::env::args_os());
+        let matches = asked.unwrap_or_else(|error| with_way_out(error).exit());
         Self::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit())
     }
+}
+
+/// Arguments that cannot stand as they do, by words of the parser's error, and what to write instead.
+const WAYS_OUT: &[([&str; 2], &str)] = &[
+    (["[SUITE]", "--quick"], "--quick chooses its cases itself: leave it out, or the suites"),
+    (["--machine", "--store"], "a simulated machine has its own stores: leave out --store"),
+    (["--machine", "--resume"], "--resume goes on with the run's machine: leave out --machine"),
+    (["--history <DIR>", "health"], "`pathline report RUN` shows the verdict of one run"),
+    (["<RUN>", "report"], "a run is a folder such as runs/HOST-DATE, or its run.jsonl"),
+    (["<NAME|FILE>", "model show"], "`pathline model list` names the machines"),
+    (["'--full'", "pathline [COMMAND]"], "`pathline report RUN --full` shows all of a run"),
+];
+
+/// An error of the parser with what to write instead, where that is known.
+fn with_way_out(mut error: clap::Error) -> clap::Error {
+    let text = error.to_string();
+    let known = WAYS_OUT.iter().find(|(words, _)| words.iter().all(|word| text.contains(word)));
+    if let Some((_, way)) = known {
+        let tip = ContextValue::StyledStrs(vec![(*way).into()]);
+        error.insert(ContextKind::Suggested, tip);
+    }
+    error
 }
 
 /// A variable without a value counts as not set: a script leaves one where it looked for a library in vain.

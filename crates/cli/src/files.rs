@@ -53,6 +53,13 @@ pub(crate) fn page_path(journal: &Path) -> PathBuf {
     }
 }
 
+/// The folder of a run in `folder` whose journal changed last.
+fn newest_run(folder: &Path) -> Option<PathBuf> {
+    let runs = std::fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
+    let changed = |run: &PathBuf| std::fs::metadata(run.join(JOURNAL)).ok()?.modified().ok();
+    runs.filter_map(|run| Some((changed(&run)?, run))).max().map(|(_, run)| run)
+}
+
 /// Reads a run. Lines that are broken are named on standard error.
 pub(crate) fn read(run: &Path) -> Result<Journal> {
     let path = journal_path(run);
@@ -69,9 +76,12 @@ pub(crate) fn read(run: &Path) -> Result<Journal> {
             .collect();
         inside.sort();
         let Some(first) = inside.first() else {
+            let newest =
+                newest_run(run).map(|run| format!("; the newest run in it is {}", run.display()));
             return Err(anyhow!(
-                "{}: no run is in this folder, which would be its {JOURNAL}",
-                run.display()
+                "{}: no run is in this folder, which would be its {JOURNAL}{}",
+                run.display(),
+                newest.unwrap_or_default()
             ));
         };
         let (count, first) = (inside.len(), first.display());

@@ -33,9 +33,8 @@ impl MachineDesc {
         let mut numbers = BTreeMap::new();
         for (&gpu, new) in gpus.iter().zip(0..) {
             if node.gpus.iter().all(|known| known.index != gpu) {
-                let known: Vec<String> = node.gpus.iter().map(|g| g.index.to_string()).collect();
-                let reason = format!("slice: no GPU {gpu}; expected some of {}", known.join(", "));
-                return Err(error(reason));
+                let last = node.gpus.iter().map(|gpu| gpu.index).max().unwrap_or(0);
+                return Err(error(format!("there is no gpu{gpu}; its GPUs are 0-{last}")));
             }
             if numbers.insert(gpu, new).is_some() {
                 return Err(error(format!("slice: GPU {gpu} is named twice")));

@@ -208,7 +208,15 @@ impl MessageLayer {
     }
 
     fn missing(&self, library: MessageLibrary) -> NoPath {
-        self.lacks(library.word())
+        let own = match library {
+            MessageLibrary::Rccl => self.software.nccl.as_ref().map(|_| "nccl"),
+            MessageLibrary::Nccl { .. } => self.software.rccl.as_ref().map(|_| "rccl"),
+            _ => None,
+        };
+        match own {
+            Some(own) => NoPath(format!("the GPUs of {} have {own}: write `by {own}`", self.file)),
+            None => self.lacks(library.word()),
+        }
     }
 
     fn lacks(&self, word: &str) -> NoPath {

@@ -1,7 +1,7 @@
 //! Case texts with parts left out: `gpu0 > gpu1 by dma` stands for `gpu0.vram > gpu1.vram by dma@gpu0 x
 //! 256MiB`.
 
-use crate::{Case, ParseError, did_you_mean};
+use crate::{Bytes, Case, Collective, ParseError, did_you_mean};
 
 /// Size of a flow that names none.
 const SIZE: &str = "256MiB";
@@ -16,8 +16,9 @@ const CPU: &str = "copy-memcpy-t1";
 const MOVERS: [&str; 5] = ["dma", "blit", "kernel", "cpu", "migrate"];
 
 impl Case {
-    /// Parses a case text whose flows may leave out memory kinds (`vram` of a GPU, `pinned` of a NUMA
-    /// domain), the mover or its unit and variant, and the size (256 MiB).
+    /// Parses a case text as people write it. Flows may leave out memory kinds (`vram` of a GPU, `pinned` of a
+    /// NUMA domain), the mover or its unit and variant, and the size (256 MiB); `->`, `→` and `to` stand for
+    /// `>`, units may be in capitals, and a blank may part a size from its unit.
     ///
     /// # Errors
     /// The completed text is no case.
@@ -25,25 +26,65 @@ impl Case {
         if let Ok(case) = text.parse() {
             return Ok(case);
         }
+        let spaced = text.replace("->", " > ").replace('→', " > ");
+        let words: Vec<String> = spaced.split_whitespace().take(65_536).map(usual_word).collect();
+        let words = join_sizes(&words);
         let mut completed: Vec<String> = Vec::new();
-        let mut flow: Vec<&str> = Vec::new();
-        for word in text.split_whitespace().take(65_536) {
-            if matches!(word, "&" | "while") {
-                completed.push(complete_flow(&flow, text)?);
-                completed.push(word.to_owned());
-                flow.clear();
-            } else {
-                flow.push(word);
-            }
+        for flow in words.split_inclusive(|word| is_joint(word)) {
+            let (joint, flow) = match flow.split_last() {
+                Some((last, flow)) if is_joint(last) => (Some(last.clone()), flow),
+                _ => (None, flow),
+            };
+            let flow: Vec<&str> = flow.iter().map(String::as_str).collect();
+            completed.push(complete_flow(&flow, text)?);
+            completed.extend(joint);
         }
-        completed.push(complete_flow(&flow, text)?);
         completed.join(" ").parse()
     }
 }
 
+/// Whether a word stands between two flows.
+fn is_joint(word: &str) -> bool {
+    matches!(word, "&" | "while")
+}
+
+/// A word of a case text in its usual form: `GPU0.vram` as `gpu0.vram`, `to` as `>`.
+fn usual_word(word: &str) -> String {
+    let small = word.to_ascii_lowercase();
+    match small.as_str() {
+        "to" => ">".to_owned(),
+        _ if is_unit(unit(&small)) => small,
+        _ => word.to_owned(),
+    }
+}
+
+/// `1 MiB` as `1MiB`.
+fn join_sizes(words: &[String]) -> Vec<String> {
+    let mut joined: Vec<String> = Vec::with_capacity(words.len());
+    for word in words {
+        match joined.last_mut() {
+            Some(last)
+                if last.bytes().all(|b| b.is_ascii_digit())
+                    && format!("{last}{word}").parse::<Bytes>().is_ok() =>
+            {
+                last.push_str(word);
+            }
+            _ => joined.push(word.clone()),
+        }
+    }
+    joined
+}
+
 fn complete_flow(words: &[&str], text: &str) -> Result<String, ParseError> {
     let [src, ">", dst, rest @ ..] = words else {
-        let form = "SRC > DST [by MOVER] [x SIZE], such as gpu0 > gpu1 by dma";
+        let is_collective = words.first().is_some_and(|word| word.parse::<Collective>().is_ok());
+        let form = match is_collective {
+            true => {
+                "SRC > DST [by MOVER] [x SIZE]; `pathline run ccl-collectives --ranks 8` measures \
+                 collectives, and `pathline model predict --exchange` predicts one"
+            }
+            false => "SRC > DST [by MOVER] [x SIZE], such as gpu0 > gpu1 by dma",
+        };
         return Err(ParseError::new("flow", text, form));
     };
     let (mover, rest) = match rest {
@@ -94,7 +135,12 @@ fn complete_mover(mover: &str, src: &str, dst: &str) -> Result<String, ParseErro
     };
     if !MOVERS.contains(&kind) {
         if rest.is_empty() {
-            let near = did_you_mean(kind, MOVERS);
+            let near = match kind {
+                "nccl" | "rccl" => {
+                    "; collectives are measured by `pathline run ccl-collectives`".into()
+                }
+                _ => did_you_mean(kind, MOVERS),
+            };
             let expected = format!(
                 "{} without a unit, or a whole mover such as mpi@gpu0[send-w64]{near}",
                 MOVERS.join(", ")
@@ -139,6 +185,13 @@ mod tests {
                 "r0.gpu1.vram > r0.gpu0.vram by kernel@gpu1[copy-w16-u4-b256-g2sm] x 256MiB & \
                  r0.gpu0.vram > r0.gpu1.vram by kernel@gpu0[copy-w16-u4-b256-g2sm] x 256MiB",
             ),
+            ("gpu0→gpu1", "r0.gpu0.vram > r0.gpu1.vram by dma@gpu0 x 256MiB"),
+            ("GPU0.vram -> GPU1", "r0.gpu0.vram > r0.gpu1.vram by dma@gpu0 x 256MiB"),
+            ("gpu0 to gpu1 by dma x 1 MiB", "r0.gpu0.vram > r0.gpu1.vram by dma@gpu0 x 1MiB"),
+            (
+                "gpu0 > gpu1 x 16 B isolated",
+                "r0.gpu0.vram > r0.gpu1.vram by dma@gpu0 x 16B isolated",
+            ),
             (
                 "gpu0 > gpu1 x 16B isolated",
                 "r0.gpu0.vram > r0.gpu1.vram by dma@gpu0 x 16B isolated",
@@ -150,6 +203,15 @@ mod tests {
         }
         let error = Case::parse_with_defaults("gpu0 > gpu1 by dam").unwrap_err().to_string();
         assert!(error.contains("did you mean 'dma'"), "{error}");
-        assert!(Case::parse_with_defaults("gpu0 to gpu1").is_err());
+        let error = |text: &str| Case::parse_with_defaults(text).unwrap_err().to_string();
+        assert!(
+            error("gpu0 > gpu1 x 0").contains("at least 1 byte"),
+            "{}",
+            error("gpu0 > gpu1 x 0")
+        );
+        assert!(error("gpu0 gpu1").contains("SRC > DST"), "{}", error("gpu0 gpu1"));
+        assert!(error("all_reduce over gpu0-gpu7 by rccl").contains("ccl-collectives"));
+        assert!(error("gpu0 > gpu1 &").contains("SRC > DST"));
+        assert!(error("").contains("SRC > DST"));
     }
 }

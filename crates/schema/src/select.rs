@@ -45,7 +45,9 @@ impl CasePattern {
 
 fn place_matches(pattern: &str, text: &str) -> bool {
     let unranked = text.split_once('.').map_or(text, |(_, rest)| rest);
-    glob(pattern, text) || glob(pattern, unranked)
+    // A unit alone stands for all of its memories.
+    let unit = unranked.split('.').next().unwrap_or(unranked);
+    glob(pattern, text) || glob(pattern, unranked) || glob(pattern, unit)
 }
 
 fn mover_matches(pattern: &str, text: &str) -> bool {
@@ -92,21 +94,19 @@ impl fmt::Display for CasePattern {
 impl FromStr for CasePattern {
     type Err = ParseError;
     fn from_str(s: &str) -> Result<Self, Self::Err> {
-        if let Ok(case) = s.parse() {
-            return Ok(Self::Exact(case));
+        let words: Vec<&str> = s.split_whitespace().take(16).collect();
+        // A text without wildcards is a case, unless it names a place alone.
+        if words.len() != 1 && !s.contains(['*', '?']) || s.contains(['>', '→']) && words.len() == 1
+        {
+            return Case::parse_with_defaults(s).map(Self::Exact);
         }
         let bad = |expected: &str| ParseError::new("case or pattern", s, expected);
-        let words: Vec<&str> = s.split_whitespace().take(16).collect();
         let (src, dst, by, bytes) = match words.as_slice() {
             [src] => (*src, "*", "*", "*"),
             [src, ">", dst] => (*src, *dst, "*", "*"),
             [src, ">", dst, "by", by] => (*src, *dst, *by, "*"),
             [src, ">", dst, "by", by, "x", bytes] => (*src, *dst, *by, *bytes),
-            _ => {
-                return Err(bad(
-                    "SRC [> DST [by MOVER [x SIZE]]] with * and ?, or a whole case text",
-                ));
-            }
+            _ => return Err(bad("SRC [> DST [by MOVER [x SIZE]]] with * and ?, or a case")),
         };
         let own = str::to_owned;
         Ok(Self::Flow { src: own(src), dst: own(dst), by: own(by), bytes: own(bytes) })

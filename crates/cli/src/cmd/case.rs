@@ -2,7 +2,7 @@
 
 use anyhow::{Result, anyhow};
 use pathline_flow::{Network, RuntimeEnv, SetPredictor};
-use pathline_message::{MessageLayer, MessageLibrary, exchange_of};
+use pathline_message::{ExchangeSpec, MessageLayer, MessageLibrary, exchange_of};
 use pathline_runner::MachineModel;
 use pathline_schema::{
     Cadence, Case, CopyAgent, Flow, MemKind, MessageOp, Mover, Place, Rank, RankMember, Transport,
@@ -15,6 +15,18 @@ use crate::say::outln;
 
 /// Explains the text of a case, with its time on a simulated machine if one is named.
 pub(super) fn run(text: &str, machine: Option<&str>) -> Result<ExitKind> {
+    if text.parse::<ExchangeSpec>().is_ok() {
+        let predicted = Predicted::Exchange(text.to_owned());
+        outln!(
+            "measure it     pathline run ccl-collectives --ranks N, or mpi-collectives by mpirun"
+        );
+        let Some(name) = machine else {
+            outln!("predict it     {}", predicted.command(PREDICTED_ON));
+            return Ok(ExitKind::Fine);
+        };
+        outln!("on {name}, simulated:");
+        return predict::run(&predicted.arguments(name));
+    }
     let case = Case::parse_with_defaults(text).map_err(|error| anyhow!("{error}"))?;
     let text = case.to_string();
     outln!("{text}");

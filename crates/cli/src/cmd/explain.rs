@@ -33,10 +33,10 @@ const MAX_READ: u64 = (8 << 20) + 1;
 
 pub(super) fn run(args: &ExplainArgs) -> Result<ExitKind> {
     let named = args.file.as_deref().map(|file| file.to_string_lossy()).unwrap_or_default();
-    if let Some(file) = args.file.as_deref().filter(|file| !file.exists())
-        && named.contains('>')
+    // No file has such a name: it is a case, or an exchange.
+    if args.file.as_deref().is_some_and(|file| !file.exists()) && named.contains(['>', '→', ' '])
     {
-        return case::run(&file.to_string_lossy(), args.machine.as_deref());
+        return case::run(&named, args.machine.as_deref());
     }
     if let Some(run) =
         args.file.as_deref().filter(|file| files::journal_path(file).is_file() && file.is_dir())

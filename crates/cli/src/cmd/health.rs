@@ -39,11 +39,18 @@ pub(super) fn run(args: &HealthArgs) -> ExitKind {
         });
     }
     let document = check(args, &started).and_then(|document| kept(args, document));
-    let document = document.unwrap_or_else(|error| {
-        let error = format!("{error:#}");
-        errln!("pathline: {error}");
-        HealthDocument::unusable(env!("CARGO_PKG_VERSION"), &hostname(), &started, &error)
-    });
+    let document = match document {
+        Ok(document) => document,
+        Err(error) => {
+            let error = format!("{error:#}");
+            errln!("pathline: {error}");
+            // People have read why; programs get a result all the same.
+            if args.format == HealthFormat::Text && args.out.is_none() {
+                return ExitKind::Unusable;
+            }
+            HealthDocument::unusable(env!("CARGO_PKG_VERSION"), &hostname(), &started, &error)
+        }
+    };
     let text = render(args, &document);
     match &args.out {
         None => out!("{text}"),

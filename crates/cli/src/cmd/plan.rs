@@ -1,7 +1,8 @@
 //! `pathline run --dry-run`.
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use pathline_bench::{PlanScope, PlannedCase, RunPlan, TunedKernels, plan_time, time_of_probes};
+use pathline_flow::MachineDesc;
 use pathline_runner::{MachineSurvey, half_of_free, switches};
 use pathline_schema::{Ns, WorldKind};
 use serde_json::json;
@@ -22,6 +23,14 @@ fn tuned(is_real: bool, select: &SelectArgs) -> TunedKernels {
 
 /// The cases that the arguments choose in a scope.
 pub(super) fn make_in(scope: &PlanScope<'_>, select: &SelectArgs) -> Result<RunPlan> {
+    for name in select.suites() {
+        if name == "quick" {
+            bail!("no suite is called 'quick'; did you mean --quick?");
+        }
+        if MachineDesc::presets().iter().any(|(preset, _)| *preset == name) {
+            bail!("'{name}' is a simulated machine, no suite: write -m {name}");
+        }
+    }
     RunPlan::new(scope, &select.suites(), &select.case).map_err(anyhow::Error::msg)
 }
 

@@ -159,7 +159,19 @@ fn slips_end_with_code_2_and_a_remedy() {
         (vec!["run", "--machine", "mi300z"], "mi250x"),
         (vec!["run", "--machine", text(&broken)], "broken.toml:2"),
         (vec!["run", "--suite", "pears"], "pairs"),
-        (vec!["run", "--case", "gpu0 to gpu1"], "SRC"),
+        (vec!["run", "pairs", "--quick"], "leave it out, or the suites"),
+        (vec!["run", "quick"], "did you mean --quick"),
+        (vec!["run", "hgx-h200"], "write -m hgx-h200"),
+        (vec!["run", "-m", "mi250x", "--store", "/tmp"], "leave out --store"),
+        (vec!["report"], "runs/HOST-DATE"),
+        (vec!["model", "show"], "pathline model list"),
+        (vec!["run", "--case", "gpu0 > gpu1 x 0"], "at least 1 byte"),
+        (vec!["run", "--case", "all_reduce over gpu0-gpu7 by rccl x 1GiB"], "ccl-collectives"),
+        (vec!["run", "--case", "gpu0 over gpu1"], "SRC"),
+        (
+            vec!["run", "-m", "mi250x", "--case", "gpu9 > gpu1"],
+            "there is no gpu9; this machine has 8 GPUs",
+        ),
         // Through switches no GPU lies between two others.
         (vec!["run", "--machine", "hgx-h200", "--suite", "routes"], "pathline topo"),
         // A resumed run is measured as it was begun.

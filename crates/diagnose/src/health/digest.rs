@@ -94,7 +94,7 @@ pub enum DigestError {
         node: String,
     },
     /// Real and simulated runs.
-    #[error("the digest of {started} is of another world: real and simulated runs cannot be mixed")]
+    #[error("the digest of {started} cannot be compared: real and simulated runs cannot be mixed")]
     OtherWorld {
         /// When its run began.
         started: String,

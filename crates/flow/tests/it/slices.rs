@@ -72,7 +72,7 @@ fn slices_that_are_none() {
     let node = MachineDesc::preset("mi250x").unwrap();
     let reason = |gpus: &[u32]| node.slice(gpus).unwrap_err().reason;
     assert_eq!(reason(&[]), "slice: expected the number of at least one GPU");
-    assert_eq!(reason(&[0, 8]), "slice: no GPU 8; expected some of 0, 1, 2, 3, 4, 5, 6, 7");
+    assert_eq!(reason(&[0, 8]), "there is no gpu8; its GPUs are 0-7");
     assert_eq!(reason(&[0, 0]), "slice: GPU 0 is named twice");
     assert_eq!(
         reason(&[1, 7]),

@@ -333,7 +333,7 @@ fn an_unknown_exchange_names_the_reason() {
     };
     for (text, expected) in [
         ("all_reduce over gpu0-gpu8 by rccl x 1B", "mi250x has no gpu8"),
-        ("all_reduce over gpu0-gpu1 by nccl x 1B", "no section [software.nccl]"),
+        ("all_reduce over gpu0-gpu1 by nccl x 1B", "have rccl: write `by rccl`"),
         ("all_reduce over gpu0-gpu1 by rccl x 1B from host", "device memory only"),
         ("barrier over gpu0-gpu1 by rccl x 1B", "have no barrier"),
         ("all_reduce over gpu0-gpu1,n1.gpu0 by rccl x 1B", "the same GPUs of each node"),
