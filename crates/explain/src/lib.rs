@@ -24,4 +24,4 @@ mod message_published;
 mod plain_report;
 mod rank_gpus;
 mod repeats;
-mod run_identity;
+pub mod run_identity;

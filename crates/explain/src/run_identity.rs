@@ -2,11 +2,23 @@
 
 use std::collections::BTreeMap;
 
-use pathline_schema::{Gpu, Journal, Topology, WorldKind, shell_line};
+use pathline_schema::{Gpu, Journal, RunBegin, Topology, WorldKind, shell_line};
 
 use crate::figure::RunIdentity;
 use crate::fmt;
 use crate::rank_gpus::name_rank_gpus;
+
+/// The machine as the command of a simulated run names it: `mi250x`, `node/sick.toml`.
+pub fn machine_of(begin: &RunBegin) -> Option<&str> {
+    let mut words = begin.command.iter();
+    words.find(|word| ["-m", "--machine"].contains(&word.as_str()))?;
+    words.next().map(String::as_str)
+}
+
+/// The same without its folder, else the name in its description.
+pub(crate) fn machine_name<'a>(begin: &'a RunBegin, described: &'a str) -> &'a str {
+    machine_of(begin).and_then(|path| path.rsplit('/').next()).unwrap_or(described)
+}
 
 /// Maximum number of cases in a shortened command line.
 const MAX_CASES: usize = 10;
@@ -15,7 +27,7 @@ const MAX_CASES: usize = 10;
 pub(crate) fn identify(journal: &Journal) -> RunIdentity {
     let (begin, topology) = (&journal.begin, &journal.topology);
     let node = match &begin.world {
-        WorldKind::Simulated(machine) => format!("machine {machine}"),
+        WorldKind::Simulated(machine) => format!("machine {}", machine_name(begin, machine)),
         WorldKind::Real if begin.host.is_empty() => "this host".into(),
         WorldKind::Real => begin.host.clone(),
     };

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use pathline_diagnose::{UnlikePath, compare_run};
 use pathline_explain::fmt;
 use pathline_explain::run::{CaseQuantity, RunEntry, RunView};
+use pathline_explain::run_identity::machine_of;
 use pathline_flow::Network;
 use pathline_schema::{
     Case, CopyAgent, Flow, Gpu, GpuCaps, Journal, RunNote, SizeEffect, Topology, shell_word,
@@ -155,9 +156,7 @@ impl<'a> Evidence<'a> {
 
     /// The command that judges this node: `pathline health -m sick.toml`.
     pub(crate) fn health(&self) -> String {
-        let mut given = self.run.journal.begin.command.iter();
-        let machine = given.find(|word| ["-m", "--machine"].contains(&word.as_str()));
-        let machine = machine.and_then(|_| given.next()).map(String::as_str);
+        let machine = machine_of(&self.run.journal.begin);
         match self.run.simulated().map(|name| machine.unwrap_or(name)) {
             Some(machine) => format!("pathline health -m {}", shell_word(machine)),
             None => "pathline health".to_owned(),

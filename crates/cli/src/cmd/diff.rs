@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow};
+use pathline_diagnose::compare_run;
 use pathline_explain::diff::{DiffError, DiffOptions, diff_runs};
 use pathline_flow::MachineDesc;
 use pathline_report::{comparison, html};
@@ -22,7 +23,7 @@ pub(super) fn run(args: &DiffArgs) -> Result<ExitKind> {
     let options = DiffOptions { tolerance: args.tolerance / 100.0, noise: noise.iter().collect() };
     let (runs_before, runs_after): (Vec<&Journal>, Vec<&Journal>) =
         (a.iter().collect(), b.iter().collect());
-    let diff = match diff_runs(&runs_before, &runs_after, &options) {
+    let mut diff = match diff_runs(&runs_before, &runs_after, &options) {
         Ok(diff) => diff,
         Err(error @ DiffError::Worlds { .. }) => {
             let all = before.iter().zip(&a).chain(after.iter().zip(&b));
@@ -31,6 +32,9 @@ pub(super) fn run(args: &DiffArgs) -> Result<ExitKind> {
         }
         Err(error) => return Err(error.into()),
     };
+    if diff.is_worse() {
+        diff.part = part(&after, &b).filter(|found| part(&before, &a).as_ref() != Some(found));
+    }
     if args.json.as_deref() != Some(Path::new("-")) {
         outln!("{}", diff.text(args.all).trim_end());
     }
@@ -46,6 +50,13 @@ pub(super) fn run(args: &DiffArgs) -> Result<ExitKind> {
         (false, 0) if diff.undecided().is_none() => ExitKind::Fine,
         _ => ExitKind::CouldNotJudge,
     })
+}
+
+/// The part that slows paths of the first of these runs below their peers.
+fn part(paths: &[PathBuf], runs: &[Journal]) -> Option<String> {
+    let (path, journal) = (paths.first()?, runs.first()?);
+    let network = super::report::network(journal, &files::journal_path(path)).ok();
+    compare_run(journal, network.as_ref()).part().map(|part| part.element.clone())
 }
 
 /// Runs before and after: what `--` separates, or two runs.

@@ -172,7 +172,7 @@ fn several(runs: &[PathBuf], args: &ReportArgs) -> Result<ExitKind> {
 
 /// The physics that a run is compared with: of the description next to its journal, if that was
 /// simulated, else of the topology in the journal.
-fn network(journal: &Journal, path: &Path) -> Result<Network> {
+pub(super) fn network(journal: &Journal, path: &Path) -> Result<Network> {
     let description = path.with_file_name(files::MACHINE);
     let mut machine = MachineChoice::Host(HostMachine::default());
     if matches!(journal.begin.world, Recorded::Simulated(_))

@@ -132,10 +132,11 @@ fn repeats_of_a_model_are_compared_as_runs() {
     let dir = TempDir::new().unwrap();
     run(dir.path(), "a", &["--repeat", "3"]);
     run(dir.path(), "b", &["--repeat", "3", "--seed", "9"]);
-    let same = pathline(dir.path(), &["diff", "a", "b"]);
+    let same = pathline(dir.path(), &["diff", "a", "b", "--all"]);
     let text = String::from_utf8_lossy(&same.stdout).into_owned();
     assert_eq!(same.status.code(), Some(0), "{text}");
-    assert!(text.starts_with("before: 3 runs on ") && text.contains("these runs"), "{text}");
+    assert!(text.starts_with("UNCHANGED: 95 of 95 cases within 2 %"), "{text}");
+    assert!(text.contains("mi250x (SIMULATED), 3 runs, ") && text.contains("these runs"), "{text}");
     // No case of another path is in both.
     let other = ["run", "-q", "--machine", "mi250x", "--out", "c", "--case"];
     let case = "gpu1.vram > gpu2.vram by dma@gpu1 x 16MiB";

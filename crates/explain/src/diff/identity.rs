@@ -2,16 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use pathline_schema::{Journal, RunBegin, plain_line};
+use pathline_schema::{Journal, RunBegin, WorldKind, plain_line};
 
 use crate::fmt;
+use crate::run_identity::machine_name;
 
 /// The runs of one side.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SideIdentity {
     /// Number of runs, including each repeat of a journal.
     pub runs: usize,
-    /// Host, or hosts.
+    /// Host, or hosts; of a model its name: `mi250x (SIMULATED)`.
     pub host: String,
     /// `4 x NVIDIA H200`; empty without GPUs.
     pub gpus: String,
@@ -45,7 +46,12 @@ impl SideIdentity {
         let cut = |j: &&&Journal| !j.end.as_ref().is_some_and(|end| end.complete);
         Self {
             runs: journals.iter().map(repeats).sum(),
-            host: distinct(journals, |j| j.begin.host.clone()),
+            host: distinct(journals, |j| match &j.begin.world {
+                WorldKind::Simulated(name) => {
+                    format!("{} (SIMULATED)", machine_name(&j.begin, name))
+                }
+                WorldKind::Real => j.begin.host.clone(),
+            }),
             gpus: distinct(journals, gpus),
             gpu_count: journals.iter().map(|j| j.topology.gpus.len()).min().unwrap_or(0),
             driver: distinct(journals, |j| driver(&j.begin)),
@@ -56,7 +62,7 @@ impl SideIdentity {
         }
     }
 
-    /// `3 runs on node1, 2026-11-21T05:04:27Z to 2026-11-21T05:09:00Z: 4 x NVIDIA H200, NVML 580.159,
+    /// `node1, 3 runs, 2026-11-21T05:04:27Z to 2026-11-21T05:09:00Z: 4 x NVIDIA H200, NVML 580.159,
     /// pathline 0.1.0`.
     pub fn text(&self) -> String {
         let runs = fmt::count(self.runs, "run");
@@ -71,7 +77,7 @@ impl SideIdentity {
             1 => "; 1 run was cut, and cases are missing".to_owned(),
             n => format!("; {n} runs were cut, and cases are missing"),
         };
-        format!("{runs} on {}, {when}: {}{cut}", self.host, parts.join(", "))
+        format!("{}, {runs}, {when}: {}{cut}", self.host, parts.join(", "))
     }
 }
 

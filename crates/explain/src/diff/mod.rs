@@ -95,7 +95,7 @@ impl CaseChange {
             Self::Lost => "lost",
             Self::Faster => "faster",
             Self::Same => "same",
-            Self::Unclear => "unclear",
+            Self::Unclear => "undecided",
             Self::OnlyFirst => "only before",
             Self::OnlySecond => "only after",
         }
@@ -175,6 +175,8 @@ pub struct RunDiff {
     pub judged: FalseDiscovery,
     /// Runs that would show a slowdown of 10 %, where these do not.
     pub repeats: Option<RepeatAdvice>,
+    /// The part that slows the runs after and not those before, if it is known: `xGMI gpu2-gpu4`.
+    pub part: Option<String>,
 }
 
 impl RunDiff {
@@ -318,6 +320,7 @@ pub fn diff_runs(
         noise,
         judged,
         repeats,
+        part: None,
     })
 }
 

@@ -7,7 +7,12 @@ use super::{CaseChange, ClassNoise, DiffRow, RepeatAdvice, RunDiff};
 use crate::fmt;
 
 /// Maximum rows without `--all`; the counts cover all rows.
-const MAX_ROWS: usize = 40;
+const MAX_ROWS: usize = 12;
+/// The same where one part explains what is slower.
+const MAX_ROWS_OF_PART: usize = 3;
+
+/// Columns of the text; a command that is wider breaks between words.
+const COLUMNS: usize = 100;
 
 impl DiffRow {
     /// `+10.2 % [+9.8, +10.6]`. If the noise is unknown, a note instead of the interval.
@@ -23,8 +28,65 @@ impl DiffRow {
 }
 
 impl RunDiff {
-    /// Counts in one line, with the number of changes that chance explains.
+    /// The answer in one line: `SLOWER: 62 of 1158 cases by 25 to 50 %, over xGMI gpu2-gpu4`.
     pub fn verdict(&self) -> String {
+        let by = |change: CaseChange| {
+            let losses = self.rows.iter().filter(|row| row.change == change);
+            let losses = losses.filter_map(|row| Some((row.effect?.0 - 1.0).abs() * 100.0));
+            let (low, high) = crate::figure::extremes(&losses.collect::<Vec<_>>());
+            let (low, high) = (format!("{low:.0}"), format!("{high:.0}"));
+            let size = if low == high { high } else { format!("{low} to {high}") };
+            format!("{} of {} by {size} %", self.count(change), fmt::count(self.compared(), "case"))
+        };
+        let (slower, faster) = (self.count(CaseChange::Slower), self.count(CaseChange::Faster));
+        let group = |change: CaseChange, all: usize| {
+            let one = self.groups.iter().find(|group| group.change == change);
+            let place = one.filter(|group| group.changed == all && !group.place.is_empty());
+            place.map_or(String::new(), |group| format!(", all {}", group.place))
+        };
+        let others: Vec<String> =
+            [CaseChange::Lost, CaseChange::Unverified, CaseChange::BeyondCeiling]
+                .into_iter()
+                .filter(|change| self.count(*change) > 0)
+                .map(|change| format!("{} {}", self.count(change), change.word()))
+                .collect();
+        match (self.is_worse(), slower, self.undecided()) {
+            (true, 1.., _) => {
+                let of_part = self.part.as_ref().map(|part| format!(", over {part}"));
+                let place = of_part.unwrap_or_else(|| group(CaseChange::Slower, slower));
+                let parts =
+                    [format!("{}{place}", by(CaseChange::Slower))].into_iter().chain(others);
+                format!("SLOWER: {}", parts.collect::<Vec<_>>().join("; "))
+            }
+            (true, _, _) if others.is_empty() => {
+                "WORSE: GPUs or records are missing after".to_owned()
+            }
+            (true, _, _) => format!("WORSE: {}", others.join(", ")),
+            (false, _, Some(why)) => format!("UNDECIDED: {why}"),
+            (false, ..) if self.missing() > 0 => {
+                format!(
+                    "UNDECIDED: {} without an outcome after",
+                    fmt::count(self.missing(), "case")
+                )
+            }
+            _ if faster > 0 => {
+                let place = group(CaseChange::Faster, faster);
+                format!("FASTER: {}{place}; none is slower", by(CaseChange::Faster))
+            }
+            _ => {
+                let (word, undecided) = match self.count(CaseChange::Unclear) {
+                    0 => ("UNCHANGED", String::new()),
+                    n => ("NO CHANGE SHOWN", format!(", {n} undecided")),
+                };
+                let (same, all) = (self.count(CaseChange::Same), self.compared());
+                let (all, tolerance) = (fmt::count(all, "case"), fmt::percent(self.tolerance));
+                format!("{word}: {same} of {all} within {tolerance}{undecided}")
+            }
+        }
+    }
+
+    /// The number of cases with each kind of change.
+    pub fn counts(&self) -> String {
         let counted = |change: CaseChange| (change, self.count(change));
         let counts: Vec<String> = CaseChange::ALL
             .into_iter()
@@ -41,9 +103,7 @@ impl RunDiff {
     pub fn false_changes(&self) -> String {
         let rate = fmt::percent(self.judged.rate);
         match self.judged.found {
-            0 => format!(
-                "no change is significant at a false discovery rate of {rate}; one below `visible` would not be"
-            ),
+            0 => format!("no change is significant at a false discovery rate of {rate}"),
             found => format!(
                 "expected false changes: at most {:.1} of {found} (false discovery rate {rate})",
                 self.judged.expected_false()
@@ -84,11 +144,12 @@ impl RunDiff {
         let mut text = String::new();
         // Writing to a string does not fail.
         let _infallible = self.write(&mut text, all);
-        text
+        text.lines().map(wrap_line).collect()
     }
 
     fn write(&self, f: &mut String, all: bool) -> std_fmt::Result {
         let [before, after] = &self.sides;
+        writeln!(f, "{}\n", self.verdict())?;
         writeln!(f, "before: {}", before.text())?;
         writeln!(f, "after:  {}", after.text())?;
         for (name, a, b) in &self.conditions {
@@ -97,19 +158,21 @@ impl RunDiff {
         for records in &self.rejected {
             writeln!(f, "  {records}")?;
         }
-        writeln!(f, "\n{}\n{}", self.verdict(), self.false_changes())?;
+        writeln!(f, "\n{}\n{}", self.counts(), self.false_changes())?;
         for group in &self.groups {
             writeln!(f, "  {}: {}", group.change.word(), group.text())?;
         }
         self.write_rows(f, all)?;
-        self.write_noise(f)?;
+        if all {
+            self.write_noise(f)?;
+        }
         let unclear = self.count(CaseChange::Unclear);
         if unclear > 0 && !all {
             let cases = fmt::count(unclear, "case");
             writeln!(
                 f,
-                "\n{cases} unclear: a change above {} is neither shown nor excluded; more runs a side \
-                 narrow this (--all lists them)",
+                "\n{cases} undecided: noise hides changes above {}; more runs on each side narrow this \
+                 (--all lists them, and the noise)",
                 fmt::percent(self.tolerance)
             )?;
         }
@@ -118,7 +181,7 @@ impl RunDiff {
         if busy > 0 {
             writeln!(
                 f,
-                "{} of the unclear cases: other programs used the machine while they were measured; \
+                "{} of the undecided cases: other programs used the machine while they were measured; \
                  end those, or take the whole node, and run again",
                 busy
             )?;
@@ -151,7 +214,9 @@ impl RunDiff {
             "\n{:<14} {:>9} {:>9} {:<4}  {:<24} case",
             "", "before", "after", "", "speed [95 %]"
         )?;
-        let most = if all { usize::MAX } else { MAX_ROWS };
+        // Where one part explains all of them, a few show it.
+        let shown = if self.part.is_some() { MAX_ROWS_OF_PART } else { MAX_ROWS };
+        let most = if all { usize::MAX } else { shown };
         for row in rows.iter().take(most) {
             let value = |v: Option<f64>| v.map_or("-".into(), fmt::number);
             let effect = row.effect_text();
@@ -226,6 +291,24 @@ impl ClassNoise {
     pub fn visible_text(&self) -> String {
         if self.visible < 0.995 { fmt::percent(self.visible) } else { "none".to_owned() }
     }
+}
+
+/// A line in lines of at most [`COLUMNS`], broken between words.
+fn wrap_line(line: &str) -> String {
+    let mut text = String::new();
+    let mut width = 0;
+    for word in line.split_inclusive(' ') {
+        if width > 0 && width + word.trim_end().chars().count() > COLUMNS {
+            text.truncate(text.trim_end().len());
+            text.push_str("\n    ");
+            width = 4;
+        }
+        text.push_str(word);
+        width += word.chars().count();
+    }
+    text.truncate(text.trim_end().len());
+    text.push('\n');
+    text
 }
 
 impl std_fmt::Display for RunDiff {

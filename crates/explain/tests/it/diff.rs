@@ -151,7 +151,10 @@ fn a_run_of_gpus_is_the_same_as_itself() {
     assert!(found.rows.iter().all(|r| r.change == CaseChange::Same), "{found}");
     assert!(!found.is_worse());
     let text = found.to_string();
-    assert!(text.starts_with("before: 1 run on testhost, 2026-01-02T03:04:05Z: no GPU"), "{text}");
+    assert!(
+        text.starts_with("UNCHANGED: 4 of 4 cases within 2 %\n\nbefore: testhost, 1 run, "),
+        "{text}"
+    );
     assert!(text.contains("4 cases in both, tolerance 2 %: 4 same"), "{text}");
 }
 
@@ -178,6 +181,13 @@ fn a_slow_link_is_one_line() {
     // One row stands for the group; --all has them all.
     let rows = |all: bool| found.shown(all).len();
     assert_eq!((rows(false), rows(true)), (1, 3));
+    // The place where nothing else is slower, or the part that somebody found, stands in the first line.
+    assert_eq!(found.verdict(), "SLOWER: 3 of 36 cases by 50 %, all gpu2→gpu3");
+    let of_part = RunDiff { part: Some("NVLink gpu2>gpu3".into()), ..found.clone() };
+    assert_eq!(of_part.verdict(), "SLOWER: 3 of 36 cases by 50 %, over NVLink gpu2>gpu3");
+    assert!(found.text(true).lines().all(|line| line.chars().count() <= 100), "{found}");
+    assert!(found.text(true).contains("noise between runs"), "{found}");
+    assert!(!found.text(false).contains("noise between runs"), "{found}");
     // Everything slower is one line, too.
     let all = diff(&run(1.0), &slower(&run(1.0), 1.25), 0.02).unwrap();
     assert_eq!(all.groups[0].text(), "all 36 cases: -20.0 % (-20.0 to -20.0)");
@@ -249,7 +259,7 @@ fn results_of_a_busy_machine_show_no_change() {
     assert!(!found.is_worse() && found.judged.found == 0);
     let why = "busy after: other processes used 1.30 of 2 CPUs";
     assert_eq!(found.rows[0].why, why);
-    assert!(found.to_string().contains("1 of the unclear cases: other programs used"), "{found}");
+    assert!(found.to_string().contains("1 of the undecided cases: other programs used"), "{found}");
     // In any order, only the runs that were not disturbed count.
     let options = DiffOptions { tolerance: 0.02, noise: Vec::new() };
     for after in [[&busy, &quiet], [&quiet, &busy]] {

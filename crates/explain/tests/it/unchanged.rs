@@ -130,7 +130,7 @@ fn what_no_run_could_show_is_said() {
     let found = compared(&[&before], &[&after]);
     let sets = found.noise.iter().find(|n| n.class == "GPU copies at the same time").unwrap();
     assert!(sets.visible > 0.15 && sets.cases > 50, "{sets:?}");
-    let text = found.to_string();
+    let text = found.text(true);
     assert!(
         text.contains("GPU copies at the same time") && text.contains("and these runs' 120 cases"),
         "{text}"
@@ -187,7 +187,7 @@ fn ten_per_cent_of_the_host_takes_several_runs() {
             let found = of(&slow);
             hits += found.count(CaseChange::Slower);
             visible = found.noise[0].visible;
-            advice = found.repeats.clone().map(|repeats| (repeats, found.to_string()));
+            advice = found.repeats.clone().map(|repeats| (repeats, found.text(true)));
             assert_eq!(found.sides[0].runs as u64, n);
             if n > 1 && hits > 0 {
                 assert!(found.groups[0].text().starts_with("all 40 cases"), "{:?}", found.groups);
