@@ -159,14 +159,15 @@ impl RunDigest {
         digest
     }
 
-    /// Median time of one operation of a case in ns; without that case the time of the same one of the nearest
-    /// size, scaled, where both sizes are too large for starts to matter. Caches of the host keep a part of a
-    /// size, so that of a path to the host may be 10 % longer.
+    /// Median time of one operation of a case in ns, if the run has it.
     pub(crate) fn time_of(&self, case: &Case) -> Option<f64> {
+        Some(self.cases.get(&case.to_string())?.1)
+    }
+
+    /// The time of a case in ns from the nearest size of 16 MiB or more; of a path to the host with the error
+    /// that this has.
+    pub(crate) fn scaled_time_of(&self, case: &Case) -> Option<f64> {
         let text = case.to_string();
-        if let Some(known) = self.cases.get(&text) {
-            return Some(known.1);
-        }
         let sized = |text: &str| {
             let (path, size) = text.rsplit_once(" x ")?;
             let bytes = size.parse::<Bytes>().ok().filter(|bytes| bytes.0 >= LEAST_SCALED)?;
@@ -571,7 +572,7 @@ mod tests {
     #[test]
     fn another_size_of_the_same_path_is_scaled() {
         let digest = run(1, 0.0);
-        let time = |case: &str| digest.time_of(&case.parse().expect("a case"));
+        let time = |case: &str| digest.scaled_time_of(&case.parse().expect("a case"));
         let known = time("gpu0.vram > gpu1.vram by dma@gpu0 x 64MiB").expect("a time");
         // 368 MiB take 368 / 64 = 5.75 times as long.
         let larger = time("gpu0.vram > gpu1.vram by dma@gpu0 x 368MiB").expect("a time");
@@ -582,7 +583,8 @@ mod tests {
         };
         host.add(&case("256MiB"), &[5e6], 1, "device-events".into());
         // 32 MiB take an eighth of 5 ms, and caches up to a tenth more.
-        assert_eq!(host.time_of(&case("32MiB")), Some(5e6 / 8.0 * 1.1));
+        assert_eq!(host.scaled_time_of(&case("32MiB")), Some(5e6 / 8.0 * 1.1));
+        assert_eq!(host.time_of(&case("32MiB")), None);
         // Small sizes do not scale, and another path is another one.
         assert_eq!(time("gpu0.vram > gpu1.vram by dma@gpu0 x 64KiB"), None);
         assert_eq!(time("gpu0.vram > gpu1.vram by dma@gpu1 x 368MiB"), None);

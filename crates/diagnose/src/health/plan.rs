@@ -174,12 +174,10 @@ impl HealthPlan {
         }
         let shapes = shapes(&flows);
         let edits = element_edits(elements, &shapes);
-        plan.unseen = edits
-            .iter()
-            .filter(|edit| edit.greatest_loss() < loss)
-            .map(|edit| {
-                format!("{}: no test here would notice a {:.1} % loss", edit.element, loss * 100.0)
-            })
+        let small = edits.iter().filter(|edit| edit.greatest_loss() < loss);
+        plan.unseen = name_alike(small.map(|edit| edit.element.to_string()))
+            .into_iter()
+            .map(|parts| format!("{parts}: no test here would notice a {:.1} % loss", loss * 100.0))
             .collect();
         let alone = plan.probes.iter().filter(|probe| plan.peers(probe.class) == 0);
         let alone: Vec<String> =
@@ -376,6 +374,33 @@ fn choose(
     choose_classes(&classes, &edits, loss, MAX_ROUND)
 }
 
+/// Parts with those that differ in the number of their unit together: `copy engines to the host of gpu0-gpu7`.
+fn name_alike(parts: impl Iterator<Item = String>) -> Vec<String> {
+    let mut kinds: Vec<(String, Vec<String>)> = Vec::new();
+    for part in parts {
+        let (unit, kind) = match part.split_once(' ') {
+            Some((unit, kind)) if unit.ends_with(|c: char| c.is_ascii_digit()) => (unit, kind),
+            _ => ("", part.as_str()),
+        };
+        match kinds.iter_mut().find(|(known, _)| known == kind) {
+            Some((_, units)) => units.push(unit.to_owned()),
+            None => kinds.push((kind.to_owned(), vec![unit.to_owned()])),
+        }
+    }
+    let number = |unit: &String| {
+        unit.trim_start_matches(|c: char| !c.is_ascii_digit()).parse::<u32>().unwrap_or(u32::MAX)
+    };
+    let name = |(kind, units): (String, Vec<String>)| match units.as_slice() {
+        [unit] if unit.is_empty() => kind,
+        [unit] => format!("{unit} {kind}"),
+        [first, .., last] if units.windows(2).all(|two| number(&two[0]) + 1 == number(&two[1])) => {
+            format!("{kind} of {first}-{last}")
+        }
+        _ => format!("{kind} of {}", units.join(", ")),
+    };
+    kinds.into_iter().map(name).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use pathline_flow::{MachineDesc, RuntimeEnv};
@@ -433,5 +458,15 @@ mod tests {
         let one = HealthPlan::new(&Topology { gpus, ..Topology::default() }, None, 0.03);
         assert!(one.classes.iter().all(|class| class.paths == 1), "{:?}", one.classes);
         assert!(!one.unseen.is_empty());
+    }
+
+    #[test]
+    fn parts_that_differ_in_their_unit_are_one_line() {
+        let of = |parts: &[&str]| name_alike(parts.iter().map(|part| (*part).to_owned()));
+        let engines = ["gpu0 copy engines to the host", "gpu1 copy engines to the host"];
+        assert_eq!(of(&engines), ["copy engines to the host of gpu0-gpu1"]);
+        assert_eq!(of(&engines[..1]), ["gpu0 copy engines to the host"]);
+        let some = ["gpu0 x", "gpu2 x", "numa0-numa1 CPU link", "xGMI"];
+        assert_eq!(of(&some), ["x of gpu0, gpu2", "numa0-numa1 CPU link", "xGMI"]);
     }
 }

@@ -4,7 +4,7 @@ use pathline_flow::Network;
 use pathline_stats::{ascending, interpolated};
 
 use crate::health::digest::{REFERENCE_ERROR, RunDigest};
-use crate::health::plan::HealthPlan;
+use crate::health::plan::{HealthPlan, HealthProbe};
 
 /// Paths compared with a reference.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -30,11 +30,20 @@ pub fn predicted_by_twin(plan: &HealthPlan, twin: &Network) -> Vec<Option<f64>> 
     predicted.collect()
 }
 
-/// Median time of each probe in earlier runs in ns, scaled from the nearest size where they have another.
+/// Median time of each probe in earlier runs in ns. Where a run lacks a path of a class at the probe's size, all
+/// paths of the class are scaled from the nearest size: their errors are then alike.
 pub fn measured_in_runs(plan: &HealthPlan, runs: &[RunDigest]) -> Vec<Option<f64>> {
-    let time = |probe: &crate::health::plan::HealthProbe| {
-        let times = runs.iter().filter_map(|run| run.time_of(&probe.case));
-        interpolated(&ascending(times), 0.5)
+    let is_exact = |run: &RunDigest, class: usize| {
+        let mut members = plan.probes.iter().filter(|probe| probe.class == class);
+        members.all(|probe| run.time_of(&probe.case).is_some())
+    };
+    let time_in = |run: &RunDigest, probe: &HealthProbe| match is_exact(run, probe.class) {
+        true => run.time_of(&probe.case),
+        // Small sizes do not scale.
+        false => run.scaled_time_of(&probe.case).or_else(|| run.time_of(&probe.case)),
+    };
+    let time = |probe: &HealthProbe| {
+        interpolated(&ascending(runs.iter().filter_map(|run| time_in(run, probe))), 0.5)
     };
     plan.probes.iter().map(time).collect()
 }
@@ -86,8 +95,37 @@ pub fn compare_with_reference(
 #[cfg(test)]
 mod tests {
     use pathline_flow::{MachineDesc, RuntimeEnv};
+    use pathline_schema::{Bytes, RunBegin, WorldKind};
 
     use super::*;
+
+    #[test]
+    fn a_class_is_compared_at_one_size_of_a_run() {
+        let desc = MachineDesc::preset("mi250x").expect("a preset");
+        let network = Network::new(&desc, RuntimeEnv::default()).expect("a network");
+        let plan = HealthPlan::new(&desc.topology(), Some(&network), 0.03);
+        let to_host = |probe: &&HealthProbe| probe.label.starts_with("gpu0→numa3, SDMA");
+        let probe = plan.probes.iter().find(to_host).expect("a path to the host");
+        let class: Vec<&HealthProbe> =
+            plan.probes.iter().filter(|other| other.class == probe.class).collect();
+        // A run has 256 MiB of each path of the class, as long as a size of eight times takes, and gpu0's own
+        // size, too.
+        let mut run = RunDigest::empty(&RunBegin::new(WorldKind::Real), &desc.topology());
+        for member in &class {
+            let mut large = member.case.clone();
+            large.timed[0].bytes = Bytes(member.case.timed[0].bytes.0 * 8);
+            run.add(&large, &[8e6], 1, "device-events".into());
+        }
+        run.add(&probe.case, &[1e6], 1, "device-events".into());
+        let times = measured_in_runs(&plan, &[run]);
+        let of_class = plan.probes.iter().zip(&times).filter(|(p, _)| p.class == probe.class);
+        let of_class: Vec<f64> = of_class.map(|(_, time)| time.expect("a time")).collect();
+        assert_eq!(of_class.len(), class.len());
+        assert!(
+            of_class.iter().all(|time| (time / of_class[0] - 1.0).abs() < 1e-9),
+            "{of_class:?}"
+        );
+    }
 
     #[test]
     fn a_class_that_is_slow_as_a_whole_is_worse_than_the_twin() {

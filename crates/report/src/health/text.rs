@@ -57,10 +57,10 @@ fn evidence(page: &mut TextPage, document: &HealthDocument, report: &HealthRepor
     page.list("suspects", &suspects);
     for (nth, culprit) in report.culprits.iter().take(2).enumerate() {
         let mut line = format!(
-            "{}: {}; {:.1} % probable",
+            "{}: {}; {} probable",
             culprit.element,
             culprit.damage,
-            culprit.probability * 100.0
+            probability(culprit.probability)
         );
         if let Some(next) = &culprit.next {
             let _ = write!(line, ", {} to {next}", odds(culprit.odds));
@@ -72,8 +72,8 @@ fn evidence(page: &mut TextPage, document: &HealthDocument, report: &HealthRepor
     }
     page.list("notes", &report.notes);
     page.list("limits", &document.facts.limits);
-    if !report.power.text.is_empty() && report.power.text != document.reason {
-        page.paragraph("power", &report.power.text);
+    if report.power.cleared > 0 && report.power.text != document.reason {
+        page.paragraph("cleared", &report.power.text);
     }
     page.list("uncovered", &report.unseen);
 }
@@ -95,6 +95,11 @@ fn suspect(suspect: &SuspectPath) -> String {
             (false, n) => format!("not in each of {n} processes"),
         }
     )
+}
+
+/// `87.5 %`; never 100 %.
+fn probability(share: f64) -> String {
+    if share > 0.999 { "over 99.9 %".to_owned() } else { format!("{:.1} %", share * 100.0) }
 }
 
 /// `300:1`, `over 1000000:1`.
