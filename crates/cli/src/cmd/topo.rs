@@ -21,7 +21,7 @@ pub(super) fn run(args: &TopoArgs) -> Result<ExitKind> {
         outln!("{}", serde_json::to_string_pretty(&topology)?);
     } else if args.svg.is_none() && args.xml.is_none() {
         let colour = colour(args.color);
-        say::page(&pathline_report::map::text(&topology, colour), colour);
+        say::page(&pathline_report::map::text(&topology, colour, say::width()), colour);
     }
     Ok(ExitKind::Fine)
 }

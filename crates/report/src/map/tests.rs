@@ -31,7 +31,7 @@ fn read(name: &str) -> Topology {
 #[test]
 fn maps_as_text() {
     for name in FILES {
-        insta::assert_snapshot!(name, text(&read(name), false));
+        insta::assert_snapshot!(name, text(&read(name), false, 100));
     }
 }
 
@@ -83,16 +83,16 @@ fn presets_have_maps() {
     for (name, _) in MachineDesc::presets() {
         let topology = MachineDesc::preset(name).unwrap().topology();
         check_picture(&svg(&topology, &[]));
-        insta::assert_snapshot!(format!("preset-{name}"), text(&topology, false));
+        insta::assert_snapshot!(format!("preset-{name}"), text(&topology, false, 100));
     }
 }
 
 #[test]
 fn colours_only_when_asked() {
     let topology = read("rccl-topo_8p_90a.xml");
-    let plain = text(&topology, false);
+    let plain = text(&topology, false, 100);
     assert!(!plain.contains('\u{1b}'));
-    let mut coloured = text(&topology, true);
+    let mut coloured = text(&topology, true, 100);
     assert!(coloured.contains("\u{1b}[1;36mgpu0"));
     // Without colour codes the text is the same.
     while let Some(start) = coloured.find('\u{1b}') {
@@ -109,7 +109,7 @@ fn hostile_names_stay_text() {
     topology.gpus[0].name = "\"&<x</svg><script>alert(1)</script>\u{1b}[31m".into();
     topology.nics[0].name = "a\nb".into();
     check_picture(&svg(&topology, &[]));
-    let map = text(&topology, false);
+    let map = text(&topology, false, 100);
     assert!(!map.contains('\u{1b}'));
     assert!(map.contains("  net     ab"));
 }
@@ -118,11 +118,11 @@ fn hostile_names_stay_text() {
 fn nothing_known_has_a_map() {
     let nothing = Topology::default();
     check_picture(&svg(&nothing, &[]));
-    assert_eq!(text(&nothing, false), "node\n");
+    assert_eq!(text(&nothing, false, 100), "node\n");
     let lost = Gpu { index: 7, numa: Some(9), package: Some(1), ..Gpu::default() };
     let topology = Topology { gpus: vec![lost], ..Topology::default() };
     check_picture(&svg(&topology, &[]));
-    assert!(text(&topology, false).contains("near no known domain"));
+    assert!(text(&topology, false, 100).contains("near no known domain"));
 }
 
 fn any_node() -> impl Strategy<Value = LinkEnd> {
@@ -163,7 +163,7 @@ proptest! {
     #[test]
     fn any_node_has_a_map(topology in any_topology()) {
         check_picture(&svg(&topology, &[]));
-        let map = text(&topology, true);
+        let map = text(&topology, true, 100);
         let head = "\u{1b}[1mh";
         prop_assert!(map.starts_with(head), "{map}");
     }
@@ -200,7 +200,7 @@ fn a_full_mesh_of_256_gpus_has_a_map_soon() {
     for alike in [true, false] {
         let topology = full_mesh(256, alike);
         let begun = cpu_seconds();
-        let (map, picture) = (text(&topology, false), svg(&topology, &[]));
+        let (map, picture) = (text(&topology, false, 100), svg(&topology, &[]));
         let took = cpu_seconds() - begun;
         // 5 s without optimization.
         assert!(took < 20.0, "{took} s, widths alike: {alike}");

@@ -9,18 +9,19 @@ use super::parts::{
 };
 use super::style::{TextPaint, TextTone};
 
-/// Maximum line width of running text.
-const COLUMNS: usize = 96;
+/// Maximum line width of running text, wherever it goes.
+const COLUMNS: usize = 100;
 /// The cell for a unit and itself, or without a link.
 const NONE: &str = "·";
 
 /// A readable map of the node: the host, each NUMA domain with its components, matrices over the
 /// GPUs (hops, direct links, width and theoretical peak of the route in use), routes that are wider
-/// than the shortest, and warnings. Terminal colours only if `colour`.
-pub fn text(topology: &Topology, colour: bool) -> String {
-    let paint = TextPaint(colour);
+/// than the shortest, and warnings. Terminal colours only if `colour`; running text keeps within `width`
+/// columns and 100.
+pub fn text(topology: &Topology, colour: bool, width: usize) -> String {
+    let (paint, width) = (TextPaint(colour), width.clamp(40, COLUMNS));
     let mut out = Vec::new();
-    head(&mut out, paint, topology);
+    head(&mut out, paint, topology, width);
     for domain in &topology.numa {
         let mut parts = vec![cpu_ranges(&domain.cpus)];
         parts.extend(memory_label(domain));
@@ -39,32 +40,35 @@ pub fn text(topology: &Topology, colour: bool) -> String {
         if !caches.is_empty() {
             out.push(format!("  cache   {}", caches.join(", ")));
         }
-        near(&mut out, paint, topology, &NearParts::new(topology, Some(domain.id)));
+        near(&mut out, paint, topology, &NearParts::new(topology, Some(domain.id)), width);
         out.push(String::new());
     }
     let elsewhere = NearParts::new(topology, None);
     if !elsewhere.is_empty() {
         out.push(paint.paint(TextTone::Warn, "near no known domain"));
-        near(&mut out, paint, topology, &elsewhere);
+        near(&mut out, paint, topology, &elsewhere, width);
         out.push(String::new());
     }
     if topology.gpus.len() > 1 {
-        matrices(&mut out, paint, topology);
+        matrices(&mut out, paint, topology, width);
     }
-    warnings(&mut out, paint, topology);
+    warnings(&mut out, paint, topology, width);
     while out.last().is_some_and(String::is_empty) {
         out.pop();
     }
     out.join("\n") + "\n"
 }
 
-fn head(out: &mut Vec<String>, paint: TextPaint, topology: &Topology) {
+fn head(out: &mut Vec<String>, paint: TextPaint, topology: &Topology, width: usize) {
     let mut parts = host_facts(topology);
-    parts.extend(gpu_kinds(topology));
-    out.push(paint.paint(TextTone::Head, &title(topology)));
-    for line in wrap(&parts.join(" · "), COLUMNS) {
-        out.push(line);
+    let common = common_label(topology);
+    if common.is_none() {
+        parts.extend(gpu_kinds(topology));
     }
+    out.push(paint.paint(TextTone::Head, &title(topology)));
+    out.extend(wrap(&parts.join(" · "), width));
+    let common = common.map(|label| format!("{} x {label}", topology.gpus.len()));
+    out.extend(common.into_iter().flat_map(|text| wrap(&text, width)));
     let host = &topology.host;
     let mut limits = Vec::new();
     if !host.allowed_cpus.is_empty() && host.allowed_cpus != host.cpus {
@@ -94,10 +98,21 @@ fn head(out: &mut Vec<String>, paint: TextPaint, topology: &Topology) {
     out.push(String::new());
 }
 
-fn near(out: &mut Vec<String>, paint: TextPaint, topology: &Topology, near: &NearParts<'_>) {
+fn near(
+    out: &mut Vec<String>,
+    paint: TextPaint,
+    topology: &Topology,
+    near: &NearParts<'_>,
+    width: usize,
+) {
+    let common = common_label(topology);
     for gpu in &near.gpus {
-        let name = format!("gpu{:<4}", gpu.index);
-        out.push(format!("  {} {}", paint.paint(TextTone::Unit, &name), gpu_label(topology, gpu)));
+        let name = paint.paint(TextTone::Unit, &format!("gpu{:<4}", gpu.index));
+        let mut parts = common.is_none().then(|| gpu_label(topology, gpu)).into_iter().collect();
+        own_facts(topology, gpu, &mut parts);
+        let mut lines = wrap(&parts.join(", "), width - 10).into_iter();
+        out.push(format!("  {name} {}", lines.next().unwrap_or_default()));
+        out.extend(lines.map(|line| format!("          {line}")));
     }
     for nic in &near.nics {
         let mut parts = vec![nic_label(nic)];
@@ -128,12 +143,24 @@ fn gpu_label(topology: &Topology, gpu: &Gpu) -> String {
     if gpu.compute_units > 0 {
         parts.push(count(gpu.compute_units as usize, gpu.caps().unit_name));
     }
-    let package = gpu.package.filter(|_| shares_package(topology, gpu.index));
-    parts.extend(package.map(|package| format!("package {package}")));
     parts.extend(host_link_label(topology, gpu).map(|link| format!("host {link}")));
-    parts.push(clean(&gpu.pci));
     parts.retain(|part| !part.is_empty());
     parts.join(", ")
+}
+
+/// What tells a GPU from others of its kind.
+fn own_facts(topology: &Topology, gpu: &Gpu, parts: &mut Vec<String>) {
+    let package = gpu.package.filter(|_| shares_package(topology, gpu.index));
+    parts.extend(package.map(|package| format!("package {package}")));
+    parts.push(clean(&gpu.pci));
+    parts.retain(|part| !part.is_empty());
+}
+
+/// What all GPUs have in common, if there are several of one kind.
+fn common_label(topology: &Topology) -> Option<String> {
+    let (first, others) = topology.gpus.split_first().filter(|(_, others)| !others.is_empty())?;
+    let label = gpu_label(topology, first);
+    others.iter().all(|gpu| gpu_label(topology, gpu) == label).then_some(label)
 }
 
 /// The text of a table cell, and its colour.
@@ -158,6 +185,20 @@ impl TextMatrix {
             rows: gpus.iter().map(row).collect(),
             columns: gpus.iter().map(u32::to_string).collect(),
         }
+    }
+
+    /// The cell of all pairs, if they are alike and the table has nothing else.
+    fn common_cell(&self) -> Option<&str> {
+        let all = self.rows.iter().enumerate().flat_map(|(row, (_, cells))| {
+            cells
+                .iter()
+                .enumerate()
+                .filter(move |(column, _)| *column != row)
+                .map(|(_, cell)| &*cell.0)
+        });
+        let mut all = all.peekable();
+        let first = *all.peek()?;
+        (self.rows.len() == self.columns.len() && all.all(|cell| cell == first)).then_some(first)
     }
 
     /// Lines of equal visible width.
@@ -191,7 +232,7 @@ impl TextMatrix {
     }
 }
 
-fn matrices(out: &mut Vec<String>, paint: TextPaint, topology: &Topology) {
+fn matrices(out: &mut Vec<String>, paint: TextPaint, topology: &Topology, columns: usize) {
     let pairs = GpuPairs::new(topology);
     if !pairs.has_fabric() {
         out.push(if topology.has_warning(TopologyWarning::NVLINK_NOT_READ) {
@@ -200,7 +241,7 @@ fn matrices(out: &mut Vec<String>, paint: TextPaint, topology: &Topology) {
             "No link between GPUs is known: what goes from one to another passes the host.".into()
         });
         out.push(String::new());
-        host_peaks(out, paint, topology, &pairs);
+        host_peaks(out, paint, topology, &pairs, columns);
         return;
     }
     let unknown = || ("?".to_owned(), Some(TextTone::Warn));
@@ -238,8 +279,23 @@ fn matrices(out: &mut Vec<String>, paint: TextPaint, topology: &Topology) {
         None => unknown(),
     });
     add_host_rows(&mut peak, topology, &pairs);
-    side_by_side(out, paint, &[hops, links]);
-    side_by_side(out, paint, &[width, peak]);
+    let all = [hops, links, width, peak];
+    let (alike, differing): (Vec<TextMatrix>, Vec<TextMatrix>) =
+        all.into_iter().partition(|matrix| matrix.common_cell().is_some());
+    for matrix in alike {
+        let cell = match matrix.common_cell() {
+            Some(NONE) | None => "none",
+            Some(cell) => cell,
+        };
+        out.push(format!("{}: {cell} for each pair", matrix.title));
+    }
+    if out.last().is_some_and(|line| !line.is_empty()) {
+        out.push(String::new());
+    }
+    let mut differing = differing.into_iter();
+    while let Some(first) = differing.next() {
+        side_by_side(out, paint, [first].into_iter().chain(differing.next()).collect(), columns);
+    }
     if topology.gpus.len() > MAX_GPUS {
         out.push(format!("(the first {MAX_GPUS} of {} GPUs)\n", topology.gpus.len()));
     }
@@ -248,13 +304,19 @@ fn matrices(out: &mut Vec<String>, paint: TextPaint, topology: &Topology) {
 }
 
 /// Peaks of the host links, if there is no matrix.
-fn host_peaks(out: &mut Vec<String>, paint: TextPaint, topology: &Topology, pairs: &GpuPairs) {
+fn host_peaks(
+    out: &mut Vec<String>,
+    paint: TextPaint,
+    topology: &Topology,
+    pairs: &GpuPairs,
+    width: usize,
+) {
     let title = "Theoretical peak to and from the host, GB/s";
     let columns = pairs.gpus.iter().map(u32::to_string).collect();
     let mut matrix = TextMatrix { title: title.into(), rows: Vec::new(), columns };
     add_host_rows(&mut matrix, topology, pairs);
     if !matrix.rows.is_empty() {
-        side_by_side(out, paint, &[matrix]);
+        side_by_side(out, paint, vec![matrix], width);
     }
 }
 
@@ -282,10 +344,15 @@ fn step(value: f64, best: f64) -> TextTone {
     TextTone::Step(halvings as u8)
 }
 
-fn side_by_side(out: &mut Vec<String>, paint: TextPaint, matrices: &[TextMatrix]) {
+fn side_by_side(
+    out: &mut Vec<String>,
+    paint: TextPaint,
+    matrices: Vec<TextMatrix>,
+    columns: usize,
+) {
     let all: Vec<Vec<(String, usize)>> = matrices.iter().map(|m| m.lines(paint)).collect();
     let width: usize = all.iter().map(|m| m.first().map_or(0, |line| line.1) + 4).sum();
-    if width > COLUMNS + 8 {
+    if width > columns + 4 {
         for lines in all {
             out.extend(lines.into_iter().map(|(line, _)| line.trim_end().to_owned()));
             out.push(String::new());
@@ -363,7 +430,7 @@ fn detours(out: &mut Vec<String>, paint: TextPaint, pairs: &GpuPairs) {
     out.push(String::new());
 }
 
-fn warnings(out: &mut Vec<String>, paint: TextPaint, topology: &Topology) {
+fn warnings(out: &mut Vec<String>, paint: TextPaint, topology: &Topology, width: usize) {
     if topology.warnings.is_empty() {
         return;
     }
@@ -371,7 +438,7 @@ fn warnings(out: &mut Vec<String>, paint: TextPaint, topology: &Topology) {
     for warning in &topology.warnings {
         let name = format!("{} [{}]", clean(&warning.subject), clean(&warning.code));
         out.push(format!("  {}", paint.paint(TextTone::Warn, &name)));
-        for line in wrap(&warning.text.replace(is_steering, " "), COLUMNS - 4) {
+        for line in wrap(&warning.text.replace(is_steering, " "), width - 4) {
             out.push(format!("    {line}"));
         }
     }
