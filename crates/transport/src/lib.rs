@@ -2,6 +2,7 @@
 //! library is bound at run time.
 #![allow(unsafe_code)]
 
+mod c_functions;
 mod ccl;
 mod env_overlay;
 mod mpi;

@@ -5,17 +5,18 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::PathBuf;
 
 use pathline_dylib::{
-    BoundLibrary, LibraryNames, LibraryReport, LibrarySpec, SearchPlace, SharedLibrary,
-    announce_in, find,
+    BoundLibrary, LibraryNames, LibraryReport, LibrarySpec, SearchPlace, announce_in, find,
 };
 use pathline_hal::{CallError, CallResult, MemoryRegistrar, RegionId};
 use pathline_schema::{Bytes, Nic, Severity, Topology, Unit};
+
+use crate::c_functions::c_functions;
 
 /// A pointer that the library hands out.
 type VerbsHandle = usize;
@@ -30,44 +31,19 @@ const REGISTER: &str = "ibv_reg_mr";
 const REGISTER_DMABUF: &str = "ibv_reg_dmabuf_mr";
 const DEREGISTER: &str = "ibv_dereg_mr";
 
-/// Lists the functions: field, symbol and signature.
-macro_rules! functions {
-    ($($field:ident = $name:literal: $type:ty;)*) => {
-        #[derive(Debug, Clone, Copy)]
-        struct Api {
-            $($field: $type,)*
-            /// Since rdma-core 34.
-            register_dmabuf: Option<
-                unsafe extern "C" fn(VerbsHandle, u64, usize, u64, c_int, c_int) -> VerbsHandle>,
-        }
-        impl Api {
-            fn bind(library: &SharedLibrary) -> std::result::Result<Self, String> {
-                let dmabuf = library.symbol(REGISTER_DMABUF);
-                Ok(Self {
-                    $($field: {
-                        let at = library.symbol($name).ok_or(concat!("it lacks ", $name))?;
-                        // SAFETY: the symbol is this function in every release of rdma-core, and
-                        // the signature is that of its header.
-                        unsafe { std::mem::transmute::<*mut c_void, $type>(at.as_ptr()) }
-                    },)*
-                    // SAFETY: as above.
-                    register_dmabuf: dmabuf.map(|at| unsafe { std::mem::transmute(at.as_ptr()) }),
-                })
-            }
-        }
-    };
-}
-
-functions! {
-    list = "ibv_get_device_list": unsafe extern "C" fn(*mut c_int) -> *mut VerbsHandle;
-    free_list = "ibv_free_device_list": unsafe extern "C" fn(*mut VerbsHandle);
-    name = "ibv_get_device_name": unsafe extern "C" fn(VerbsHandle) -> *const c_char;
-    open = "ibv_open_device": unsafe extern "C" fn(VerbsHandle) -> VerbsHandle;
-    close = "ibv_close_device": unsafe extern "C" fn(VerbsHandle) -> c_int;
-    alloc_domain = "ibv_alloc_pd": unsafe extern "C" fn(VerbsHandle) -> VerbsHandle;
-    free_domain = "ibv_dealloc_pd": unsafe extern "C" fn(VerbsHandle) -> c_int;
-    register = "ibv_reg_mr": unsafe extern "C" fn(VerbsHandle, u64, usize, c_int) -> VerbsHandle;
-    deregister = "ibv_dereg_mr": unsafe extern "C" fn(VerbsHandle) -> c_int;
+c_functions! {
+    /// Functions of every release of rdma-core; the last one since 34.
+    Api;
+    list = "ibv_get_device_list" (*mut c_int) -> *mut VerbsHandle;
+    free_list = "ibv_free_device_list" (*mut VerbsHandle);
+    name = "ibv_get_device_name" (VerbsHandle) -> *const c_char;
+    open = "ibv_open_device" (VerbsHandle) -> VerbsHandle;
+    close = "ibv_close_device" (VerbsHandle) -> c_int;
+    alloc_domain = "ibv_alloc_pd" (VerbsHandle) -> VerbsHandle;
+    free_domain = "ibv_dealloc_pd" (VerbsHandle) -> c_int;
+    register = "ibv_reg_mr" (VerbsHandle, u64, usize, c_int) -> VerbsHandle;
+    deregister = "ibv_dereg_mr" (VerbsHandle) -> c_int;
+    ? register_dmabuf = "ibv_reg_dmabuf_mr" (VerbsHandle, u64, usize, u64, c_int, c_int) -> VerbsHandle;
 }
 
 const NAMES: [&str; 1] = ["libibverbs.so.1"];

@@ -10,6 +10,7 @@ use pathline_schema::{MpiBrand, MpiControls, MpiVariable};
 use super::abi::{MpiAbi, version_text};
 use super::search::ProcessPlace;
 use super::transport::of_device;
+use crate::c_functions::c_functions;
 
 /// The longest name and description that are read, in bytes.
 const MAX_NAME: usize = 256;
@@ -70,39 +71,23 @@ const OPEN_MPI_TYPES: &[(&str, ValueForm)] = &[
     ("ompi_mpi_cxx_bool", ValueForm::Unsigned(1)),
 ];
 
-type InitFn = unsafe extern "C" fn(c_int, *mut c_int) -> c_int;
-type CountFn = unsafe extern "C" fn(*mut c_int) -> c_int;
-type EndFn = unsafe extern "C" fn() -> c_int;
-type AboutFn = unsafe extern "C" fn(
-    c_int,
-    *mut c_char,
-    *mut c_int,
-    *mut c_int,
-    *mut *mut c_void,
-    *mut *mut c_void,
-    *mut c_char,
-    *mut c_int,
-    *mut c_int,
-    *mut c_int,
-) -> c_int;
-type AllocFn = unsafe extern "C" fn(c_int, *mut c_void, *mut *mut c_void, *mut c_int) -> c_int;
-type ReadFn = unsafe extern "C" fn(*mut c_void, *mut c_void) -> c_int;
-type FreeFn = unsafe extern "C" fn(*mut *mut c_void) -> c_int;
-type EnumFn = unsafe extern "C" fn(*mut c_void, *mut c_int, *mut c_char, *mut c_int) -> c_int;
-type ItemFn =
-    unsafe extern "C" fn(*mut c_void, c_int, *mut c_int, *mut c_char, *mut c_int) -> c_int;
-
-/// The calls of MPI_T that list and read control variables.
-struct ToolCalls {
-    init: InitFn,
-    end: EndFn,
-    count: CountFn,
-    about: AboutFn,
-    alloc: AllocFn,
-    read: ReadFn,
-    free: FreeFn,
-    items: EnumFn,
-    item: ItemFn,
+c_functions! {
+    /// The calls of MPI_T that list and read control variables. The MPI standard fixes them: datatypes
+    /// that they write are at most of pointer size, and enumerations and handles are pointers in every
+    /// ABI.
+    ToolCalls;
+    init = "MPI_T_init_thread" (c_int, *mut c_int) -> c_int;
+    end = "MPI_T_finalize" () -> c_int;
+    count = "MPI_T_cvar_get_num" (*mut c_int) -> c_int;
+    about = "MPI_T_cvar_get_info" (
+        c_int, *mut c_char, *mut c_int, *mut c_int, *mut *mut c_void, *mut *mut c_void, *mut c_char,
+        *mut c_int, *mut c_int, *mut c_int
+    ) -> c_int;
+    alloc = "MPI_T_cvar_handle_alloc" (c_int, *mut c_void, *mut *mut c_void, *mut c_int) -> c_int;
+    read = "MPI_T_cvar_read" (*mut c_void, *mut c_void) -> c_int;
+    free = "MPI_T_cvar_handle_free" (*mut *mut c_void) -> c_int;
+    items = "MPI_T_enum_get_info" (*mut c_void, *mut c_int, *mut c_char, *mut c_int) -> c_int;
+    item = "MPI_T_enum_get_item" (*mut c_void, c_int, *mut c_int, *mut c_char, *mut c_int) -> c_int;
 }
 
 /// Which part of a variable is read.
@@ -120,7 +105,7 @@ pub(super) fn list_variables(
     abi: MpiAbi,
     depth: &dyn Fn(&str) -> ReadDepth,
 ) -> Result<Vec<MpiVariable>, String> {
-    let calls = ToolCalls::find(library).ok_or("it has no MPI_T")?;
+    let calls = ToolCalls::bind(library).map_err(|_| "it has no MPI_T")?;
     announce_in(&library.path, "MPI_T_init_thread");
     let mut given = 0;
     // SAFETY: 0 asks for one thread; the call writes one number. What is begun here is ended below.
@@ -155,27 +140,6 @@ fn text_of(bytes: &[u8]) -> String {
 }
 
 impl ToolCalls {
-    fn find(library: &SharedLibrary) -> Option<Self> {
-        let find = |name: &str| library.symbol(name).map(std::ptr::NonNull::as_ptr);
-        // SAFETY: the MPI standard fixes these signatures. Datatypes that MPI_T writes are at most of pointer
-        // size, and enumerations and handles are pointers in every ABI.
-        unsafe {
-            Some(Self {
-                init: std::mem::transmute::<*mut c_void, InitFn>(find("MPI_T_init_thread")?),
-                end: std::mem::transmute::<*mut c_void, EndFn>(find("MPI_T_finalize")?),
-                count: std::mem::transmute::<*mut c_void, CountFn>(find("MPI_T_cvar_get_num")?),
-                about: std::mem::transmute::<*mut c_void, AboutFn>(find("MPI_T_cvar_get_info")?),
-                alloc: std::mem::transmute::<*mut c_void, AllocFn>(find(
-                    "MPI_T_cvar_handle_alloc",
-                )?),
-                read: std::mem::transmute::<*mut c_void, ReadFn>(find("MPI_T_cvar_read")?),
-                free: std::mem::transmute::<*mut c_void, FreeFn>(find("MPI_T_cvar_handle_free")?),
-                items: std::mem::transmute::<*mut c_void, EnumFn>(find("MPI_T_enum_get_info")?),
-                item: std::mem::transmute::<*mut c_void, ItemFn>(find("MPI_T_enum_get_item")?),
-            })
-        }
-    }
-
     fn list(
         &self,
         types: &[(usize, ValueForm)],

@@ -3,10 +3,11 @@
 use std::ffi::{c_int, c_void};
 use std::path::Path;
 
-use pathline_dylib::{BoundLibrary, LibraryNames, LibrarySpec, SearchPlace, SharedLibrary, find};
+use pathline_dylib::{BoundLibrary, LibraryNames, LibrarySpec, SearchPlace, find};
 use pathline_hal::{CallError, CallResult, LocalMemory};
 use pathline_schema::Severity;
 
+use crate::c_functions::c_functions;
 use pathline_host::memory;
 
 /// Device of the kernel module.
@@ -25,15 +26,15 @@ pub(super) struct XpmemAddr {
     pub(super) offset: libc::off_t,
 }
 
-/// The library's functions. Functions that return a number or an address return -1 on failure.
-#[derive(Clone, Copy)]
-pub(super) struct XpmemApi {
-    pub(super) make: unsafe extern "C" fn(*mut c_void, usize, c_int, *mut c_void) -> i64,
-    pub(super) remove: unsafe extern "C" fn(i64) -> c_int,
-    pub(super) get: unsafe extern "C" fn(i64, c_int, c_int, *mut c_void) -> i64,
-    pub(super) release: unsafe extern "C" fn(i64) -> c_int,
-    pub(super) attach: unsafe extern "C" fn(XpmemAddr, usize, *mut c_void) -> *mut c_void,
-    pub(super) detach: unsafe extern "C" fn(*mut c_void) -> c_int,
+c_functions! {
+    /// The functions of `xpmem.h`. Functions that return a number or an address return -1 on failure.
+    pub(super) XpmemApi;
+    make = "xpmem_make" (*mut c_void, usize, c_int, *mut c_void) -> i64;
+    remove = "xpmem_remove" (i64) -> c_int;
+    get = "xpmem_get" (i64, c_int, c_int, *mut c_void) -> i64;
+    release = "xpmem_release" (i64) -> c_int;
+    attach = "xpmem_attach" (XpmemAddr, usize, *mut c_void) -> *mut c_void;
+    detach = "xpmem_detach" (*mut c_void) -> c_int;
 }
 
 /// Opens the library; the error is why it cannot be used.
@@ -50,7 +51,7 @@ pub(super) fn open() -> std::result::Result<(XpmemApi, String), String> {
         ..LibrarySpec::default()
     };
     let (found, report) = find(&spec, |library| {
-        let value = calls(library)?;
+        let value = XpmemApi::bind(library)?;
         Ok(BoundLibrary { value, version: String::new(), number: None })
     });
     found.zip(report.path).map(|(calls, path)| (calls, path.display().to_string())).ok_or_else(
@@ -59,39 +60,6 @@ pub(super) fn open() -> std::result::Result<(XpmemApi, String), String> {
             format!("{DEVICE} exists, but its library does not open: {why}; {}", report.way_out)
         },
     )
-}
-
-fn calls(library: &SharedLibrary) -> std::result::Result<XpmemApi, String> {
-    let find = |name: &str| {
-        let found = library.symbol(name);
-        found.ok_or_else(|| format!("{} has no {name}", library.path.display()))
-    };
-    // SAFETY: these are the functions' types in xpmem.h, and the library is never unloaded.
-    unsafe {
-        Ok(XpmemApi {
-            make: std::mem::transmute::<
-                *mut c_void,
-                unsafe extern "C" fn(*mut c_void, usize, c_int, *mut c_void) -> i64,
-            >(find("xpmem_make")?.as_ptr()),
-            remove: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(i64) -> c_int>(
-                find("xpmem_remove")?.as_ptr(),
-            ),
-            get: std::mem::transmute::<
-                *mut c_void,
-                unsafe extern "C" fn(i64, c_int, c_int, *mut c_void) -> i64,
-            >(find("xpmem_get")?.as_ptr()),
-            release: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(i64) -> c_int>(
-                find("xpmem_release")?.as_ptr(),
-            ),
-            attach: std::mem::transmute::<
-                *mut c_void,
-                unsafe extern "C" fn(XpmemAddr, usize, *mut c_void) -> *mut c_void,
-            >(find("xpmem_attach")?.as_ptr()),
-            detach: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void) -> c_int>(
-                find("xpmem_detach")?.as_ptr(),
-            ),
-        })
-    }
 }
 
 fn failed(call: &str, span: LocalMemory) -> CallError {

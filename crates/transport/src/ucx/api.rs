@@ -6,7 +6,7 @@
 
 use std::ffi::{c_char, c_void};
 
-use pathline_dylib::SharedLibrary;
+use crate::c_functions::c_functions;
 
 /// A pointer that the library hands out.
 pub(super) type UcxHandle = usize;
@@ -191,80 +191,41 @@ impl RequestAttr {
     }
 }
 
-/// Lists the functions: field, symbol and signature, all of them plain C.
-macro_rules! functions {
-    ($($field:ident = $name:literal: $type:ty;)*) => {
-        /// The functions of a library that is never closed.
-        #[derive(Debug, Clone, Copy)]
-        pub(super) struct Api { $(pub(super) $field: $type,)* }
-        impl Api {
-            /// Binds all of them.
-            ///
-            /// # Errors
-            /// Names the missing function.
-            pub(super) fn bind(library: &SharedLibrary) -> Result<Self, String> {
-                Ok(Self { $($field: {
-                    let at = library.symbol($name).ok_or(concat!("it lacks ", $name))?;
-                    // SAFETY: the symbol is this function in every release since 1.13, and the
-                    // signature is that of its header.
-                    unsafe { std::mem::transmute::<*mut c_void, $type>(at.as_ptr()) }
-                },)* })
-            }
-        }
-    };
-}
-
-functions! {
-    get_version = "ucp_get_version":
-        unsafe extern "C" fn(*mut u32, *mut u32, *mut u32);
-    status_string = "ucs_status_string": unsafe extern "C" fn(UcxStatus) -> *const c_char;
-    config_read = "ucp_config_read":
-        unsafe extern "C" fn(*const c_char, *const c_char, *mut UcxHandle) -> UcxStatus;
-    config_release = "ucp_config_release": unsafe extern "C" fn(UcxHandle);
-    config_modify = "ucp_config_modify":
-        unsafe extern "C" fn(UcxHandle, *const c_char, *const c_char) -> UcxStatus;
-    config_print = "ucp_config_print":
-        unsafe extern "C" fn(UcxHandle, *mut libc::FILE, *const c_char, u32);
-    init_version = "ucp_init_version":
-        unsafe extern "C" fn(u32, u32, *const UcxParams, UcxHandle, *mut UcxHandle) -> UcxStatus;
-    cleanup = "ucp_cleanup": unsafe extern "C" fn(UcxHandle);
-    worker_create = "ucp_worker_create":
-        unsafe extern "C" fn(UcxHandle, *const WorkerParams, *mut UcxHandle) -> UcxStatus;
-    worker_destroy = "ucp_worker_destroy": unsafe extern "C" fn(UcxHandle);
-    worker_get_address = "ucp_worker_get_address":
-        unsafe extern "C" fn(UcxHandle, *mut UcxHandle, *mut usize) -> UcxStatus;
-    worker_release_address = "ucp_worker_release_address":
-        unsafe extern "C" fn(UcxHandle, UcxHandle);
-    worker_progress = "ucp_worker_progress": unsafe extern "C" fn(UcxHandle) -> u32;
-    ep_create = "ucp_ep_create":
-        unsafe extern "C" fn(UcxHandle, *const EpParams, *mut UcxHandle) -> UcxStatus;
-    ep_close = "ucp_ep_close_nbx": unsafe extern "C" fn(UcxHandle, *const RequestParams) -> PostedRequest;
-    ep_flush = "ucp_ep_flush_nbx": unsafe extern "C" fn(UcxHandle, *const RequestParams) -> PostedRequest;
-    ep_print_info = "ucp_ep_print_info": unsafe extern "C" fn(UcxHandle, *mut libc::FILE);
-    mem_map = "ucp_mem_map":
-        unsafe extern "C" fn(UcxHandle, *const MapParams, *mut UcxHandle) -> UcxStatus;
-    mem_unmap = "ucp_mem_unmap": unsafe extern "C" fn(UcxHandle, UcxHandle) -> UcxStatus;
-    mem_query = "ucp_mem_query": unsafe extern "C" fn(UcxHandle, *mut MapAttr) -> UcxStatus;
-    rkey_pack = "ucp_rkey_pack":
-        unsafe extern "C" fn(UcxHandle, UcxHandle, *mut UcxHandle, *mut usize) -> UcxStatus;
-    rkey_buffer_release = "ucp_rkey_buffer_release": unsafe extern "C" fn(UcxHandle);
-    rkey_unpack = "ucp_ep_rkey_unpack":
-        unsafe extern "C" fn(UcxHandle, *const u8, *mut UcxHandle) -> UcxStatus;
-    rkey_destroy = "ucp_rkey_destroy": unsafe extern "C" fn(UcxHandle);
-    tag_send = "ucp_tag_send_nbx":
-        unsafe extern "C" fn(UcxHandle, *const c_void, usize, u64, *const RequestParams) -> PostedRequest;
-    tag_receive = "ucp_tag_recv_nbx":
-        unsafe extern "C" fn(UcxHandle, *mut c_void, usize, u64, u64, *const RequestParams) -> PostedRequest;
-    put = "ucp_put_nbx":
-        unsafe extern "C" fn(UcxHandle, *const c_void, usize, u64, UcxHandle, *const RequestParams) -> PostedRequest;
-    get = "ucp_get_nbx":
-        unsafe extern "C" fn(UcxHandle, *mut c_void, usize, u64, UcxHandle, *const RequestParams) -> PostedRequest;
-    atomic = "ucp_atomic_op_nbx":
-        unsafe extern "C" fn(UcxHandle, u32, *const c_void, usize, u64, UcxHandle, *const RequestParams) -> PostedRequest;
-    request_status = "ucp_request_check_status": unsafe extern "C" fn(UcxHandle) -> UcxStatus;
-    request_query = "ucp_request_query":
-        unsafe extern "C" fn(UcxHandle, *mut RequestAttr) -> UcxStatus;
-    request_free = "ucp_request_free": unsafe extern "C" fn(UcxHandle);
+c_functions! {
+    /// The functions of a library, the same in every release since 1.13.
+    pub(super) Api;
+    get_version = "ucp_get_version" (*mut u32, *mut u32, *mut u32);
+    status_string = "ucs_status_string" (UcxStatus) -> *const c_char;
+    config_read = "ucp_config_read" (*const c_char, *const c_char, *mut UcxHandle) -> UcxStatus;
+    config_release = "ucp_config_release" (UcxHandle);
+    config_modify = "ucp_config_modify" (UcxHandle, *const c_char, *const c_char) -> UcxStatus;
+    config_print = "ucp_config_print" (UcxHandle, *mut libc::FILE, *const c_char, u32);
+    init_version = "ucp_init_version" (u32, u32, *const UcxParams, UcxHandle, *mut UcxHandle) -> UcxStatus;
+    cleanup = "ucp_cleanup" (UcxHandle);
+    worker_create = "ucp_worker_create" (UcxHandle, *const WorkerParams, *mut UcxHandle) -> UcxStatus;
+    worker_destroy = "ucp_worker_destroy" (UcxHandle);
+    worker_get_address = "ucp_worker_get_address" (UcxHandle, *mut UcxHandle, *mut usize) -> UcxStatus;
+    worker_release_address = "ucp_worker_release_address" (UcxHandle, UcxHandle);
+    worker_progress = "ucp_worker_progress" (UcxHandle) -> u32;
+    ep_create = "ucp_ep_create" (UcxHandle, *const EpParams, *mut UcxHandle) -> UcxStatus;
+    ep_close = "ucp_ep_close_nbx" (UcxHandle, *const RequestParams) -> PostedRequest;
+    ep_flush = "ucp_ep_flush_nbx" (UcxHandle, *const RequestParams) -> PostedRequest;
+    ep_print_info = "ucp_ep_print_info" (UcxHandle, *mut libc::FILE);
+    mem_map = "ucp_mem_map" (UcxHandle, *const MapParams, *mut UcxHandle) -> UcxStatus;
+    mem_unmap = "ucp_mem_unmap" (UcxHandle, UcxHandle) -> UcxStatus;
+    mem_query = "ucp_mem_query" (UcxHandle, *mut MapAttr) -> UcxStatus;
+    rkey_pack = "ucp_rkey_pack" (UcxHandle, UcxHandle, *mut UcxHandle, *mut usize) -> UcxStatus;
+    rkey_buffer_release = "ucp_rkey_buffer_release" (UcxHandle);
+    rkey_unpack = "ucp_ep_rkey_unpack" (UcxHandle, *const u8, *mut UcxHandle) -> UcxStatus;
+    rkey_destroy = "ucp_rkey_destroy" (UcxHandle);
+    tag_send = "ucp_tag_send_nbx" (UcxHandle, *const c_void, usize, u64, *const RequestParams) -> PostedRequest;
+    tag_receive = "ucp_tag_recv_nbx" (UcxHandle, *mut c_void, usize, u64, u64, *const RequestParams) -> PostedRequest;
+    put = "ucp_put_nbx" (UcxHandle, *const c_void, usize, u64, UcxHandle, *const RequestParams) -> PostedRequest;
+    get = "ucp_get_nbx" (UcxHandle, *mut c_void, usize, u64, UcxHandle, *const RequestParams) -> PostedRequest;
+    atomic = "ucp_atomic_op_nbx" (UcxHandle, u32, *const c_void, usize, u64, UcxHandle, *const RequestParams) -> PostedRequest;
+    request_status = "ucp_request_check_status" (UcxHandle) -> UcxStatus;
+    request_query = "ucp_request_query" (UcxHandle, *mut RequestAttr) -> UcxStatus;
+    request_free = "ucp_request_free" (UcxHandle);
 }
 
 #[cfg(test)]
