@@ -254,11 +254,14 @@ fn unsettled(run: &RunView) -> Option<String> {
         n => format!("; {n} more with fewer samples than wanted"),
     };
     Some(format!(
-        "{} of {total} are known less well than ±{} (worst ±{}, {case}){more}; --case-budget 1s gives them \
+        "{} of {total} are known less well than ±{} (worst {}, {case}){more}; --case-budget 1s gives them \
          more time.",
         wide.len(),
         fmt::percent(precision),
-        fmt::percent(worst.stop.half_width)
+        match worst.stop.half_width {
+            half if half < 1.0 => format!("±{}", fmt::percent(half)),
+            _ => "beyond ±100 %".to_owned(),
+        }
     ))
 }
 

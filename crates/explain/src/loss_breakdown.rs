@@ -199,7 +199,7 @@ fn describe_class(row: &LossClassRow) -> String {
     let forwarded = if *forwarded { ", forwarded," } else { "" };
     let why = match held_by.as_str() {
         "" => String::new(),
-        why => format!(" (held by {why})"),
+        why => format!(" (limited by {why})"),
     };
     format!("{paths} over {hop}{forwarded} {reach} {} of peak{why}", fmt::percent(*share))
 }
@@ -291,7 +291,7 @@ mod tests {
         assert!((rows[3].share - 50.4 / 200.0).abs() < 1e-9);
         assert_eq!(
             losses(cells[..1].iter()),
-            " 1 over xGMI, 1 link reaches 75 % of peak (held by packet overhead)."
+            " 1 over xGMI, 1 link reaches 75 % of peak (limited by packet overhead)."
         );
     }
 }

@@ -11,7 +11,7 @@ use pathline_schema::{
 use serde::Serialize;
 
 use crate::evidence::{Evidence, SoundValue};
-use crate::host_copies::{HostPathKind, direction, host_transfers};
+use crate::host_copies::{HostPathKind, HostTransfer, direction, host_transfers};
 use crate::rules::largest_all_reduce;
 
 /// A headline value with its context.
@@ -123,11 +123,15 @@ fn host_tile(evidence: &Evidence, inward: bool, figure: &str) -> Option<SummaryT
         here.filter(|t| matches!(t.kind, HostPathKind::Copy(_)))
     };
     // The kind that most sizes have, of those within the interval of the fastest.
-    let best = of().max_by(|a, b| a.rate.value.total_cmp(&b.rate.value))?;
+    // A copy of less than 1 MiB is mostly its start, which is no rate of the link.
+    let is_large = |t: &&HostTransfer| t.bytes >= Bytes::mib(1);
+    let best = of().filter(is_large).max_by(|a, b| a.rate.value.total_cmp(&b.rate.value))?;
     let sizes = |kind: HostPathKind| of().filter(|t| t.kind == kind).count();
-    let kind = of().filter(|t| t.rate.high >= best.rate.low).max_by_key(|t| sizes(t.kind))?.kind;
+    let near = of().filter(is_large).filter(|t| t.rate.high >= best.rate.low);
+    let kind = near.max_by_key(|t| sizes(t.kind))?.kind;
     let points: Vec<_> = of().filter(|t| t.kind == kind).collect();
-    let chosen = firmest(evidence, &points, CaseQuantity::Payload, |t| &t.rate)?;
+    let large: Vec<_> = points.iter().copied().filter(is_large).collect();
+    let chosen = firmest(evidence, &large, CaseQuantity::Payload, |t| &t.rate)?;
     let mut over_size: Vec<(Bytes, f64)> = points.iter().map(|t| (t.bytes, t.rate.value)).collect();
     over_size.sort_by_key(|point| point.0);
     over_size.dedup_by_key(|point| point.0);

@@ -132,16 +132,16 @@ fn origin_note(trust: Option<&PredictionTrust>) -> &'static str {
     }
 }
 
-/// The constants that decide a prediction, with d ln time / d ln constant.
+/// The constants that decide a prediction, with the change of its time.
 fn constants_line(trust: Option<&PredictionTrust>) -> String {
     let list = trust.and_then(constants_list);
     list.map_or_else(String::new, |list| {
-        format!("Decided by (d ln time / d ln constant): {list}.\n")
+        format!("Decided by (the time for 1 % more of it): {list}.\n")
     })
 }
 
-/// The constants that decide a prediction, each with d ln time / d ln constant and its origin. None without
-/// any.
+/// The constants that decide a prediction, each with d ln time / d ln constant, in percent, and its origin. None
+/// without any.
 pub(crate) fn constants_list(trust: &PredictionTrust) -> Option<String> {
     let mut parts: Vec<String> = trust
         .constants
@@ -149,7 +149,7 @@ pub(crate) fn constants_list(trust: &PredictionTrust) -> Option<String> {
         .take(MAX_CONSTANTS)
         .map(|c| {
             let origin = c.origin.map_or("no origin", |origin| origin.name());
-            format!("{} {:+.2} ({origin})", c.key, c.elasticity)
+            format!("{} {:+.2} % ({origin})", c.key, c.elasticity)
         })
         .collect();
     if trust.constants.len() > MAX_CONSTANTS {
@@ -186,7 +186,7 @@ pub fn exchange(
         if predicted.bound_by.len() > MAX_FULL {
             full.push(format!("{} more", predicted.bound_by.len() - MAX_FULL));
         }
-        text += &format!("held by {}\n", fmt::list(&full));
+        text += &format!("limited by {}\n", fmt::list(&full));
     }
     let bounds = &predicted.bounds;
     // Members of several nodes have no bound by copies. Of two that hold the greater one is tighter.
@@ -201,7 +201,7 @@ pub fn exchange(
         true => format!("starts decide: the bytes alone would take {bound} ({by})\n"),
         false => {
             let share = fmt::percent(share);
-            format!("{share} of the speed that no library exceeds: {bound} ({by})\n")
+            format!("{share} of the limit of any library, which takes {bound} ({by})\n")
         }
     };
     if !any_library && bounds.latency.0 > 0.0 {
@@ -212,7 +212,7 @@ pub fn exchange(
         Some(trust) => {
             let (low, high) = (predicted.time.0 * trust.faster, predicted.time.0 * trust.slower);
             format!(
-                "Expected within {} to {}, by how well constants of each origin are known.{}\n",
+                "Expected: {} to {}, as exactly as its constants are known.{}\n",
                 Ns(low),
                 Ns(high),
                 origin_note(Some(trust))

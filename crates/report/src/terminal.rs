@@ -125,6 +125,7 @@ fn sparks(page: &mut TermPage, figure: &Figure, curves: &CurvesBody) {
     let x = |v: f64| match curves.x_unit.as_str() {
         "B" => pathline_schema::Bytes(v as u64).rounded(),
         "depth" => format!("depth {v}"),
+        unit if v == 1.0 => format!("1 {}", unit.strip_suffix('s').unwrap_or(unit)),
         unit if v.fract() == 0.0 => format!("{v} {unit}"),
         unit => format!("{} {unit}", fmt::number(v)),
     };
@@ -144,8 +145,9 @@ fn sparks(page: &mut TermPage, figure: &Figure, curves: &CurvesBody) {
             let (_, last) = *points.last()?;
             let share = line.points.iter().rev().find(|p| p.1.value.is_some());
             let share = share.and_then(|p| p.1.share_of_ceiling()).map(fmt::percent);
-            let spark: String =
-                points.iter().map(|p| draw::height(draw::log_share(p.1, scale))).collect();
+            let height = |point: &(f64, f64)| draw::height(draw::share_on(point.1, scale));
+            let points_drawn = if points.len() > 1 { points.as_slice() } else { &[] };
+            let spark: String = points_drawn.iter().map(height).collect();
             let best = points.iter().copied().max_by(|a, b| match curves.better {
                 BetterWhen::Lower => b.1.total_cmp(&a.1),
                 _ => a.1.total_cmp(&b.1),

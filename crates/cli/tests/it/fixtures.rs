@@ -74,10 +74,7 @@ fn two_runs_minutes_apart_differ_by_less_than_a_percent() {
     // 304 cases have a result before and no outcome after: not judged.
     assert_eq!(output.status.code(), Some(3), "{text}");
     assert!(text.starts_with("UNDECIDED: 304 cases without an outcome after\n"), "{text}");
-    assert!(
-        text.contains("before: vm, 1 run, 2026-11-21T05:04:27Z: 4 x NVIDIA H200"),
-        "{text}"
-    );
+    assert!(text.contains("before: vm, 1 run, 2026-11-21T05:04:27Z: 4 x NVIDIA H200"), "{text}");
     // 97 cases in both: 73 of pairs, 24 of local.
     assert!(
         text.contains("97 cases in both, tolerance 1 %: ") && !text.contains("slower: "),

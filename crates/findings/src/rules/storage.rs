@@ -375,12 +375,15 @@ fn gpu_workers(evidence: &Evidence, all: &[IoRate]) -> Vec<Finding> {
         let lone: Vec<&IoRate> = lone.copied().collect();
         let Some(lone) = best(&lone) else { continue };
         let Some(factor) = enough.rate.gain_over(&lone.rate) else { continue };
+        let of_best = match fmt::percent(enough.rate.value / top.rate.value) {
+            all if all == "100 %" => String::new(),
+            share => format!(", {share} of the best"),
+        };
         let observation = format!(
-            "{} for gpu{gpu} reach {} with {}, {} of the best; one worker reaches {} at most (depth {}).",
+            "{} for gpu{gpu} reach {} with {}{of_best}; one worker reaches {} at most (depth {}).",
             fmt::sentence(&work_text(work)),
             enough.text(),
             effort_text(&enough.io),
-            fmt::percent(enough.rate.value / top.rate.value),
             lone.text(),
             lone.io.depth,
         );

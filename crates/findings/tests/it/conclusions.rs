@@ -280,6 +280,17 @@ fn the_pair_of_the_tile_is_that_of_the_widest_links() {
     assert_eq!(tile(&conclude_alone(&journal, &MI250X.1)), (detail, share));
 }
 
+/// Its only copies of pinned memory are of 64 KiB: mostly their start.
+#[test]
+fn a_small_copy_is_no_headline_of_a_link() {
+    let (journal, network) = fixture("h200-x4-hip-over-cuda");
+    let tiles = conclude_alone(&journal, &network).tiles;
+    let of_host = |name: &str| tiles.iter().find(|tile| tile.name == name);
+    for tile in ["H2D", "D2H"].into_iter().filter_map(of_host) {
+        assert!(!tile.detail.ends_with("KiB"), "{tile:?}");
+    }
+}
+
 #[test]
 fn pageable_memory_wins_below_16_kib_on_h200s() {
     let all = conclude_alone(&H200S.0, &H200S.1);

@@ -22,8 +22,12 @@ pub(super) fn height(share: f64) -> char {
     HEIGHTS[at.saturating_sub(1).min(7)]
 }
 
-/// Position of a value between two others on a logarithmic scale.
-pub(super) fn log_share(value: f64, (low, high): (f64, f64)) -> f64 {
+/// The height of a value, 0 to 1: between two others on a logarithmic scale, and from zero where these are less
+/// than a factor of two apart, so that noise looks like noise.
+pub(super) fn share_on(value: f64, (low, high): (f64, f64)) -> f64 {
+    if high < 2.0 * low {
+        return value / high;
+    }
     let span = (high / low).ln();
     if span.is_finite() && span > 0.0 { (value / low).ln() / span } else { 1.0 }
 }
@@ -203,6 +207,10 @@ pub(super) fn heat_map(
         matrix.cols.iter().map(|name| name.split_whitespace().collect()).collect();
     let text = |cell: &FigureCell| match (cell.value, &cell.absent) {
         (Some(value), _) if is_slow(cell, slow) => format!("!{}", fmt::number(value)),
+        // A number of hops.
+        (Some(value), _) if matrix.better == BetterWhen::Neither && value.fract() == 0.0 => {
+            format!("{value}")
+        }
         (Some(value), _) => fmt::number(value),
         (None, Some(_)) => "x".to_owned(),
         (None, None) => "·".to_owned(),
@@ -372,10 +380,13 @@ impl TermPage {
     /// Appends a title with its unit.
     pub(super) fn heading(&mut self, title: &str, unit: &str) {
         let room = self.width.saturating_sub(unit.chars().count() + 2);
-        let title = fit(&plain_line(title), room);
         let unit =
             if unit.is_empty() { String::new() } else { self.paint.dim(&format!(", {unit}")) };
-        self.line(&format!("{}{unit}", self.paint.bold(&title)));
+        let lines = wrap(title, room);
+        for (at, line) in lines.iter().enumerate() {
+            let unit = if at + 1 == lines.len() { unit.as_str() } else { "" };
+            self.line(&format!("{}{unit}", self.paint.bold(line)));
+        }
     }
     /// Appends a sentence after a mark, wrapped between words.
     pub(super) fn wrapped(&mut self, mark: &str, mark_width: usize, text: &str) {
@@ -448,5 +459,18 @@ impl TermPage {
             line.chars().filter(shown).count()
         };
         self.text.lines().map(|line| (line.to_owned(), width(line))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 10 is half way from 1 to 100 by factors; 55.1 of 55.2 are 99.8 %, though the least of both.
+    #[test]
+    fn a_scale_starts_at_zero_where_values_hardly_differ() {
+        assert!((share_on(10.0, (1.0, 100.0)) - 0.5).abs() < 1e-9);
+        assert_eq!(height(share_on(55.1, (55.1, 55.2))), '█');
+        assert_eq!(height(share_on(1.0, (1.0, 100.0))), '▁');
     }
 }
