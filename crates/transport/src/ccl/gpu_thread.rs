@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use pathline_hal::{CallError, CallResult, RepeatMode};
-use pathline_schema::{ElementReduction, Severity};
+use pathline_schema::{Collective, Severity};
 
 use super::api::{BYTE, CclApi, CclUniqueId, data_type, reduce_op};
 use super::plan::{CclCall, CommGroup, GpuSteps, named};
@@ -115,134 +115,119 @@ struct CommStream<'a> {
 }
 
 impl CommStream<'_> {
-    fn act(&self, act: CclCall) -> CallStatus {
+    fn call(&self, call: CclCall) -> CallStatus {
         let (ccl, comm, stream) = (&self.calls.ccl, self.comm, self.stream);
-        let counted = |bytes: u64, reduced: ElementReduction| {
-            let count = (bytes / reduced.element.bytes()) as usize;
-            (count, data_type(reduced.element), reduce_op(reduced.by))
-        };
         // SAFETY: a live communicator and stream of this thread's GPU, and ranges whose sizes were
         // checked when they were bound; whoever bound them keeps them until they are released.
         unsafe {
-            match act {
+            match call {
                 CclCall::Send { to, at, bytes } => {
                     (ccl.send.name, (ccl.send.at)(at, bytes as usize, BYTE, to, comm, stream))
                 }
                 CclCall::Recv { from, at, bytes } => {
                     (ccl.recv.name, (ccl.recv.at)(at, bytes as usize, BYTE, from, comm, stream))
                 }
-                CclCall::AllReduce { send, recv, bytes, reduced } => {
-                    let BoundCall { name, at } = ccl.all_reduce;
-                    let (count, kind, op) = counted(bytes, reduced);
-                    (name, at(send, recv, count, kind, op, comm, stream))
-                }
-                CclCall::Reduce { send, recv, bytes, reduced } => {
-                    let BoundCall { name, at } = ccl.reduce;
-                    let (count, kind, op) = counted(bytes, reduced);
-                    (name, at(send, recv, count, kind, op, 0, comm, stream))
-                }
-                CclCall::Broadcast { send, recv, bytes } => {
-                    let BoundCall { name, at } = ccl.broadcast;
-                    (name, at(send, recv, bytes as usize, BYTE, 0, comm, stream))
-                }
-                CclCall::ReduceScatter { send, recv, each, reduced } => {
-                    let BoundCall { name, at } = ccl.reduce_scatter;
-                    let (count, kind, op) = counted(each, reduced);
-                    (name, at(send, recv, count, kind, op, comm, stream))
-                }
-                CclCall::AllGather { send, recv, each } => {
-                    let BoundCall { name, at } = ccl.all_gather;
-                    (name, at(send, recv, each as usize, BYTE, comm, stream))
-                }
-                CclCall::AllToAll { send, recv, each } => match ccl.all_to_all {
-                    Some(BoundCall { name, at }) => {
-                        (name, at(send, recv, each as usize, BYTE, comm, stream))
+                CclCall::Group { op, send, recv, bytes, reduced } => {
+                    let count = (bytes / reduced.element.bytes()) as usize;
+                    let (kind, by) = (data_type(reduced.element), reduce_op(reduced.by));
+                    let bytes = bytes as usize;
+                    let rooted = match op {
+                        Collective::Gather => ccl.gather,
+                        _ => ccl.scatter,
+                    };
+                    match (op, ccl.all_to_all, rooted) {
+                        (Collective::AllReduce, ..) => {
+                            let BoundCall { name, at } = ccl.all_reduce;
+                            (name, at(send, recv, count, kind, by, comm, stream))
+                        }
+                        (Collective::Reduce, ..) => {
+                            let BoundCall { name, at } = ccl.reduce;
+                            (name, at(send, recv, count, kind, by, 0, comm, stream))
+                        }
+                        (Collective::ReduceScatter, ..) => {
+                            let BoundCall { name, at } = ccl.reduce_scatter;
+                            (name, at(send, recv, count, kind, by, comm, stream))
+                        }
+                        (Collective::Broadcast, ..) => {
+                            let BoundCall { name, at } = ccl.broadcast;
+                            (name, at(send, recv, bytes, BYTE, 0, comm, stream))
+                        }
+                        (Collective::AllGather, ..) => {
+                            let BoundCall { name, at } = ccl.all_gather;
+                            (name, at(send, recv, bytes, BYTE, comm, stream))
+                        }
+                        (Collective::AllToAll, Some(BoundCall { name, at }), _) => {
+                            (name, at(send, recv, bytes, BYTE, comm, stream))
+                        }
+                        (
+                            Collective::Gather | Collective::Scatter,
+                            _,
+                            Some(BoundCall { name, at }),
+                        ) => (name, at(send, recv, bytes, BYTE, 0, comm, stream)),
+                        _ => self.call_in_turn(self.messages_of(op, (send, recv), bytes as u64)),
                     }
-                    None => self.each_to_each(send, recv, each),
-                },
-                CclCall::Gather { send, recv, each } => match ccl.gather {
-                    Some(BoundCall { name, at }) => {
-                        (name, at(send, recv, each as usize, BYTE, 0, comm, stream))
-                    }
-                    None => self.root_and_each(send, recv, each, true),
-                },
-                CclCall::Scatter { send, recv, each } => match ccl.scatter {
-                    Some(BoundCall { name, at }) => {
-                        (name, at(send, recv, each as usize, BYTE, 0, comm, stream))
-                    }
-                    None => self.root_and_each(send, recv, each, false),
-                },
+                }
             }
         }
     }
 
-    /// All-to-all for libraries without such a call: messages in one group.
-    fn each_to_each(&self, send: u64, recv: u64, each: u64) -> CallStatus {
-        let pair = |peer: u64| {
-            let rank = i32::try_from(peer).unwrap_or(i32::MAX);
-            let (out, into) = (send + peer * each, recv + peer * each);
-            [
-                CclCall::Send { to: rank, at: out, bytes: each },
-                CclCall::Recv { from: rank, at: into, bytes: each },
-            ]
+    /// The messages of a collective that this library has no call for: all-to-all, gather or scatter.
+    /// The root, rank 0, has the address of the whole buffer; elsewhere that is 0.
+    fn messages_of(
+        &self,
+        op: Collective,
+        (send, recv): (u64, u64),
+        bytes: u64,
+    ) -> impl Iterator<Item = CclCall> {
+        let (scatters, gathers) = (op != Collective::Gather, op != Collective::Scatter);
+        let (all_to_all, size) = (scatters && gathers, self.size);
+        let whole = if op == Collective::Gather { recv } else { send };
+        let peers = if whole == 0 { 0 } else { size };
+        let of_peer = move |peer: u64| {
+            let (rank, at) = (i32::try_from(peer).unwrap_or(i32::MAX), peer * bytes);
+            let out = scatters.then_some(CclCall::Send { to: rank, at: send + at, bytes });
+            let into = gathers.then_some(CclCall::Recv { from: rank, at: recv + at, bytes });
+            [out, into].into_iter().flatten()
         };
-        self.in_turn((0..self.size).flat_map(pair))
-    }
-
-    /// Gather and scatter for libraries without such calls: messages in one group. The root, rank 0,
-    /// has the address of the whole buffer; elsewhere that is 0.
-    fn root_and_each(&self, send: u64, recv: u64, each: u64, gathers: bool) -> CallStatus {
-        let whole = if gathers { recv } else { send };
-        let of_root = |peer: u64| {
-            let rank = i32::try_from(peer).unwrap_or(i32::MAX);
-            let at = whole + peer * each;
-            if gathers {
-                CclCall::Recv { from: rank, at, bytes: each }
-            } else {
-                CclCall::Send { to: rank, at, bytes: each }
-            }
+        let own = match op {
+            Collective::Gather => CclCall::Send { to: 0, at: send, bytes },
+            _ => CclCall::Recv { from: 0, at: recv, bytes },
         };
-        let own = if gathers {
-            CclCall::Send { to: 0, at: send, bytes: each }
-        } else {
-            CclCall::Recv { from: 0, at: recv, bytes: each }
-        };
-        let peers = if whole == 0 { 0 } else { self.size };
-        self.in_turn((0..peers).map(of_root).chain([own]))
+        (0..peers).flat_map(of_peer).chain((!all_to_all).then_some(own))
     }
 
     /// Makes calls one after the other, up to the first that fails.
-    fn in_turn(&self, acts: impl Iterator<Item = CclCall>) -> CallStatus {
-        let mut acts = acts.map(|act| self.act(act));
-        acts.find(|status| status.1 != 0).unwrap_or(("ncclSend", 0))
+    fn call_in_turn(&self, calls: impl Iterator<Item = CclCall>) -> CallStatus {
+        let mut calls = calls.map(|call| self.call(call));
+        calls.find(|status| status.1 != 0).unwrap_or(("ncclSend", 0))
     }
 
-    fn step(&self, acts: &[CclCall]) -> CallStatus {
+    fn run_step(&self, calls: &[CclCall]) -> CallStatus {
         let ccl = &self.calls.ccl;
-        let composed = |act: &CclCall| match act {
-            CclCall::AllToAll { .. } => ccl.all_to_all.is_none(),
-            CclCall::Gather { .. } => ccl.gather.is_none(),
-            CclCall::Scatter { .. } => ccl.scatter.is_none(),
-            _ => false,
+        let has_call = |call: &CclCall| match call {
+            CclCall::Group { op: Collective::AllToAll, .. } => ccl.all_to_all.is_some(),
+            CclCall::Group { op: Collective::Gather, .. } => ccl.gather.is_some(),
+            CclCall::Group { op: Collective::Scatter, .. } => ccl.scatter.is_some(),
+            _ => true,
         };
-        if let [act] = acts
-            && !composed(act)
+        if let [call] = calls
+            && has_call(call)
         {
-            return self.act(*act);
+            return self.call(*call);
         }
         // SAFETY: no arguments; every start has its end.
         let begun = unsafe { (ccl.group_start.at)() };
         if begun != 0 {
             return (ccl.group_start.name, begun);
         }
-        let failed = acts.iter().map(|act| self.act(*act)).find(|status| status.1 != 0);
+        let failed = calls.iter().map(|call| self.call(*call)).find(|status| status.1 != 0);
         // SAFETY: as above.
         let ended = unsafe { (ccl.group_end.at)() };
         failed.unwrap_or((ccl.group_end.name, ended))
     }
 
-    fn all(&self, steps: &[Vec<CclCall>]) -> CallStatus {
-        let failed = steps.iter().map(|acts| self.step(acts)).find(|status| status.1 != 0);
+    fn run_steps(&self, steps: &[Vec<CclCall>]) -> CallStatus {
+        let failed = steps.iter().map(|calls| self.run_step(calls)).find(|status| status.1 != 0);
         failed.unwrap_or(("ncclGroupEnd", 0))
     }
 }
@@ -429,7 +414,7 @@ impl GpuThread {
                 }
             } else {
                 for _ in 0..in_a_round {
-                    self.set.calls.outcome(line.all(&bound.steps), line.comm, &thing)?;
+                    self.set.calls.outcome(line.run_steps(&bound.steps), line.comm, &thing)?;
                 }
             }
             self.wait(line.comm, &bound.group, turn, limit)?;
@@ -530,7 +515,7 @@ impl GpuThread {
         let mut status = ("ncclGroupEnd", 0);
         for _ in 0..count {
             if status.1 == 0 {
-                status = line.all(&bound.steps);
+                status = line.run_steps(&bound.steps);
             }
         }
         let mut recorded = 0;

@@ -22,50 +22,14 @@ pub(super) enum CclCall {
         at: u64,
         bytes: u64,
     },
-    AllReduce {
+    /// An address that the library reads on the root only is 0 elsewhere.
+    Group {
+        op: Collective,
         send: u64,
         recv: u64,
+        /// Of the whole, or of each part where ranks have parts: what the library counts.
         bytes: u64,
         reduced: ElementReduction,
-    },
-    Reduce {
-        send: u64,
-        recv: u64,
-        bytes: u64,
-        reduced: ElementReduction,
-    },
-    Broadcast {
-        send: u64,
-        recv: u64,
-        bytes: u64,
-    },
-    ReduceScatter {
-        send: u64,
-        recv: u64,
-        each: u64,
-        reduced: ElementReduction,
-    },
-    AllGather {
-        send: u64,
-        recv: u64,
-        each: u64,
-    },
-    AllToAll {
-        send: u64,
-        recv: u64,
-        each: u64,
-    },
-    /// With an address of 0 where this rank is not the root.
-    Gather {
-        send: u64,
-        recv: u64,
-        each: u64,
-    },
-    /// With an address of 0 where this rank is not the root.
-    Scatter {
-        send: u64,
-        recv: u64,
-        each: u64,
     },
 }
 
@@ -282,44 +246,34 @@ fn collective(
     let from = |bytes| end(part, send, bytes, "sends from");
     let into = |bytes| end(part, recv, bytes, "receives into");
     let at_root = |end: &dyn Fn(u64) -> CallResult<u64>| if root { end(bytes) } else { Ok(0) };
-    Ok(vec![match op {
+    let (send, recv, bytes) = match op {
         // The library reads both addresses on the root only.
-        Collective::Broadcast if root => {
-            let at = from(bytes)?;
-            CclCall::Broadcast { send: at, recv: at, bytes }
-        }
         Collective::Broadcast => {
-            let at = into(bytes)?;
-            CclCall::Broadcast { send: at, recv: at, bytes }
+            let at = if root { from(bytes)? } else { into(bytes)? };
+            (at, at, bytes)
         }
-        Collective::Reduce if root => {
-            CclCall::Reduce { send: from(bytes)?, recv: into(bytes)?, bytes, reduced }
-        }
-        Collective::Reduce => {
+        Collective::Reduce if !root => {
             let at = from(bytes)?;
-            CclCall::Reduce { send: at, recv: at, bytes, reduced }
+            (at, at, bytes)
         }
-        Collective::AllReduce => {
-            CclCall::AllReduce { send: from(bytes)?, recv: into(bytes)?, bytes, reduced }
-        }
-        Collective::ReduceScatter => {
-            CclCall::ReduceScatter { send: from(bytes)?, recv: into(each)?, each, reduced }
-        }
-        Collective::AllGather => CclCall::AllGather { send: from(each)?, recv: into(bytes)?, each },
-        Collective::Gather => CclCall::Gather { send: from(each)?, recv: at_root(&into)?, each },
-        Collective::Scatter => CclCall::Scatter { send: at_root(&from)?, recv: into(each)?, each },
-        Collective::AllToAll => CclCall::AllToAll { send: from(bytes)?, recv: into(bytes)?, each },
+        Collective::Reduce | Collective::AllReduce => (from(bytes)?, into(bytes)?, bytes),
+        Collective::ReduceScatter => (from(bytes)?, into(each)?, each),
+        Collective::AllGather => (from(each)?, into(bytes)?, each),
+        Collective::Gather => (from(each)?, at_root(&into)?, each),
+        Collective::Scatter => (at_root(&from)?, into(each)?, each),
+        Collective::AllToAll => (from(bytes)?, into(bytes)?, each),
         Collective::AllGatherV
         | Collective::AllToAllV
         | Collective::GatherV
         | Collective::ScatterV
-        | Collective::Barrier => return uneven(part, op, position, (send, recv)),
-    }])
+        | Collective::Barrier => return uneven_messages(part, op, position, (send, recv)),
+    };
+    Ok(vec![CclCall::Group { op, send, recv, bytes, reduced }])
 }
 
 /// The messages of a collective of uneven parts, which no library has: one to each rank that gets
 /// bytes of this one, and one from each that it gets bytes of, itself included.
-fn uneven(
+fn uneven_messages(
     part: &FlowPart,
     op: Collective,
     me: usize,
@@ -432,10 +386,11 @@ mod tests {
         // 48 B over 3 ranks: 16 B, two elements, for each.
         assert_eq!(
             plan.seats[2].steps,
-            [[CclCall::ReduceScatter {
+            [[CclCall::Group {
+                op: Collective::ReduceScatter,
                 send: 0x1002,
                 recv: 0x2002,
-                each: 16,
+                bytes: 16,
                 reduced: ElementReduction::USUAL
             }]]
         );
