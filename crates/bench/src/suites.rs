@@ -173,7 +173,7 @@ pub const SUITES: &[SuiteSpec] = &[
     },
     SuiteSpec {
         id: SuiteId::Contention,
-        about: "input of `calibrate`: every copy-engine path alone, and chosen sets at once",
+        about: "input of `model fit`: every copy-engine path alone, and chosen sets at once",
         by_default: |_| false,
         cases: CaseMaker::Probes(contention::contention),
     },

@@ -551,8 +551,13 @@ impl TimeoutArgs {
     }
 }
 
+/// How commands end that show a run.
+const RUN_EXIT_CODES: &str = "Exit codes: 0 measured, and nothing is wrong; 1 SUSPECT or FAIL; 2 unusable \
+                              arguments or files; 3 UNDECIDED, or nothing could be measured.";
+
 /// How to measure.
 #[derive(Debug, Clone, Parser)]
+#[command(after_help = RUN_EXIT_CODES)]
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) select: SelectArgs,

@@ -33,7 +33,8 @@ fn known_width() -> Option<usize> {
 
 /// The lines of a text within a width, broken between words. Commands and JSON stay whole, to be copied.
 fn fit(text: &str, columns: usize) -> String {
-    const KEPT: [&str; 8] = ["pathline ", "$ ", "measure it", "predict it", "{", "}", "[", "\""];
+    const KEPT: [&str; 10] =
+        ["pathline ", "$ ", "measure it", "predict it", "{", "}", "[{", "[\"", "[\n", "\""];
     let mut fitted = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {
         let start = line.trim_start();

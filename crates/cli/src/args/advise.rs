@@ -13,6 +13,10 @@ use crate::known_name::KnownName;
 
 /// What to ask, and what counts as an answer.
 #[derive(Debug, Parser)]
+#[command(
+    after_help = "Exit codes: 0 answered; 1 a setting of a job should go, or an earlier answer of --check no \
+                  longer holds; 2 unusable arguments or files; 3 nothing could be decided."
+)]
 pub(crate) struct AdviseArgs {
     /// Only the alternatives to this case; repeatable.
     ///

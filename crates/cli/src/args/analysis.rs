@@ -7,10 +7,11 @@ use clap::{Parser, ValueEnum};
 use crate::known_name::KnownName;
 
 use super::units::percent_points;
-use super::{ColourChoice, LibraryArgs, TimeoutArgs};
+use super::{ColourChoice, LibraryArgs, RUN_EXIT_CODES, TimeoutArgs};
 
 /// Which run to show, and how.
 #[derive(Debug, Clone, Parser)]
+#[command(after_help = RUN_EXIT_CODES)]
 pub(crate) struct ReportArgs {
     /// The run: its folder or journal. Of several runs the page shows all side by side.
     #[arg(required = true, value_name = "RUN")]
@@ -91,11 +92,11 @@ pub(crate) struct DiffArgs {
 /// Where to look.
 #[derive(Debug, Clone, Parser)]
 pub(crate) struct DoctorArgs {
-    #[command(flatten)]
-    pub(crate) libraries: LibraryArgs,
     /// Also run the checks that every machine must pass, on the host and its GPUs; seconds.
     #[arg(long)]
     pub(crate) conformance: bool,
+    #[command(flatten)]
+    pub(crate) libraries: LibraryArgs,
     #[command(flatten)]
     pub(crate) timeout: TimeoutArgs,
 }
@@ -185,7 +186,7 @@ pub(crate) struct ValidateArgs {
 #[derive(Debug, Clone, Default, Parser)]
 #[command(group = clap::ArgGroup::new("what").required(true).multiple(true).args(["case", "case_file", "exchange", "exchange_file", "against"]))]
 pub(crate) struct PredictArgs {
-    /// The machine: a name from `pathline model list`, or a TOML file, such as one that was calibrated.
+    /// The machine: a name from `pathline model list`, or a TOML file, such as one of `model fit`.
     #[arg(long, short, value_name = "NAME|FILE", value_parser = KnownName::MACHINES)]
     pub(crate) machine: String,
     /// Software stack of the machine; `pathline model show NAME` shows which it describes.
@@ -214,7 +215,7 @@ pub(crate) struct PredictArgs {
     #[arg(long, value_name = "RUN",
         conflicts_with_all = ["case", "case_file", "exchange", "exchange_file"])]
     pub(crate) against: Option<PathBuf>,
-    /// Leave out the cases that this run has, too: that which the machine was calibrated from. May be
+    /// Leave out the cases that this run has, too: that which the machine was fitted to. May be
     /// given several times.
     #[arg(long, value_name = "RUN", requires = "against", hide = true)]
     pub(crate) only_unseen: Vec<PathBuf>,

@@ -9,6 +9,10 @@ use crate::known_name::KnownName;
 
 /// What to explain, and of which node.
 #[derive(Debug, Clone, Parser)]
+#[command(
+    after_help = "Exit codes: 0 OK; 1 SUSPECT or FAIL; 2 unusable arguments or files; 3 UNDECIDED, or \
+                  no output of a known tool."
+)]
 pub(crate) struct ExplainArgs {
     /// Output of a benchmark, a log, a topology or a whole issue text; `-` or nothing is standard input. Or the text of
     /// a case, such as 'gpu0 > gpu1 by dma', or a run.
@@ -27,14 +31,14 @@ pub(crate) struct ExplainArgs {
     /// or on the simulated machine with the faults of its file.
     #[arg(long)]
     pub(crate) check: bool,
-    #[command(flatten)]
-    pub(crate) libraries: LibraryArgs,
     /// Print all answers with all causes as JSON.
     #[arg(long)]
     pub(crate) json: bool,
     /// Print all answers rather than the first three.
     #[arg(long)]
     pub(crate) all: bool,
+    #[command(flatten)]
+    pub(crate) libraries: LibraryArgs,
     #[command(flatten)]
     pub(crate) timeout: TimeoutArgs,
 }
