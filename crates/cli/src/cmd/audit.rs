@@ -13,7 +13,9 @@ use pathline_flow::{MachineDesc, Network, RuntimeEnv};
 use pathline_message::{ExchangeOp, ExchangeSpec, MessageLayer, MessageLibrary};
 use pathline_place::phase_time;
 use pathline_runner::MachineModel;
-use pathline_schema::{Bytes, Case, CaseOutcome, Collective, Ns, Rate, plain_line, shell_word};
+use pathline_schema::{
+    Bytes, Case, CaseOutcome, Collective, CpuSet, Ns, Rate, plain_line, shell_word,
+};
 
 use super::audit_choices::{ChoiceTrials, show_pairs};
 use super::{ExitKind, judge_source};
@@ -177,7 +179,14 @@ fn exchanges(
         return Ok(found);
     }
     if !runs.is_empty() {
-        bail!("the runs have none of these operations over these GPUs");
+        let mut others = runs.iter().flat_map(|run| &run.times).filter_map(|(exchange, _)| {
+            let ExchangeOp::Collective { over, .. } = &exchange.what else { return None };
+            Some(CpuSet::new(over.iter().map(|member| member.gpu)))
+        });
+        let used = others.next().filter(|used| used.as_slice() != gpus);
+        let used = used.map(|used| format!("; the run used {used}: add --gpus {used}"));
+        let asked = CpuSet::new(gpus);
+        bail!("no run has such an operation over GPUs {asked}{}", used.unwrap_or_default());
     }
     let ops = if args.ops.is_empty() { USUAL.to_vec() } else { args.ops.clone() };
     let each = |op: Collective| {
@@ -189,7 +198,7 @@ fn exchanges(
 
 fn gpus_text(exchanges: &[ExchangeSpec]) -> String {
     let members = exchanges.first().map(ExchangeSpec::members).unwrap_or_default();
-    let gpus = pathline_schema::CpuSet::new(members.iter().map(|member| member.gpu));
+    let gpus = CpuSet::new(members.iter().map(|member| member.gpu));
     format!("Collectives over GPUs {gpus}")
 }
 

@@ -315,3 +315,26 @@ fn a_twin_compares_runs_with_the_bound() {
     assert!(found.contains("all_reduce 1GiB 3.26 ms 2.25 ms 1.45 links of one GPU"), "{found}");
     assert!(found.contains("does not describe nccl, so no cause is sought"), "{found}");
 }
+
+/// A run with both: what an MPI took is no time of RCCL, whose row it would be.
+#[test]
+fn collectives_of_an_mpi_are_not_those_of_rccl() {
+    let dir = TempDir::new().expect("a folder");
+    let out = dir.path().join("run");
+    let out = out.to_str().expect("a printable path");
+    let case = |by: &str| format!("r0.gpu0.vram > r7.gpu7.vram by {by}@gpu0[all_reduce] x 16MiB");
+    let (ccl, mpi) = (case("ccl"), case("mpi"));
+    let host = "r0.numa3.paged > r7.numa2.paged by mpi@numa3[all_reduce] x 16MiB";
+    let mut args = vec!["run", "-q", "-m", "mi250x", "--ranks", "8", "--out", out];
+    [ccl.as_str(), &mpi, host].into_iter().for_each(|case| args.extend(["--case", case]));
+    let output = pathline(&args);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let output = pathline(&["advise", "--collectives", out, "--machine", "mi250x"]);
+    let found = text(&output);
+    let rows = found.lines().filter(|line| line.starts_with("all_reduce  16MiB ")).count();
+    assert_eq!(rows, 1, "{found}{}", String::from_utf8_lossy(&output.stderr));
+    let output =
+        pathline(&["advise", "--collectives", out, "--machine", "mi250x", "--gpus", "0-1"]);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(error.contains("the run used 0-7: add --gpus 0-7"), "{error}");
+}

@@ -6,7 +6,7 @@ use pathline_flow::{MachineDesc, Network, NoPath, RuntimeEnv};
 use pathline_message::{
     ExchangeOp, ExchangeSpec, MachinePeaks, MessageLayer, MessageLibrary, NodeCut, exchange_of,
 };
-use pathline_schema::{Case, CaseOutcome, FlowSeries, Journal, Ns};
+use pathline_schema::{Case, CaseOutcome, FlowSeries, Journal, Ns, Transport};
 use pathline_stats::{ascending, interpolated};
 
 use crate::collectives::paired_choice::PairedChoice;
@@ -68,9 +68,16 @@ pub fn measured_exchanges(journal: &Journal, by: MessageLibrary) -> CollectiveRu
         .filter(|(name, _)| is_setting(name))
         .map(|(name, value)| format!("{name}={value}"))
         .collect();
+    // Those of an MPI in the same run are another library's.
+    let is_own = |case: &Case| {
+        case.flows().all(|flow| flow.by.wire().is_some_and(|wire| wire.via == Transport::Ccl))
+    };
     let plain = |case: &Case| {
         let text = case.to_string();
-        !["inplace", "unregistered", "graph", "isolated"].iter().any(|word| text.contains(word))
+        is_own(case)
+            && !["inplace", "unregistered", "graph", "isolated"]
+                .iter()
+                .any(|word| text.contains(word))
     };
     let started = begin.started.clone();
     let mut run =
