@@ -31,8 +31,8 @@ pub use host::{Host, HostDomain, TeamId, TeamResult, TeamWork};
 pub use machine::{Clock, Machine};
 pub use monitor::{GpuProcess, GpuUsers, Monitor};
 pub use ranks::{
-    DeviceClaim, ExchangeId, FlowPart, FlowTime, LocalMemory, NoBarrier, RankBarrier, RankGroup,
-    RepeatMode, TransportPort, no_exchange,
+    DeviceClaim, ExchangeId, ExchangeTable, FlowPart, FlowTime, LocalMemory, NoBarrier,
+    RankBarrier, RankGroup, RepeatMode, TransportPort, no_exchange,
 };
 pub use registrar::{MemoryRegistrar, RegionId};
 pub use storage::{

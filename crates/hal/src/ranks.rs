@@ -146,6 +146,31 @@ pub enum RepeatMode {
     Graph,
 }
 
+impl RepeatMode {
+    /// Number of timed rounds that make up `reps` repetitions, and the repetitions in each.
+    pub const fn rounds(self, reps: u64) -> (u64, u64) {
+        match self {
+            Self::Isolated => (reps, 1),
+            Self::Streaming | Self::Graph => (1, reps),
+        }
+    }
+
+    /// The sample of a process that has no part in an exchange of `parts` parts: it comes to the barrier
+    /// as often as the others, and has no times.
+    ///
+    /// # Errors
+    /// A rank does not arrive.
+    pub fn idle_sample(
+        self,
+        parts: usize,
+        reps: u64,
+        barrier: &dyn RankBarrier,
+    ) -> CallResult<Vec<Vec<f64>>> {
+        (0..self.rounds(reps).0).try_for_each(|_| barrier.wait())?;
+        Ok(vec![Vec::new(); parts])
+    }
+}
+
 /// A barrier for all ranks of a case.
 pub trait RankBarrier {
     /// Returns when all ranks have called it.
@@ -223,6 +248,55 @@ pub trait TransportPort {
     /// [`pathline_schema::Severity::Sticky`] means that the library or a peer may still read and
     /// write the memory of the parts: its owner must not free it.
     fn release(&mut self, id: ExchangeId) -> CallResult<()>;
+}
+
+/// The exchanges that a port has bound, by number.
+#[derive(Debug)]
+pub struct ExchangeTable<E> {
+    bound: BTreeMap<ExchangeId, E>,
+    made: u64,
+}
+
+impl<E> Default for ExchangeTable<E> {
+    fn default() -> Self {
+        Self { bound: BTreeMap::new(), made: 0 }
+    }
+}
+
+impl<E> ExchangeTable<E> {
+    /// The number that the next exchange gets; the first is 1.
+    pub const fn next_id(&self) -> ExchangeId {
+        ExchangeId(self.made + 1)
+    }
+    /// Adds an exchange and gives it its number.
+    pub fn insert(&mut self, exchange: E) -> ExchangeId {
+        let id = self.next_id();
+        self.made = id.0;
+        self.bound.insert(id, exchange);
+        id
+    }
+    /// The exchange, if it is bound.
+    pub fn get(&self, id: ExchangeId) -> Option<&E> {
+        self.bound.get(&id)
+    }
+    /// The exchange that `call` needs.
+    ///
+    /// # Errors
+    /// It is not bound.
+    pub fn bound(&mut self, call: &str, id: ExchangeId) -> CallResult<&mut E> {
+        self.bound.get_mut(&id).ok_or_else(|| no_exchange(call, id))
+    }
+    /// Removes an exchange that is released.
+    ///
+    /// # Errors
+    /// It is not bound.
+    pub fn remove(&mut self, id: ExchangeId) -> CallResult<E> {
+        self.bound.remove(&id).ok_or_else(|| no_exchange("release", id))
+    }
+    /// All exchanges, by number.
+    pub fn iter(&self) -> impl Iterator<Item = (ExchangeId, &E)> {
+        self.bound.iter().map(|(&id, exchange)| (id, exchange))
+    }
 }
 
 /// The error for an exchange that is not bound.
