@@ -297,14 +297,21 @@ fn modules(context: &mut PasteContext, name: &str, value: &str) {
     }
 }
 
-/// `srun -N 2`, `#SBATCH --nodes=8`, `#PBS -l select=4:ncpus=64`, `mpirun -H a:8,b:8`, and `-np 16 -N 8`.
+/// Launchers and batch systems, with their options for nodes.
+const NODE_OPTIONS: [(&[&str], &[&str]); 4] = [
+    (&["srun ", "salloc ", "sbatch ", "#SBATCH "], &["-N", "--nodes"]),
+    (&["flux run ", "flux submit ", "flux batch ", "flux alloc ", "flux: "], &["-N", "--nodes"]),
+    (&["#PBS ", "qsub "], &["select", "nodes"]),
+    (&["#BSUB ", "bsub "], &["-nnodes"]),
+];
+
+/// `srun -N2`, `#SBATCH --nodes=8`, `#PBS -l select=4:ncpus=64`, `flux run -N 4`, `#BSUB -nnodes 4`, `mpirun -H a:8,b:8`,
+/// and `-np 16 -N 8`. The first one is of the allocation: steps may take fewer.
 fn nodes_of_launcher(context: &mut PasteContext, text: &str) {
-    let launches =
-        ["srun ", "salloc ", "sbatch ", "#SBATCH "].iter().any(|name| text.contains(name));
     let is_mpi = text.contains("mpirun ") || text.contains("mpiexec ");
-    let selects = text.strip_prefix("#PBS ").and_then(|rest| rest.split_once("select="));
-    let selected = selects.and_then(|(_, rest)| rest.split([':', ' ']).next()?.parse().ok());
-    if !(launches || is_mpi || selected.is_some()) {
+    let has = |names: &[&str]| names.iter().any(|name| text.contains(name));
+    let options = NODE_OPTIONS.iter().find(|(names, _)| has(names)).map(|(_, options)| *options);
+    if options.is_none() && !is_mpi {
         return;
     }
     let words: Vec<&str> =
@@ -315,8 +322,12 @@ fn nodes_of_launcher(context: &mut PasteContext, text: &str) {
             _ => None,
         })
     };
-    let whole = |names: &[&str]| value(names)?.parse::<u32>().ok();
-    let stated = whole(&["-N", "--nodes"]).filter(|_| launches).or(selected);
+    let whole = |text: &str| text.split(|c: char| !c.is_ascii_digit()).next()?.parse::<u32>().ok();
+    let joined = || words.iter().find_map(|word| whole(word.strip_prefix("-N")?));
+    let stated = options.and_then(|options| {
+        let joined = || options.contains(&"-N").then(joined)?;
+        value(options).and_then(whole).or_else(joined)
+    });
     let listed = value(&["-H", "-host", "--host"]).filter(|_| is_mpi).map(|list| {
         let mut hosts: Vec<&str> =
             list.split(',').filter_map(|host| host.split(':').next()).collect();
@@ -324,8 +335,9 @@ fn nodes_of_launcher(context: &mut PasteContext, text: &str) {
         hosts.dedup();
         u32::try_from(hosts.len()).unwrap_or(1)
     });
-    let of_ranks = whole(&["-np", "-n"])
-        .zip(whole(&["-N", "-npernode", "--npernode", "-ppn"]))
+    let of_ranks = value(&["-np", "-n"])
+        .and_then(whole)
+        .zip(value(&["-N", "-npernode", "--npernode", "-ppn"]).and_then(whole))
         .filter(|(_, each)| is_mpi && *each > 0)
         .map(|(ranks, each)| ranks.div_ceil(each));
     let count = stated.or(listed).or(of_ranks).filter(|count| (1..=1 << 20).contains(count));
@@ -394,10 +406,21 @@ mod tests {
 
     #[test]
     fn launchers_state_nodes() {
-        assert_eq!(found("srun -N 2 -n 4 ./osu_bw -d rocm").nodes, Some(2));
-        assert_eq!(found("#PBS -l select=4:ncpus=64").nodes, Some(4));
-        assert_eq!(found("mpirun -np 16 -H a1:8,a2:8 ./all_reduce_perf").nodes, Some(2));
-        assert_eq!(found("mpirun -np 2 -N 1 ./all_reduce_perf -g 1").nodes, Some(2));
+        for (text, nodes) in [
+            ("srun -N 2 -n 4 ./osu_bw -d rocm", 2),
+            ("#SBATCH -N 4\nsrun -N1 hostname", 4),
+            ("#SBATCH -N4", 4),
+            ("#SBATCH --nodes=8", 8),
+            ("#PBS -l select=4:ncpus=64", 4),
+            ("#PBS -l nodes=4:ppn=8", 4),
+            ("flux run -N 4 -n 32 ./all_reduce_perf", 4),
+            ("#flux: -N4", 4),
+            ("#BSUB -nnodes 4", 4),
+            ("mpirun -np 16 -H a1:8,a2:8 ./all_reduce_perf", 2),
+            ("mpirun -np 2 -N 1 ./all_reduce_perf -g 1", 2),
+        ] {
+            assert_eq!(found(text).nodes, Some(nodes), "{text}");
+        }
         assert_eq!(found("a node with 8 x H100").gpu_count, Some(8));
     }
 }

@@ -276,6 +276,7 @@ impl<'a> PasteExplainer<'a> {
         };
         let mut predicted = draft.clone();
         add_model(&mut predicted, node, rows, &again);
+        take_model_limit(&mut predicted);
         *draft = predicted;
     }
 
@@ -291,9 +292,10 @@ impl<'a> PasteExplainer<'a> {
         let is_modelled = !draft.rows.is_empty() || checked.is_some();
         let range = self.node.and_then(|node| open_range(node, &draft.rows));
         let (outliers, note) = (draft.outliers.as_slice(), draft.note.as_str());
-        // A probe of the node says more than the range of its model.
-        let range = range.filter(|_| checked.is_none());
-        let is_checked = checked.is_some();
+        // Sound copies of a node exclude its parts; those of a simulated one say nothing of the node of the paste.
+        let is_real = self.node.is_some_and(|node| node.desc().is_none());
+        let is_checked =
+            checked.is_some() && evidence.is_some_and(|found| is_real || found.is_slow());
         let condition = draft.condition.as_str();
         // A link that the paste shows is no other.
         let is_open = draft.limit.contains("PCIe (assumed");
@@ -314,7 +316,7 @@ impl<'a> PasteExplainer<'a> {
         let decision = decide(&causes, &judged);
         let is_open = decision.cause.is_none() && decision.verdict != NodeVerdict::Ok;
         let possible = possible(&causes, &decision).into_iter();
-        let possible = possible.map(|cause| format!("{}: {}", cause.id, cause.text)).collect();
+        let possible = possible.map(|cause| cause.text.clone()).collect();
         causes.truncate(MAX_CAUSES);
         if !draft.condition.is_empty() {
             draft.limit = format!("{}, if {}", draft.limit, draft.condition);
@@ -349,6 +351,21 @@ impl<'a> PasteExplainer<'a> {
             causes,
             subject: draft.subject,
         }
+    }
+}
+
+/// One limit a screen: where all rows have one, and it is the data sheet's with line coding, it is that of the answer.
+fn take_model_limit(draft: &mut DraftAnswer) {
+    let limits = || draft.rows.iter().filter_map(|row| row.limit);
+    let most = limits().fold(0.0, f64::max);
+    let Some(sheet) = draft.limit_gbs.filter(|sheet| (1.01..1.1).contains(&(most / sheet))) else {
+        return;
+    };
+    if limits().all(|limit| limit > 0.99 * most) {
+        draft.limit = draft.limit.replacen(&figure(sheet), &figure(most), 1);
+        draft.limit_gbs = Some(most);
+        // It says the share of the data sheet's rate, the model that of this one.
+        draft.edits.retain(|edit| edit.id != "link-full");
     }
 }
 

@@ -3,7 +3,7 @@
 use pathline_schema::{Bytes, Case};
 
 use crate::draft::{DraftAnswer, ProbeOutcome, ProbeSubject};
-use crate::model_edits::{level_and_least, summary};
+use crate::model_edits::{SOUND, level_and_least, summary};
 use crate::paste_answer::PasteAnswer;
 use crate::row_predictor::{PredictedRow, QueriedRow, RowPredictor, RowQuery};
 use crate::score::{AnswerClass, ObservedFeature};
@@ -103,6 +103,11 @@ impl ProbeEvidence {
     /// Whether it is about the paths of this answer.
     pub(crate) fn is_about(&self, draft: &DraftAnswer) -> bool {
         draft.subject == self.subject
+    }
+
+    /// Whether a copy of the node is slower than its model.
+    pub(crate) fn is_slow(&self) -> bool {
+        self.least < SOUND || self.level < SOUND
     }
 
     pub(crate) fn outcome(&self, of: &RowPredictor) -> ProbeOutcome {

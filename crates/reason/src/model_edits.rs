@@ -21,7 +21,9 @@ pub(crate) const LEAST: &str = "model-least";
 /// Scale of the errors of rows by a model that is right, as a share.
 const SCALE: f64 = 0.05;
 /// A slowest row above this share of the others needs no broken part.
-const SOUND: f64 = 0.94;
+pub(crate) const SOUND: f64 = 0.94;
+/// A median row below this share of the model is slow itself, and no measure of the others.
+const LEAST_LEVEL: f64 = 0.85;
 /// Edits that are tried at most.
 const MAX_EDITS: usize = 96;
 /// Causes of healthy hardware that are set up so, and that a model of the node has.
@@ -100,6 +102,9 @@ pub(crate) fn add_model(
             let values: Option<Vec<f64>> =
                 rows.iter().map(|row| node.predict(&row.query)).collect();
             let Some(values) = values else { continue };
+            if !are_exchanges && is_refuted(&predicted, &values, level) {
+                continue;
+            }
             let faster = rows.iter().zip(&values).zip(&sound).map(|((row, &value), &sound)| {
                 if row.query.is_time() { sound / value } else { value / sound }
             });
@@ -170,6 +175,14 @@ fn slows(node: &RowPredictor, rows: &[QueriedRow], sound: &[f64], at: usize) -> 
     let Some(value) = node.predict(&row.query) else { return false };
     let ratio = if row.query.is_time() { sound / value } else { value / sound };
     ratio < 0.97
+}
+
+/// Whether a copy is nearer to a sound node than to the damaged one, which slows it: a slow pair shows no slow GPU.
+fn is_refuted(predicted: &[PredictedRow], values: &[f64], level: f64) -> bool {
+    predicted.iter().zip(values).any(|(row, value)| {
+        let slowed = value / row.predicted;
+        slowed < SOUND && row.ratio() / level.max(LEAST_LEVEL) > slowed.sqrt()
+    })
 }
 
 /// Faults that the rows cannot tell apart, such as links of any one GPU in a collective of all.

@@ -9,6 +9,9 @@ use crate::node_facts::{figure, rate};
 use crate::row_predictor::PredictedRow;
 use crate::score::LikelyCause;
 
+/// A share of a cause that a probe changes by less is the same.
+const MOVED: f64 = 0.1;
+
 /// What a pasted output means, and what is said of it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PasteAnswer {
@@ -99,22 +102,21 @@ impl PasteAnswer {
         lines
     }
 
-    /// What the probe measured, and the shares of the first cause now and of the one before.
+    /// What the probe measured, and the share of the first cause now and of the one before, where it moved.
     fn check_text(&self, checked: &ProbeOutcome) -> String {
-        let share = |id: &str| {
-            let before = checked.before.iter().filter(|(cause, _)| cause == id);
-            let now = self.causes.iter().filter(|cause| cause.id == id);
-            (before.map(|(_, s)| s).sum::<f64>(), now.map(|cause| cause.share).sum::<f64>())
-        };
-        let shift = |id: &str| {
-            let (before, now) = share(id);
-            format!("; {id} from {:.0} to {:.0} %", before * 100.0, now * 100.0)
-        };
-        let old = checked.before.first().map(|(id, _)| id.as_str());
-        let new = self.causes.first().map(|cause| cause.id);
+        let mut named: Vec<&str> =
+            checked.before.iter().take(1).map(|(id, _)| id.as_str()).collect();
+        named.extend(self.causes.first().map(|cause| cause.id));
+        named.dedup();
         let mut text = checked.text.clone();
-        text.push_str(&old.filter(|old| Some(*old) != new).map(shift).unwrap_or_default());
-        text.push_str(&new.map(shift).unwrap_or_default());
+        for cause in named.iter().filter_map(|id| self.causes.iter().find(|one| one.id == *id)) {
+            let before = checked.before.iter().find(|(id, _)| id == cause.id).map_or(0.0, |b| b.1);
+            if (cause.share - before).abs() >= MOVED {
+                let what = cause.text.split([':', ';']).next().unwrap_or_default();
+                let (before, now) = (before * 100.0, cause.share * 100.0);
+                text.push_str(&format!("; {what}: from {before:.0} to {now:.0} %"));
+            }
+        }
         text
     }
 }

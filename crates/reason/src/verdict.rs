@@ -111,7 +111,9 @@ pub(crate) fn decide(causes: &[LikelyCause], judged: &JudgedFigure<'_>) -> Decis
         // What a probe of the node left over is the cause.
         let is_left = judged.is_checked && first.share >= CHECKED;
         let is_shown = first.basis == CauseBasis::Model || is_good(first.class) || is_left;
-        return match is_said && is_shown {
+        // Rows that are slower than their peers, or than the model leaves open, are not as expected.
+        let is_open = is_good(first.class) && (!outliers.is_empty() || judged.range.is_some());
+        return match is_said && is_shown && !is_open {
             true => by(first),
             false if outliers.is_empty() => below_range(judged),
             false => by_outliers(outliers, share, note),

@@ -126,6 +126,45 @@ fn a_check_decides_between_links_and_channels() {
     assert!(broken.1 > 0.9, "{broken:?}");
 }
 
+/// Four GPUs behind switches, as nvbandwidth prints them; `row` is that of gpu1.
+fn matrix(row: &str) -> String {
+    format!(
+        "memcpy CE GPU(row) -> GPU(column) bandwidth (GB/s)\n           0         1         2         3\n \
+         0       N/A    396.16    396.20    396.20\n 1    {row}\n \
+         2    396.20    396.20       N/A    396.20\n 3    396.20    396.20    396.20       N/A\n"
+    )
+}
+
+#[test]
+fn one_slow_pair_is_no_slow_gpu() {
+    let shown = |row: &str| {
+        let output = explain(&["--machine", "hgx-h200"], &matrix(row));
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let text = String::from_utf8_lossy(&output.stdout);
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let pair = shown("396.22       N/A    199.10    396.20");
+    assert!(
+        pair.contains("SUSPECT: gpu1->gpu2: 199 of 396") && !pair.contains("engines"),
+        "{pair}"
+    );
+    let gpu = shown("198.40       N/A    199.10    198.20");
+    assert!(gpu.contains("SUSPECT: the copy engines of gpu1"), "{gpu}");
+    // One limit a screen.
+    assert!(pair.contains("478 GB/s") && !pair.contains("450 GB"), "{pair}");
+}
+
+/// Sound copies of the simulated node are no evidence: 120 GB/s is inside of what the model leaves open.
+#[test]
+fn a_check_of_a_sound_node_accuses_nothing() {
+    let paste = "MI250X\n# nThread 1 nGpus 8 minBytes 1073741824 maxBytes 1073741824\n\
+        1073741824 268435456 float sum -1 15660 68.6 120.0 0 15660 68.6 120.0 0\n";
+    let output = explain(&["--machine", "mi250x", "--check"], paste);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    assert!(text.contains("checked") && !text.contains("ring-missing"), "{text}");
+}
+
 #[test]
 fn rows_have_measured_predicted_and_limit() {
     let output = explain(&["--json", "--machine", "hgx-h100"], &half_of_a_ring());
