@@ -6,12 +6,12 @@ use std::ffi::{c_int, c_void};
 use pathline_hal::{CallError, CallResult, FlowPart, LocalMemory, RankBarrier, RepeatMode};
 use pathline_schema::{Collective, Severity, WindowKind, WireOp};
 
-use super::one_sided::{OneSidedPart, OpenWindow, RemoteOp, sync_calls};
+use super::one_sided::{OneSidedPart, OpenWindow, RemoteOp, sync_functions};
 use super::rank_parts::{blocks, is_passive, rank, refused};
-use super::started::{OverlapPart, PersistentPart, init_call, short_count, started_call};
+use super::started::{OverlapPart, PersistentPart, short_count};
 use super::steps::{
-    CollectivePart, MpiMessage, MpiOutcome, UnevenParts, load, pings, receive, receive_all, send,
-    send_all, together, wait_all,
+    CollectivePart, MpiMessage, MpiOutcome, UnevenParts, collective_calls, load, pings, receive,
+    receive_all, run_collective, send, send_all, wait_all,
 };
 use super::table::{MpiAddress, MpiHandle};
 use super::world::{FailedCall, MpiWorld, ok};
@@ -21,7 +21,7 @@ use pathline_host::clock::ClockOrigin;
 const ANSWER: usize = 4;
 
 /// The operations of one process in each repetition, in this order.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct RankSteps<H> {
     /// A lone ping: whether this process starts, and its message out and back.
     ping: Option<(bool, MpiMessage<H>, MpiMessage<H>)>,
@@ -41,25 +41,6 @@ struct RankSteps<H> {
     /// MPI, because many libraries serve one-sided requests only there.
     token_to: Vec<c_int>,
     token_from: Vec<c_int>,
-}
-
-impl<H> Default for RankSteps<H> {
-    fn default() -> Self {
-        Self {
-            ping: None,
-            receive: Vec::new(),
-            receive_late: Vec::new(),
-            send: Vec::new(),
-            remote: Vec::new(),
-            groups: Vec::new(),
-            overlaps: Vec::new(),
-            persistent: Vec::new(),
-            answer: Vec::new(),
-            consume: Vec::new(),
-            token_to: Vec::new(),
-            token_from: Vec::new(),
-        }
-    }
 }
 
 /// How the participating ranks synchronise.
@@ -588,7 +569,7 @@ impl<H: MpiHandle> MpiExchange<H> {
             remote.issue(world)?;
         }
         for group in &steps.groups {
-            together(world, group)?;
+            run_collective(world, group)?;
         }
         wait_all(world, now)?;
         for span in &steps.consume {
@@ -667,11 +648,13 @@ impl<H: MpiHandle> MpiExchange<H> {
                         Some(WindowKind::Allocate) => " in MPI_Win_allocate",
                         Some(WindowKind::Dynamic) => " in MPI_Win_create_dynamic",
                     };
-                    format!("{call}, {}{window}", sync_calls(part.wire.sync))
+                    let sync = sync_functions(part.wire.sync);
+                    let sync = if part.wire.sync.is_none() { &sync[..1] } else { sync };
+                    format!("{call}, {}{window}", sync.join(", "))
                 }
-                WireOp::Overlapped { op, .. } => format!("{}, MPI_Wait", started_call(op)),
+                WireOp::Overlapped { op, .. } => format!("{}, MPI_Wait", collective_calls(op)[1]),
                 WireOp::PersistentGroup { op } => {
-                    format!("{}, MPI_Start, MPI_Wait", init_call(op))
+                    format!("{}, MPI_Start, MPI_Wait", collective_calls(op)[2])
                 }
                 op => blocking_calls(op, alone).to_owned(),
             })
@@ -712,21 +695,7 @@ fn blocking_calls(op: WireOp, alone: bool) -> &'static str {
         WireOp::Ping | WireOp::Send { .. } | WireOp::Consume => "MPI_Isend, MPI_Irecv, MPI_Waitall",
         WireOp::PersistentPing => "MPI_Send_init, MPI_Recv_init, MPI_Start, MPI_Wait",
         WireOp::PersistentSend { .. } => "MPI_Send_init, MPI_Recv_init, MPI_Startall, MPI_Waitall",
-        WireOp::Group { op, .. } => match op {
-            Collective::Broadcast => "MPI_Bcast",
-            Collective::Reduce => "MPI_Reduce",
-            Collective::AllReduce => "MPI_Allreduce",
-            Collective::ReduceScatter => "MPI_Reduce_scatter_block",
-            Collective::AllGather => "MPI_Allgather",
-            Collective::AllToAll => "MPI_Alltoall",
-            Collective::Gather => "MPI_Gather",
-            Collective::Scatter => "MPI_Scatter",
-            Collective::AllGatherV => "MPI_Allgatherv",
-            Collective::AllToAllV => "MPI_Alltoallv",
-            Collective::GatherV => "MPI_Gatherv",
-            Collective::ScatterV => "MPI_Scatterv",
-            Collective::Barrier => "MPI_Barrier",
-        },
+        WireOp::Group { op, .. } => collective_calls(op)[0],
         _ => "",
     }
 }

@@ -45,56 +45,30 @@ impl RemoteOp {
     }
 }
 
-/// The calls that end an operation.
-pub(super) const fn sync_calls(sync: Option<WindowSync>) -> &'static str {
+/// The functions that end an operation, and those that they need.
+pub(super) const fn sync_functions(sync: Option<WindowSync>) -> &'static [&'static str] {
     match sync {
-        None => "MPI_Win_flush",
-        Some(WindowSync::Lock) => "MPI_Win_lock, MPI_Win_unlock",
-        Some(WindowSync::Fence) => "MPI_Win_fence",
-        Some(WindowSync::Pscw) => "MPI_Win_post, MPI_Win_start, MPI_Win_complete, MPI_Win_wait",
+        None => &["MPI_Win_flush", "MPI_Win_lock_all", "MPI_Win_unlock_all"],
+        Some(WindowSync::Lock) => &["MPI_Win_lock", "MPI_Win_unlock"],
+        Some(WindowSync::Fence) => &["MPI_Win_fence"],
+        Some(WindowSync::Pscw) => {
+            &["MPI_Win_post", "MPI_Win_start", "MPI_Win_complete", "MPI_Win_wait"]
+        }
     }
 }
 
 /// The function of a one-sided part that a library lacks; `None` if it has all.
 pub(super) fn missing<H: MpiHandle>(f: &Fns<H>, part: &FlowPart) -> Option<&'static str> {
-    let remote = RemoteOp::of(part.wire.op)?;
-    let has_op = match remote {
-        RemoteOp::Put => f.put.is_some(),
-        RemoteOp::Get => f.get.is_some(),
-        RemoteOp::Atomic(AtomicOp::Accumulate | AtomicOp::Add) => f.accumulate.is_some(),
-        RemoteOp::Atomic(AtomicOp::GetAccumulate) => f.get_accumulate.is_some(),
-        RemoteOp::Atomic(AtomicOp::FetchAdd | AtomicOp::Swap) => f.fetch_and_op.is_some(),
-        RemoteOp::Atomic(AtomicOp::CompareSwap) => f.compare_and_swap.is_some(),
+    const ALL: &[&str] = &["MPI_Win_free", "MPI_Win_create_errhandler", "MPI_Win_set_errhandler"];
+    let call = [RemoteOp::of(part.wire.op)?.call()];
+    let window: &[&str] = match part.wire.window {
+        None => &["MPI_Win_create"],
+        Some(WindowKind::Allocate) => &["MPI_Win_allocate"],
+        Some(WindowKind::Dynamic) => {
+            &["MPI_Win_create_dynamic", "MPI_Win_attach", "MPI_Win_detach", "MPI_Get_address"]
+        }
     };
-    let dynamic = f.win_create_dynamic.is_some()
-        && f.win_attach.is_some()
-        && f.win_detach.is_some()
-        && f.get_address.is_some();
-    let (has_window, window) = match part.wire.window {
-        None => (f.win_create.is_some(), "MPI_Win_create"),
-        Some(WindowKind::Allocate) => (f.win_allocate.is_some(), "MPI_Win_allocate"),
-        Some(WindowKind::Dynamic) => (dynamic, "MPI_Win_create_dynamic or a related function"),
-    };
-    let pscw = f.win_post.is_some()
-        && f.win_start.is_some()
-        && f.win_complete.is_some()
-        && f.win_wait.is_some();
-    let flush = f.win_lock_all.is_some() && f.win_unlock_all.is_some() && f.win_flush.is_some();
-    let (has_sync, sync) = match part.wire.sync {
-        None => (flush, "MPI_Win_lock_all or a related function"),
-        Some(WindowSync::Lock) => (f.win_lock.is_some() && f.win_unlock.is_some(), "MPI_Win_lock"),
-        Some(WindowSync::Fence) => (f.win_fence.is_some(), "MPI_Win_fence"),
-        Some(WindowSync::Pscw) => (pscw, "MPI_Win_post or a related function"),
-    };
-    let all =
-        f.win_free.is_some() && f.win_create_errhandler.is_some() && f.win_set_errhandler.is_some();
-    let needed = [
-        (has_op, remote.call()),
-        (has_window, window),
-        (has_sync, sync),
-        (all, "MPI_Win_free or a related function"),
-    ];
-    needed.into_iter().find(|(has, _)| !has).map(|(_, name)| name)
+    f.first_missing(&[&call, window, sync_functions(part.wire.sync), ALL].concat())
 }
 
 /// A window that is open until the case is released.

@@ -8,7 +8,9 @@ use std::ffi::c_int;
 
 use super::one_sided::call;
 use super::rank_parts::refused;
-use super::steps::{CollectivePart, MpiMessage, MpiOutcome, receive, send, wait_all};
+use super::steps::{
+    CollectivePart, MpiMessage, MpiOutcome, collective_calls, receive, send, wait_all,
+};
 use super::table::{Fns, MpiHandle};
 use super::world::{FailedCall, MpiWorld, ok};
 
@@ -20,165 +22,83 @@ const COUNTED: u32 = 20;
 
 /// Whether a collective is measured by non-blocking and persistent calls.
 pub(super) const fn has_started_form(op: Collective) -> bool {
-    matches!(
-        op,
-        Collective::Broadcast
-            | Collective::Reduce
-            | Collective::AllReduce
-            | Collective::ReduceScatter
-            | Collective::AllGather
-            | Collective::AllToAll
-            | Collective::Barrier
-    )
+    !collective_calls(op)[1].is_empty()
 }
 
 /// The function of a part that a library lacks; `None` if it has all.
 pub(super) fn missing<H: MpiHandle>(f: &Fns<H>, part: &FlowPart) -> Option<&'static str> {
-    let starts = f.start.is_some() && f.startall.is_some() && f.request_free.is_some();
-    let (has, name) = match part.wire.op {
-        WireOp::Overlapped { op, .. } if has_started_form(op) => {
-            (has_started(f, op), started_call(op))
-        }
-        WireOp::PersistentGroup { op } if has_started_form(op) => {
-            (starts && has_init(f, op), init_call(op))
-        }
+    const STARTS: [&str; 3] = ["MPI_Start", "MPI_Startall", "MPI_Request_free"];
+    let first: &[&'static str] = match part.wire.op {
+        WireOp::Overlapped { op, .. } => return f.first_missing(&[collective_calls(op)[1]]),
+        WireOp::PersistentGroup { op } => &[collective_calls(op)[2]],
         WireOp::PersistentPing | WireOp::PersistentSend { .. } => {
-            let has = starts && f.send_init.is_some() && f.recv_init.is_some();
-            (has, "MPI_Send_init or a related function")
+            &["MPI_Send_init", "MPI_Recv_init"]
         }
         _ => return None,
     };
-    (!has).then_some(name)
+    f.first_missing(&[first, &STARTS].concat())
 }
 
-fn has_started<H: MpiHandle>(f: &Fns<H>, op: Collective) -> bool {
-    match op {
-        Collective::Broadcast => f.ibcast.is_some(),
-        Collective::Reduce => f.ireduce.is_some(),
-        Collective::AllReduce => f.iallreduce.is_some(),
-        Collective::ReduceScatter => f.ireduce_scatter_block.is_some(),
-        Collective::AllGather => f.iallgather.is_some(),
-        Collective::AllToAll => f.ialltoall.is_some(),
-        Collective::Barrier => f.ibarrier.is_some(),
-        _ => false,
-    }
-}
-
-fn has_init<H: MpiHandle>(f: &Fns<H>, op: Collective) -> bool {
-    match op {
-        Collective::Broadcast => f.bcast_init.is_some(),
-        Collective::Reduce => f.reduce_init.is_some(),
-        Collective::AllReduce => f.allreduce_init.is_some(),
-        Collective::ReduceScatter => f.reduce_scatter_block_init.is_some(),
-        Collective::AllGather => f.allgather_init.is_some(),
-        Collective::AllToAll => f.alltoall_init.is_some(),
-        Collective::Barrier => f.barrier_init.is_some(),
-        _ => false,
-    }
-}
-
-/// The non-blocking call of a collective.
-pub(super) const fn started_call(op: Collective) -> &'static str {
-    match op {
-        Collective::Broadcast => "MPI_Ibcast",
-        Collective::Reduce => "MPI_Ireduce",
-        Collective::AllReduce => "MPI_Iallreduce",
-        Collective::ReduceScatter => "MPI_Ireduce_scatter_block",
-        Collective::AllGather => "MPI_Iallgather",
-        Collective::AllToAll => "MPI_Ialltoall",
-        Collective::Barrier => "MPI_Ibarrier",
-        _ => "a non-blocking call",
-    }
-}
-
-/// The call that sets up a persistent collective.
-pub(super) const fn init_call(op: Collective) -> &'static str {
-    match op {
-        Collective::Broadcast => "MPI_Bcast_init",
-        Collective::Reduce => "MPI_Reduce_init",
-        Collective::AllReduce => "MPI_Allreduce_init",
-        Collective::ReduceScatter => "MPI_Reduce_scatter_block_init",
-        Collective::AllGather => "MPI_Allgather_init",
-        Collective::AllToAll => "MPI_Alltoall_init",
-        Collective::Barrier => "MPI_Barrier_init",
-        _ => "a persistent call",
-    }
-}
-
-/// Starts a collective.
-fn start<H: MpiHandle>(
-    world: &MpiWorld<H>,
-    part: &CollectivePart<H>,
-    request: &mut H,
-) -> MpiOutcome {
-    let f = &world.fns;
-    let &CollectivePart { op, comm, send: from, recv: to, count, kind, reduce, .. } = part;
-    let n = c_int::try_from(count).unwrap_or(c_int::MAX);
-    let name = started_call(op);
-    // SAFETY: buffers have as many of the type as `sound` has checked for this position; the
-    // communicator is that of the group, all of which comes here; the request is waited for, or the
-    // memory is kept.
-    unsafe {
-        match op {
-            Collective::Broadcast => call(f.ibcast, name, |i| i(to, n, kind, 0, comm, request)),
-            Collective::Reduce => {
-                call(f.ireduce, name, |i| i(from, to, n, kind, reduce, 0, comm, request))
+/// Makes a function that calls one form of the collectives, by its place in [`collective_calls`];
+/// `more` are the arguments that the form adds.
+macro_rules! collective_form {
+    ($(#[$meta:meta])* $name:ident, $form:literal, |$k:ident, $request:ident| ($($more:expr),*),
+        $bcast:ident $reduce:ident $allreduce:ident $reduce_scatter:ident $allgather:ident
+        $alltoall:ident $barrier:ident) => {
+        $(#[$meta])*
+        fn $name<H: MpiHandle>(
+            world: &MpiWorld<H>,
+            part: &CollectivePart<H>,
+            $request: &mut H,
+        ) -> MpiOutcome {
+            let (f, $k) = (&world.fns, &world.constants);
+            let _ = $k;
+            let &CollectivePart { op, comm, send: from, recv: to, count, kind, reduce, .. } = part;
+            let n = c_int::try_from(count).unwrap_or(c_int::MAX);
+            let name = collective_calls(op)[$form];
+            // SAFETY: buffers have as many of the type as `sound` has checked for this position; the
+            // communicator is that of the group, all of which comes here; the request is waited for
+            // or freed at the release, or the memory is kept.
+            unsafe {
+                match op {
+                    Collective::Broadcast => {
+                        call(f.$bcast, name, |i| i(to, n, kind, 0, comm, $($more),*))
+                    }
+                    Collective::Reduce => {
+                        call(f.$reduce, name, |i| i(from, to, n, kind, reduce, 0, comm, $($more),*))
+                    }
+                    Collective::AllReduce => {
+                        call(f.$allreduce, name, |i| i(from, to, n, kind, reduce, comm, $($more),*))
+                    }
+                    Collective::ReduceScatter => call(f.$reduce_scatter, name, |i| {
+                        i(from, to, n, kind, reduce, comm, $($more),*)
+                    }),
+                    Collective::AllGather => {
+                        call(f.$allgather, name, |i| i(from, n, kind, to, n, kind, comm, $($more),*))
+                    }
+                    Collective::AllToAll => {
+                        call(f.$alltoall, name, |i| i(from, n, kind, to, n, kind, comm, $($more),*))
+                    }
+                    Collective::Barrier => call(f.$barrier, name, |i| i(comm, $($more),*)),
+                    // Refused by `sound`.
+                    _ => Ok(()),
+                }
             }
-            Collective::AllReduce => {
-                call(f.iallreduce, name, |i| i(from, to, n, kind, reduce, comm, request))
-            }
-            Collective::ReduceScatter => {
-                call(f.ireduce_scatter_block, name, |i| i(from, to, n, kind, reduce, comm, request))
-            }
-            Collective::AllGather => {
-                call(f.iallgather, name, |i| i(from, n, kind, to, n, kind, comm, request))
-            }
-            Collective::AllToAll => {
-                call(f.ialltoall, name, |i| i(from, n, kind, to, n, kind, comm, request))
-            }
-            Collective::Barrier => call(f.ibarrier, name, |i| i(comm, request)),
-            // Refused by `sound`.
-            _ => Ok(()),
         }
-    }
+    };
 }
 
-/// Sets up a persistent collective.
-fn set_up<H: MpiHandle>(
-    world: &MpiWorld<H>,
-    part: &CollectivePart<H>,
-    request: &mut H,
-) -> MpiOutcome {
-    let (f, k) = (&world.fns, &world.constants);
-    let &CollectivePart { op, comm, send: from, recv: to, count, kind, reduce, .. } = part;
-    let (n, info) = (c_int::try_from(count).unwrap_or(c_int::MAX), k.no_info);
-    let name = init_call(op);
-    // SAFETY: as in `start`; the request is freed at the release.
-    unsafe {
-        match op {
-            Collective::Broadcast => {
-                call(f.bcast_init, name, |i| i(to, n, kind, 0, comm, info, request))
-            }
-            Collective::Reduce => {
-                call(f.reduce_init, name, |i| i(from, to, n, kind, reduce, 0, comm, info, request))
-            }
-            Collective::AllReduce => {
-                call(f.allreduce_init, name, |i| i(from, to, n, kind, reduce, comm, info, request))
-            }
-            Collective::ReduceScatter => call(f.reduce_scatter_block_init, name, |i| {
-                i(from, to, n, kind, reduce, comm, info, request)
-            }),
-            Collective::AllGather => {
-                call(f.allgather_init, name, |i| i(from, n, kind, to, n, kind, comm, info, request))
-            }
-            Collective::AllToAll => {
-                call(f.alltoall_init, name, |i| i(from, n, kind, to, n, kind, comm, info, request))
-            }
-            Collective::Barrier => call(f.barrier_init, name, |i| i(comm, info, request)),
-            _ => Ok(()),
-        }
-    }
-}
+collective_form!(
+    /// Starts a collective.
+    start_collective, 1, |_k, request| (request),
+    ibcast ireduce iallreduce ireduce_scatter_block iallgather ialltoall ibarrier
+);
+collective_form!(
+    /// Sets up a persistent collective.
+    set_up_collective, 2, |k, request| (k.no_info, request),
+    bcast_init reduce_init allreduce_init reduce_scatter_block_init allgather_init alltoall_init
+    barrier_init
+);
 
 /// Refuses counts that need calls with long counts, which no library has for these.
 pub(super) fn short_count<H>(part: &FlowPart, of: &CollectivePart<H>) -> CallResult<()> {
@@ -216,7 +136,7 @@ impl<H: MpiHandle> OverlapPart<H> {
             if nth == UNCOUNTED {
                 begun = ClockOrigin::now();
             }
-            start(world, &made.collective, &mut made.request)?;
+            start_collective(world, &made.collective, &mut made.request)?;
             made.wait(world)?;
         }
         let mine = begun.ns() / u64::from(COUNTED);
@@ -236,7 +156,7 @@ impl<H: MpiHandle> OverlapPart<H> {
 
     /// One repetition.
     pub(super) fn once(&mut self, world: &MpiWorld<H>) -> MpiOutcome {
-        start(world, &self.collective, &mut self.request)?;
+        start_collective(world, &self.collective, &mut self.request)?;
         match self.work {
             OverlapWork::Nothing => {}
             OverlapWork::Compute => compute(self.compute_ns),
@@ -308,7 +228,7 @@ impl<H: MpiHandle> PersistentPart<H> {
     /// A collective.
     pub(super) fn group(world: &MpiWorld<H>, of: &CollectivePart<H>) -> Result<Self, FailedCall> {
         let mut request = world.constants.no_request;
-        set_up(world, of, &mut request)?;
+        set_up_collective(world, of, &mut request)?;
         Ok(Self::Group([request]))
     }
 

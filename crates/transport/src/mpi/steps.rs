@@ -128,81 +128,79 @@ pub(super) fn pings<H: MpiHandle>(
     Ok(())
 }
 
-pub(super) fn together<H: MpiHandle>(world: &MpiWorld<H>, group: &CollectivePart<H>) -> MpiOutcome {
+/// The blocking, the non-blocking and the persistent call of a collective; empty where it is not
+/// measured by them.
+pub(super) const fn collective_calls(op: Collective) -> [&'static str; 3] {
+    match op {
+        Collective::Broadcast => ["MPI_Bcast", "MPI_Ibcast", "MPI_Bcast_init"],
+        Collective::Reduce => ["MPI_Reduce", "MPI_Ireduce", "MPI_Reduce_init"],
+        Collective::AllReduce => ["MPI_Allreduce", "MPI_Iallreduce", "MPI_Allreduce_init"],
+        Collective::ReduceScatter => [
+            "MPI_Reduce_scatter_block",
+            "MPI_Ireduce_scatter_block",
+            "MPI_Reduce_scatter_block_init",
+        ],
+        Collective::AllGather => ["MPI_Allgather", "MPI_Iallgather", "MPI_Allgather_init"],
+        Collective::AllToAll => ["MPI_Alltoall", "MPI_Ialltoall", "MPI_Alltoall_init"],
+        Collective::Barrier => ["MPI_Barrier", "MPI_Ibarrier", "MPI_Barrier_init"],
+        Collective::Gather => ["MPI_Gather", "", ""],
+        Collective::Scatter => ["MPI_Scatter", "", ""],
+        Collective::AllGatherV => ["MPI_Allgatherv", "", ""],
+        Collective::AllToAllV => ["MPI_Alltoallv", "", ""],
+        Collective::GatherV => ["MPI_Gatherv", "", ""],
+        Collective::ScatterV => ["MPI_Scatterv", "", ""],
+    }
+}
+
+/// Runs a collective.
+pub(super) fn run_collective<H: MpiHandle>(
+    world: &MpiWorld<H>,
+    group: &CollectivePart<H>,
+) -> MpiOutcome {
     let f = &world.fns;
     let &CollectivePart { op, comm, send, recv, count, kind, reduce, ref uneven } = group;
     let (counts, offsets) = (uneven.counts.as_ptr(), uneven.offsets.as_ptr());
-    let (recv_counts, recv_offsets) = (uneven.recv_counts.as_ptr(), uneven.recv_offsets.as_ptr());
+    let (into, places) = (uneven.recv_counts.as_ptr(), uneven.recv_offsets.as_ptr());
     let short = c_int::try_from(count);
     let int = short.unwrap_or(c_int::MAX);
     // SAFETY: buffers have as many of the type as `sound` has checked for this position, or are
     // MPI's own mark for in place; uneven parts have a count and an offset for each rank, within the
     // buffer that was checked; the communicator is that of the group, all of which comes here.
-    unsafe {
+    let code = unsafe {
         match op {
-            Collective::Broadcast => ok("MPI_Bcast", (f.bcast)(recv, int, kind, 0, comm)),
-            Collective::Reduce => ok(
-                "MPI_Reduce",
-                match (short, f.reduce_c) {
-                    (Err(_), Some(long)) => long(send, recv, count, kind, reduce, 0, comm),
-                    _ => (f.reduce)(send, recv, int, kind, reduce, 0, comm),
-                },
-            ),
-            Collective::AllReduce => ok(
-                "MPI_Allreduce",
-                match (short, f.allreduce_c) {
-                    (Err(_), Some(long)) => long(send, recv, count, kind, reduce, comm),
-                    _ => (f.allreduce)(send, recv, int, kind, reduce, comm),
-                },
-            ),
-            Collective::ReduceScatter => ok(
-                "MPI_Reduce_scatter_block",
-                match (short, f.reduce_scatter_block_c) {
-                    (Err(_), Some(long)) => long(send, recv, count, kind, reduce, comm),
-                    _ => (f.reduce_scatter_block)(send, recv, int, kind, reduce, comm),
-                },
-            ),
-            Collective::AllGather => {
-                ok("MPI_Allgather", (f.allgather)(send, int, kind, recv, int, kind, comm))
+            Collective::Broadcast => (f.bcast)(recv, int, kind, 0, comm),
+            Collective::Reduce => match (short, f.reduce_c) {
+                (Err(_), Some(long)) => long(send, recv, count, kind, reduce, 0, comm),
+                _ => (f.reduce)(send, recv, int, kind, reduce, 0, comm),
+            },
+            Collective::AllReduce => match (short, f.allreduce_c) {
+                (Err(_), Some(long)) => long(send, recv, count, kind, reduce, comm),
+                _ => (f.allreduce)(send, recv, int, kind, reduce, comm),
+            },
+            Collective::ReduceScatter => match (short, f.reduce_scatter_block_c) {
+                (Err(_), Some(long)) => long(send, recv, count, kind, reduce, comm),
+                _ => (f.reduce_scatter_block)(send, recv, int, kind, reduce, comm),
+            },
+            Collective::AllGather => (f.allgather)(send, int, kind, recv, int, kind, comm),
+            Collective::AllToAll => (f.alltoall)(send, int, kind, recv, int, kind, comm),
+            Collective::Gather => (f.gather)(send, int, kind, recv, int, kind, 0, comm),
+            Collective::Scatter => (f.scatter)(send, int, kind, recv, int, kind, 0, comm),
+            Collective::AllGatherV => {
+                (f.allgatherv)(send, int, kind, recv, counts, offsets, kind, comm)
             }
-            Collective::AllToAll => {
-                ok("MPI_Alltoall", (f.alltoall)(send, int, kind, recv, int, kind, comm))
+            Collective::GatherV => {
+                (f.gatherv)(send, int, kind, recv, counts, offsets, kind, 0, comm)
             }
-            Collective::Gather => {
-                ok("MPI_Gather", (f.gather)(send, int, kind, recv, int, kind, 0, comm))
+            Collective::ScatterV => {
+                (f.scatterv)(send, counts, offsets, kind, recv, int, kind, 0, comm)
             }
-            Collective::Scatter => {
-                ok("MPI_Scatter", (f.scatter)(send, int, kind, recv, int, kind, 0, comm))
+            Collective::AllToAllV => {
+                (f.alltoallv)(send, counts, offsets, kind, recv, into, places, kind, comm)
             }
-            Collective::AllGatherV => ok(
-                "MPI_Allgatherv",
-                (f.allgatherv)(send, int, kind, recv, counts, offsets, kind, comm),
-            ),
-            Collective::GatherV => ok(
-                "MPI_Gatherv",
-                (f.gatherv)(send, int, kind, recv, counts, offsets, kind, 0, comm),
-            ),
-            Collective::ScatterV => ok(
-                "MPI_Scatterv",
-                (f.scatterv)(send, counts, offsets, kind, recv, int, kind, 0, comm),
-            ),
-            Collective::AllToAllV => ok(
-                "MPI_Alltoallv",
-                (f.alltoallv)(
-                    send,
-                    counts,
-                    offsets,
-                    kind,
-                    recv,
-                    recv_counts,
-                    recv_offsets,
-                    kind,
-                    comm,
-                ),
-            ),
-            Collective::Barrier => ok("MPI_Barrier", (f.barrier)(comm)),
+            Collective::Barrier => (f.barrier)(comm),
         }
-    }
+    };
+    ok(collective_calls(op)[0], code)
 }
 
 /// Loads every byte of received memory.

@@ -50,6 +50,12 @@ macro_rules! functions {
         }
 
         impl<H: MpiHandle> Fns<H> {
+            /// The first of these functions that the library lacks.
+            pub(super) fn first_missing(&self, names: &[&'static str]) -> Option<&'static str> {
+                let bound = [$(($osymbol, self.$ofield.is_some())),*];
+                names.iter().copied().find(|name| bound.contains(&(*name, false)))
+            }
+
             /// Binds all functions; the error lists missing required ones.
             pub(super) fn bind(library: &SharedLibrary) -> Result<Self, String> {
                 let missing: Vec<&str> =
