@@ -1,19 +1,21 @@
 //! One case as MPI calls: the messages that a process posts, waits for and answers in each
 //! repetition.
 
-use std::ffi::{c_int, c_void};
+mod part_setup;
+
+use std::ffi::c_int;
 
 use pathline_hal::{CallError, CallResult, FlowPart, LocalMemory, RankBarrier, RepeatMode};
-use pathline_schema::{Collective, Severity, WindowKind, WireOp};
+use pathline_schema::{Severity, WindowKind, WireOp};
 
 use super::one_sided::{OneSidedPart, OpenWindow, RemoteOp, sync_functions};
-use super::rank_parts::{blocks, is_passive, rank, refused};
-use super::started::{OverlapPart, PersistentPart, short_count};
+use super::rank_parts::{is_passive, rank};
+use super::started::{OverlapPart, PersistentPart};
 use super::steps::{
-    CollectivePart, MpiMessage, MpiOutcome, UnevenParts, collective_calls, load, pings, receive,
-    receive_all, run_collective, send, send_all, wait_all,
+    CollectivePart, MpiMessage, MpiOutcome, collective_calls, load, pings, receive, receive_all,
+    run_collective, send, send_all, wait_all,
 };
-use super::table::{MpiAddress, MpiHandle};
+use super::table::MpiHandle;
 use super::world::{FailedCall, MpiWorld, ok};
 use pathline_host::clock::ClockOrigin;
 
@@ -78,15 +80,8 @@ pub(super) struct MpiExchange<H: MpiHandle> {
 /// message that a peer has begun to receive ends within this time or never.
 const CLOSE_TIMEOUT: u64 = 2_000_000_000;
 
-/// 32767 is the highest tag that every library supports.
-fn tag(nth: usize, answer: bool) -> c_int {
-    c_int::try_from(2 * nth + usize::from(answer)).unwrap_or(c_int::MAX)
-}
+/// The highest tag that every library supports.
 const TOKEN: c_int = 32_767;
-
-fn address(span: LocalMemory) -> MpiAddress {
-    std::ptr::with_exposed_provenance_mut::<c_void>(span.address as usize)
-}
 
 impl<H: MpiHandle> MpiExchange<H> {
     /// Stores the parts. No MPI call is made before all processes have done so.
@@ -130,7 +125,7 @@ impl<H: MpiHandle> MpiExchange<H> {
         let mut steps = RankSteps::default();
         for (nth, part) in parts.iter().enumerate() {
             let Some(&me) = part.positions.first() else { continue };
-            self.add(&mut steps, world, nth, part, me)?;
+            self.add_part(&mut steps, world, (nth, part, me))?;
         }
         if let [part] = &parts[..]
             && part.wire.op == WireOp::Ping
@@ -149,273 +144,6 @@ impl<H: MpiHandle> MpiExchange<H> {
         Ok(())
     }
 
-    fn add(
-        &mut self,
-        steps: &mut RankSteps<H>,
-        world: &mut MpiWorld<H>,
-        nth: usize,
-        part: &FlowPart,
-        me: usize,
-    ) -> CallResult<()> {
-        let (send, recv) = (
-            address(part.send.first().copied().unwrap_or_default()),
-            address(part.recv.first().copied().unwrap_or_default()),
-        );
-        let other = part.group.get(1 - me.min(1)).and_then(|(r, _)| rank(r.0)).unwrap_or(0);
-        let times = part.wire.op.window() as usize;
-        match part.wire.op {
-            WireOp::Ping | WireOp::Send { .. } | WireOp::Consume => {
-                let (count, kind) = self.counted(world, part, part.bytes)?;
-                let message =
-                    |at, answer| MpiMessage { at, count, kind, peer: other, tag: tag(nth, answer) };
-                let (byte, scratch) = (world.constants.byte, self.answers.as_mut_ptr());
-                let short = |offset| MpiMessage {
-                    // Within the scratch memory, which holds two replies.
-                    at: scratch.wrapping_add(offset).cast(),
-                    count: ANSWER as c_int,
-                    kind: byte,
-                    peer: other,
-                    tag: tag(nth, true),
-                };
-                match (part.wire.op, me) {
-                    (WireOp::Ping, 0) => {
-                        steps.send.push(message(send, false));
-                        steps.receive_late.push(message(recv, true));
-                    }
-                    (WireOp::Ping, _) => {
-                        steps.receive.push(message(recv, false));
-                        steps.answer.push(message(send, true));
-                    }
-                    (WireOp::Consume, 0) => steps.send.push(message(send, false)),
-                    (WireOp::Consume, _) => {
-                        steps.receive.push(message(recv, false));
-                        steps.consume.extend(part.recv.first());
-                    }
-                    (_, 0) => {
-                        steps.send.extend(std::iter::repeat_n(message(send, false), times));
-                        steps.receive_late.push(short(0));
-                    }
-                    _ => {
-                        steps.receive.extend(std::iter::repeat_n(message(recv, false), times));
-                        steps.answer.push(short(ANSWER));
-                    }
-                }
-            }
-            WireOp::PersistentPing | WireOp::PersistentSend { .. } => {
-                let made = self.persistent(world, nth, part, me)?;
-                steps.persistent.push(made);
-            }
-            WireOp::Overlapped { op, work } => {
-                let group = self.group(world, part, (me, op, false))?;
-                short_count(part, &group)?;
-                let made = OverlapPart::new(world, group, (work, part.group.len()));
-                steps.overlaps.push(self.made(world, made)?);
-            }
-            WireOp::PersistentGroup { op } => {
-                let group = self.group(world, part, (me, op, false))?;
-                short_count(part, &group)?;
-                steps.persistent.push(self.made(world, PersistentPart::group(world, &group))?);
-            }
-            WireOp::Group { op, in_place, .. } => {
-                steps.groups.push(self.group(world, part, (me, op, in_place))?);
-            }
-            WireOp::Put { .. } | WireOp::Get { .. } | WireOp::Atomic(_) => {
-                steps.remote.extend(self.one_sided(world, part, me)?);
-                let origin = me == usize::from(matches!(part.wire.op, WireOp::Get { .. }));
-                if origin { &mut steps.token_to } else { &mut steps.token_from }.push(other);
-            }
-        }
-        Ok(())
-    }
-
-    /// A ping or a window of messages that are set up once.
-    fn persistent(
-        &mut self,
-        world: &MpiWorld<H>,
-        nth: usize,
-        part: &FlowPart,
-        me: usize,
-    ) -> CallResult<PersistentPart<H>> {
-        let at = |spans: &[LocalMemory]| address(spans.first().copied().unwrap_or_default());
-        let (send, recv) = (at(&part.send), at(&part.recv));
-        let other = part.group.get(1 - me.min(1)).and_then(|(r, _)| rank(r.0)).unwrap_or(0);
-        let times = part.wire.op.window() as usize;
-        let (count, kind) = self.counted(world, part, part.bytes)?;
-        let message =
-            |at, answer| MpiMessage { at, count, kind, peer: other, tag: tag(nth, answer) };
-        let made = if part.wire.op == WireOp::PersistentPing {
-            let back = me != 0;
-            let (out, into) = (message(send, back), message(recv, !back));
-            PersistentPart::ping(world, me == 0, (&out, &into))
-        } else {
-            let sends = me == 0;
-            let answer = MpiMessage {
-                at: self.answers.as_mut_ptr().cast(),
-                count: ANSWER as c_int,
-                kind: world.constants.byte,
-                peer: other,
-                tag: tag(nth, true),
-            };
-            let of = message(if sends { send } else { recv }, false);
-            PersistentPart::window(world, sends, (&of, times, answer))
-        };
-        self.made(world, made)
-    }
-
-    /// Puts, gets or atomic operations, in a window over both ends of the part.
-    fn one_sided(
-        &mut self,
-        world: &mut MpiWorld<H>,
-        part: &FlowPart,
-        me: usize,
-    ) -> CallResult<Option<OneSidedPart<H>>> {
-        let at = |spans: &[LocalMemory]| address(spans.first().copied().unwrap_or_default());
-        let (send, recv) = (at(&part.send), at(&part.recv));
-        let Some(what) = RemoteOp::of(part.wire.op) else { return Ok(None) };
-        let (count, kind) = match what {
-            // Sums are of a predefined type.
-            RemoteOp::Atomic(_) => {
-                let count = c_int::try_from(part.bytes / 8);
-                let why = || refused(part, format!("its count is over {}", c_int::MAX));
-                (count.map_err(|_| why())?, world.constants.types.uint64)
-            }
-            RemoteOp::Put | RemoteOp::Get => self.counted(world, part, part.bytes)?,
-        };
-        // The target exposes the accessed memory, the origin an empty window.
-        let origin = me == usize::from(what == RemoteOp::Get);
-        let ours = if me == 0 { send } else { recv };
-        let exposed = (!origin).then_some((ours, part.bytes));
-        let peer = 1 - me as c_int;
-        let (window, at) = OpenWindow::open(world, part, exposed, peer)?;
-        let made = OneSidedPart {
-            window: window.handle,
-            what,
-            sync: part.wire.sync,
-            origin,
-            ours,
-            result: recv,
-            count,
-            kind,
-            peer,
-            at,
-            times: part.wire.op.window(),
-            group: window.group(),
-        };
-        self.windows.push(window);
-        Ok(Some(made))
-    }
-
-    /// The outcome of calls that prepare a part. An error leaves operations that nothing ends.
-    fn made<T>(
-        &mut self,
-        world: &MpiWorld<H>,
-        outcome: std::result::Result<T, FailedCall>,
-    ) -> CallResult<T> {
-        let outcome = outcome.and_then(|made| world.unfailed("MPI").map(|()| made));
-        outcome.map_err(|failed| {
-            self.in_use = Some("operations that failed may still be in flight");
-            world.error(failed, &self.describe())
-        })
-    }
-
-    /// The arguments of a collective.
-    fn group(
-        &mut self,
-        world: &mut MpiWorld<H>,
-        part: &FlowPart,
-        (me, op, in_place): (usize, Collective, bool),
-    ) -> CallResult<CollectivePart<H>> {
-        let ranks: Vec<i32> = part.group.iter().filter_map(|(r, _)| rank(r.0)).collect();
-        let comm = world.group(&ranks)?;
-        let at = |spans: &[LocalMemory]| address(spans.first().copied().unwrap_or_default());
-        let (mut send, mut recv) = (at(&part.send), at(&part.recv));
-        let split = op.is_split();
-        let of_a_rank = if split { op.part(ranks.len(), me, part.bytes).1 } else { part.bytes };
-        let reduced = part.wire.op.reduced();
-        let mut reduce = H::default();
-        let (count, kind) = if op.reduces() {
-            // Predefined sums are of predefined types: many need calls with long counts.
-            let count = (of_a_rank / reduced.element.bytes()) as i64;
-            let f = &world.fns;
-            let handles = (
-                world.constants.types.handle(reduced.element),
-                world.constants.ops.handle(reduced.by),
-            );
-            let (Some(kind), Some(by)) = handles else {
-                return Err(refused(part, "MPI has no such element or operation"));
-            };
-            reduce = by;
-            let long = match op {
-                Collective::Reduce => f.reduce_c.is_some(),
-                Collective::AllReduce => f.allreduce_c.is_some(),
-                _ => f.reduce_scatter_block_c.is_some(),
-            };
-            if count > i64::from(c_int::MAX) && !long {
-                let why = format!("{} has no calls for counts over {}", world.version, c_int::MAX);
-                return Err(refused(part, why));
-            }
-            (count, kind)
-        } else if op == Collective::Barrier {
-            (0, world.constants.byte)
-        } else {
-            let (count, kind) = self.counted(world, part, of_a_rank)?;
-            (count.into(), kind)
-        };
-        match op {
-            // Broadcast uses one buffer.
-            Collective::Broadcast => recv = if me == 0 { send } else { recv },
-            Collective::Reduce | Collective::Gather | Collective::GatherV
-                if in_place && me == 0 =>
-            {
-                send = world.constants.in_place;
-            }
-            Collective::Scatter | Collective::ScatterV if in_place && me == 0 => {
-                recv = world.constants.in_place;
-            }
-            Collective::AllReduce
-            | Collective::AllGather
-            | Collective::AllGatherV
-            | Collective::AllToAll
-                if in_place =>
-            {
-                send = world.constants.in_place;
-            }
-            // The receive buffer has what a rank brings, and then its part of the result.
-            Collective::ReduceScatter if in_place => send = world.constants.in_place,
-            _ => {}
-        }
-        let uneven = uneven_parts(op, ranks.len(), me, part.bytes);
-        Ok(CollectivePart { op, comm, send, recv, count, kind, reduce, uneven })
-    }
-
-    /// `bytes` as a count that fits a C int: of bytes, or of a larger type.
-    fn counted(
-        &mut self,
-        world: &MpiWorld<H>,
-        part: &FlowPart,
-        bytes: u64,
-    ) -> CallResult<(c_int, H)> {
-        if let Ok(count) = c_int::try_from(bytes) {
-            return Ok((count, world.constants.byte));
-        }
-        let Some((count, each)) = blocks(bytes) else {
-            let why = format!("{bytes} B are over {} and have no factor of two", c_int::MAX);
-            return Err(refused(part, why).or_try("ask for an even number of bytes"));
-        };
-        let mut kind = world.constants.byte;
-        // SAFETY: the handle is written by the first call and lives through both.
-        let made = unsafe {
-            ok("MPI_Type_contiguous", {
-                (world.fns.type_contiguous)(each, world.constants.byte, &raw mut kind)
-            })
-            .and_then(|()| ok("MPI_Type_commit", (world.fns.type_commit)(&raw mut kind)))
-        };
-        made.and_then(|()| world.unfailed("MPI_Type_contiguous"))
-            .map_err(|f| world.error(f, &format!("a type of {each} B")))?;
-        self.kinds.push(kind);
-        Ok((count, kind))
-    }
-
     /// Runs all parts `reps` times.
     pub(super) fn run(
         &mut self,
@@ -424,9 +152,8 @@ impl<H: MpiHandle> MpiExchange<H> {
         reps: u64,
         barrier: &dyn RankBarrier,
     ) -> CallResult<Vec<Vec<f64>>> {
-        let samples = if self.pace == RepeatMode::Isolated { reps } else { 1 };
+        let (samples, inside) = self.pace.rounds(reps);
         let mut times = Vec::with_capacity(usize::try_from(samples).unwrap_or(0));
-        let inside = reps / samples.max(1);
         for _ in 0..samples {
             barrier.wait()?;
             match self.sample(world, clock, inside) {
@@ -493,7 +220,7 @@ impl<H: MpiHandle> MpiExchange<H> {
             }
         }
         let took = clock.ns().wrapping_sub(begun);
-        self.tokens(world)?;
+        self.exchange_tokens(world)?;
         self.sync(world)?;
         self.windows.iter().for_each(|window| window.copy_mirror(false));
         // MPICH's error text names the call.
@@ -501,17 +228,23 @@ impl<H: MpiHandle> MpiExchange<H> {
         Ok(Some(took as f64))
     }
 
+    /// A message of one byte that orders processes.
+    fn token(&mut self, world: &MpiWorld<H>, peer: c_int) -> MpiMessage<H> {
+        let (at, kind) = (self.answers.as_mut_ptr().cast(), world.constants.byte);
+        MpiMessage { at, count: 1, kind, peer, tag: TOKEN }
+    }
+
+    /// Synchronises the ranks that take part.
     fn meet(&mut self, world: &MpiWorld<H>) -> MpiOutcome {
-        let at = self.answers.as_mut_ptr().cast();
-        let token =
-            |peer| MpiMessage { at, count: 1, kind: world.constants.byte, peer, tag: TOKEN };
         match self.active {
             ActiveRanks::Idle => Ok(()),
-            ActiveRanks::Pair(true, peer) => {
-                send(world, &token(peer)).and_then(|()| receive(world, &token(peer)))
-            }
-            ActiveRanks::Pair(false, peer) => {
-                receive(world, &token(peer)).and_then(|()| send(world, &token(peer)))
+            ActiveRanks::Pair(sends_first, peer) => {
+                let token = self.token(world, peer);
+                if sends_first {
+                    send(world, &token).and_then(|()| receive(world, &token))
+                } else {
+                    receive(world, &token).and_then(|()| send(world, &token))
+                }
             }
             // SAFETY: the communicator is this world's, and all its members come here.
             ActiveRanks::Several(comm) => ok("MPI_Barrier", unsafe { (world.fns.barrier)(comm) }),
@@ -523,15 +256,15 @@ impl<H: MpiHandle> MpiExchange<H> {
         self.windows.iter().try_for_each(|window| window.sync(world))
     }
 
-    fn tokens(&mut self, world: &MpiWorld<H>) -> MpiOutcome {
-        let at = self.answers.as_mut_ptr().cast();
-        let token =
-            |peer| MpiMessage { at, count: 1, kind: world.constants.byte, peer, tag: TOKEN };
+    fn exchange_tokens(&mut self, world: &MpiWorld<H>) -> MpiOutcome {
+        let mut token = self.token(world, 0);
         for &peer in &self.steps.token_to {
-            send(world, &token(peer))?;
+            token.peer = peer;
+            send(world, &token)?;
         }
         for &peer in &self.steps.token_from {
-            receive(world, &token(peer))?;
+            token.peer = peer;
+            receive(world, &token)?;
         }
         Ok(())
     }
@@ -663,28 +396,6 @@ impl<H: MpiHandle> MpiExchange<H> {
         calls.dedup();
         calls.extend(self.steps.overlaps.iter().filter_map(OverlapPart::describe));
         calls
-    }
-}
-
-/// Counts and offsets of uneven parts in bytes, which `sound` has checked to fit; none of other
-/// operations.
-fn uneven_parts(op: Collective, n: usize, me: usize, bytes: u64) -> UnevenParts {
-    let fit = |bytes: u64| c_int::try_from(bytes).unwrap_or(c_int::MAX);
-    let lists = |part: &dyn Fn(usize) -> usize| -> (Vec<c_int>, Vec<c_int>) {
-        let of = |peer: usize| op.part(n, part(peer), bytes);
-        (0..n).map(of).map(|(offset, bytes)| (fit(bytes), fit(offset))).unzip()
-    };
-    match op {
-        Collective::AllToAllV => {
-            let (counts, offsets) = lists(&|peer| op.exchanged(n, me, peer).0);
-            let (recv_counts, recv_offsets) = lists(&|peer| op.exchanged(n, peer, me).1);
-            UnevenParts { counts, offsets, recv_counts, recv_offsets }
-        }
-        op if op.is_uneven() => {
-            let (counts, offsets) = lists(&|peer| peer);
-            UnevenParts { counts, offsets, ..UnevenParts::default() }
-        }
-        _ => UnevenParts::default(),
     }
 }
 
