@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use pathline_hal::{CallError, CallResult, RepeatMode};
+use pathline_hal::{CallError, CallResult, ExchangeId, RepeatMode, no_exchange};
 use pathline_schema::{Collective, Severity};
 
 use super::api::{BYTE, CclApi, CclUniqueId, data_type, reduce_op};
@@ -65,7 +65,7 @@ pub(super) enum ThreadEvent {
 /// How to take a sample.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SampleMode {
-    pub(super) id: u64,
+    pub(super) id: ExchangeId,
     pub(super) reps: u64,
     pub(super) pace: RepeatMode,
     /// Timeout of a round in ns.
@@ -101,17 +101,17 @@ pub(super) struct GpuThread {
     set: CclConfig,
     stream: RuntimeHandle,
     comms: BTreeMap<CommGroup, CclComm>,
-    bound: BTreeMap<u64, BoundCollective>,
+    bound: BTreeMap<ExchangeId, BoundCollective>,
     made: u64,
 }
 
 /// A communicator and the stream that its calls go to.
 #[derive(Clone, Copy)]
-struct CommStream<'a> {
-    calls: &'a CclApi,
-    comm: RuntimeHandle,
-    size: u64,
-    stream: RuntimeHandle,
+pub(super) struct CommStream<'a> {
+    pub(super) calls: &'a CclApi,
+    pub(super) comm: RuntimeHandle,
+    pub(super) size: u64,
+    pub(super) stream: RuntimeHandle,
 }
 
 impl CommStream<'_> {
@@ -226,7 +226,8 @@ impl CommStream<'_> {
         failed.unwrap_or((ccl.group_end.name, ended))
     }
 
-    fn run_steps(&self, steps: &[Vec<CclCall>]) -> CallStatus {
+    /// Makes all calls of a repetition, up to the first that fails.
+    pub(super) fn run_steps(&self, steps: &[Vec<CclCall>]) -> CallStatus {
         let failed = steps.iter().map(|calls| self.run_step(calls)).find(|status| status.1 != 0);
         failed.unwrap_or(("ncclGroupEnd", 0))
     }
@@ -263,7 +264,7 @@ impl GpuThread {
     /// whether all buffers are registered with it; `None` if the library has no call for that.
     pub(super) fn bind(
         &mut self,
-        id: u64,
+        id: ExchangeId,
         group: &CommGroup,
         plan: &GpuSteps,
         identity: Option<CclUniqueId>,
@@ -337,7 +338,7 @@ impl GpuThread {
     }
 
     /// Releases a bound collective.
-    pub(super) fn release(&mut self, id: u64) -> CallResult<()> {
+    pub(super) fn release(&mut self, id: ExchangeId) -> CallResult<()> {
         let Some(bound) = self.bound.remove(&id) else { return Ok(()) };
         self.enter()?;
         let api = &self.runtime.api;
@@ -389,16 +390,13 @@ impl GpuThread {
         self.enter()?;
         let graphs = if pace == RepeatMode::Graph { self.graphs(id, reps)? } else { Vec::new() };
         let Some(bound) = self.bound.get(&id) else {
-            return Err(CallError::unsupported("run", format!("exchange {id}"), "it is not bound"));
+            return Err(no_exchange("run", id));
         };
         let comm = self.comms.get(&bound.group).filter(|c| c.serial == bound.serial);
         let Some(comm) = comm else { return Err(self.given_up(&bound.group)) };
         let line = self.line(comm);
         let thing = || format!("gpu{} of {}", self.gpu, named(&bound.group));
-        let (rounds, in_a_round) = match pace {
-            RepeatMode::Isolated => (reps, 1),
-            RepeatMode::Streaming | RepeatMode::Graph => (1, reps),
-        };
+        let (rounds, in_a_round) = pace.rounds(reps);
         send_event(ThreadEvent::Ready);
         for round in 1..=rounds {
             wait_until(|| {
@@ -473,7 +471,7 @@ impl GpuThread {
     }
 
     /// Graphs that together make this number of repetitions, recorded on first use.
-    fn graphs(&mut self, id: u64, reps: u64) -> CallResult<Vec<RuntimeHandle>> {
+    fn graphs(&mut self, id: ExchangeId, reps: u64) -> CallResult<Vec<RuntimeHandle>> {
         let mut all = Vec::new();
         let mut left = reps;
         while left > 0 {
@@ -484,9 +482,9 @@ impl GpuThread {
         Ok(all)
     }
 
-    fn graph(&mut self, id: u64, count: u64) -> CallResult<RuntimeHandle> {
+    fn graph(&mut self, id: ExchangeId, count: u64) -> CallResult<RuntimeHandle> {
         let Some(bound) = self.bound.get(&id) else {
-            return Err(CallError::unsupported("run", format!("exchange {id}"), "it is not bound"));
+            return Err(no_exchange("run", id));
         };
         if let Some(graph) = bound.graphs.get(&count) {
             return Ok(graph.made);
@@ -555,7 +553,7 @@ impl Drop for GpuThread {
     /// Errors are ignored: `drop` has no caller to report to.
     fn drop(&mut self) {
         let _ = self.enter();
-        let all: Vec<u64> = self.bound.keys().copied().collect();
+        let all: Vec<ExchangeId> = self.bound.keys().copied().collect();
         for id in all {
             let _ = self.release(id);
         }

@@ -12,29 +12,27 @@
 
 mod api;
 mod gpu_thread;
+mod gpu_threads;
 mod library_log;
 mod plan;
 mod search;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use pathline_hal::{
-    CallError, CallResult, ExchangeId, FlowPart, RankBarrier, RepeatMode, TransportPort,
-    no_exchange,
+    CallError, CallResult, ExchangeId, ExchangeTable, FlowPart, NoBarrier, RankBarrier, RepeatMode,
+    TransportPort,
 };
 use pathline_schema::{Severity, Transport};
 
-use api::CclUniqueId;
-use gpu_thread::{CclConfig, GpuThread, SampleMode, SampleSync, ThreadEvent};
+use api::{CclApi, CclUniqueId};
+use gpu_thread::{CclConfig, GpuThread, SampleMode};
+use gpu_threads::{GpuThreads, ThreadRequest};
 use library_log::LogCapture;
 use pathline_gpu::search::driver;
 use pathline_gpu::{GpuRuntime, device};
-use pathline_host::clock::ClockOrigin;
 use plan::{CclPlan, CommGroup, named};
 pub use search::collectives_libraries;
 
@@ -102,31 +100,17 @@ pub fn open_ccl(
         return Err(format!("no {} ({tried}); {}", found.what, found.way_out));
     };
     let short = format!("{} {}", collectives.name, calls.version());
-    let set = CclConfig { family, runtime: file.clone(), calls, register: asked.register };
+    let config = CclConfig { family, runtime: file.clone(), calls, register: asked.register };
+    let devices = devices.iter().map(|d| d.handle).collect();
     Ok(Box::new(CclPort {
         library: format!("{short} ({})", path.display()),
         short,
-        devices: devices.iter().map(|d| d.handle).collect(),
-        patience: asked.patience,
-        log: LogCapture::new(&set.calls),
-        set,
-        hands: BTreeMap::new(),
+        log: LogCapture::new(&calls),
+        calls,
+        threads: GpuThreads::new(devices, asked.patience, config),
         known: Vec::new(),
-        exchanges: BTreeMap::new(),
-        made: 0,
-        lost: None,
+        exchanges: ExchangeTable::default(),
     }))
-}
-
-/// A request to a GPU thread; its return value is the reply.
-type ThreadRequest<R> = Box<dyn FnOnce(&mut GpuThread) -> R + Send>;
-type ThreadJob = ThreadRequest<()>;
-
-/// The thread of a GPU.
-struct ThreadHandle {
-    jobs: Sender<ThreadJob>,
-    /// Disconnects when the thread ends.
-    gone: Receiver<()>,
 }
 
 /// A group that an exchange has named.
@@ -150,24 +134,13 @@ struct CclExchange {
 struct CclPort {
     library: String,
     short: String,
-    /// The runtime's handles of all GPUs.
-    devices: Vec<i32>,
-    patience: Duration,
-    set: CclConfig,
+    calls: CclApi,
     log: Option<LogCapture>,
-    hands: BTreeMap<u32, ThreadHandle>,
+    threads: GpuThreads,
     /// Groups, least recently used first. All processes hold the same list, so all drop the same
     /// group.
     known: Vec<KnownGroup>,
-    exchanges: BTreeMap<u64, CclExchange>,
-    made: u64,
-    /// Why no further call is made.
-    lost: Option<String>,
-}
-
-/// Remaining time of a limit.
-fn left(begun: ClockOrigin, limit: Duration) -> Duration {
-    limit.saturating_sub(Duration::from_nanos(begun.ns()))
+    exchanges: ExchangeTable<CclExchange>,
 }
 
 /// What a process announces about one group.
@@ -193,103 +166,13 @@ impl CclOffer {
     }
 }
 
-/// A barrier for one process.
-struct SelfBarrier;
-
-impl RankBarrier for SelfBarrier {
-    fn wait(&self) -> CallResult<()> {
-        Ok(())
-    }
-}
-
 impl CclPort {
     fn alive(&self, call: &str) -> CallResult<()> {
-        match &self.lost {
+        match self.threads.lost() {
             None => Ok(()),
             Some(why) => Err(CallError::new(Severity::Sticky, call, &self.short, why)
                 .or_try("a new process is needed")),
         }
-    }
-
-    /// The thread of a GPU, started on first use.
-    fn hand(&mut self, gpu: u32) -> CallResult<&ThreadHandle> {
-        if !self.hands.contains_key(&gpu) {
-            let Some(&device) = self.devices.get(gpu as usize) else {
-                let why = format!("the runtime lists {} GPUs", self.devices.len());
-                return Err(CallError::unsupported("bind", format!("gpu{gpu}"), why));
-            };
-            let (jobs, inbox) = channel::<ThreadJob>();
-            let (ending, gone) = channel();
-            let (opened, answer) = channel();
-            let set = self.set.clone();
-            let start = move || {
-                // Dropped last, which announces the end of the thread.
-                let _ending = ending;
-                let mut seat = match GpuThread::open(gpu, device, set) {
-                    Ok(seat) => seat,
-                    Err(error) => {
-                        let _ = opened.send(Err(error));
-                        return;
-                    }
-                };
-                let _ = opened.send(Ok(()));
-                for job in inbox {
-                    job(&mut seat);
-                }
-            };
-            let thread = std::thread::Builder::new().name(format!("ccl gpu{gpu}")).spawn(start);
-            if let Err(error) = thread {
-                let thing = format!("the thread of gpu{gpu}");
-                return Err(CallError::new(Severity::Exhausted, "spawn", thing, error.to_string()));
-            }
-            match answer.recv_timeout(self.patience) {
-                Ok(outcome) => outcome?,
-                Err(_) => return Err(self.lose("open", &format!("gpu{gpu}"))),
-            }
-            self.hands.insert(gpu, ThreadHandle { jobs, gone });
-        }
-        self.hands.get(&gpu).ok_or_else(|| CallError::unsupported("bind", "a GPU", "it is gone"))
-    }
-
-    /// Marks the library as unusable after a thread did not answer.
-    fn lose(&mut self, call: &str, thing: &str) -> CallError {
-        let why = format!("{thing} gave no answer in {} s", self.patience.as_secs());
-        self.lost = Some(why.clone());
-        CallError::new(Severity::Sticky, call, thing, why)
-            .or_try("a rank may be missing, or a GPU does not answer; a new process is needed")
-    }
-
-    /// Runs a request on several GPU threads at the same time and returns their replies.
-    fn ask<R: Send + 'static>(
-        &mut self,
-        call: &str,
-        jobs: Vec<(u32, ThreadRequest<R>)>,
-    ) -> CallResult<Vec<R>> {
-        let (count, begun) = (jobs.len(), ClockOrigin::now());
-        let (answers, answered) = channel();
-        let gpus: Vec<u32> = jobs.iter().map(|(gpu, _)| *gpu).collect();
-        for (nth, (gpu, job)) in jobs.into_iter().enumerate() {
-            let answers = answers.clone();
-            let job: ThreadJob = Box::new(move |seat| {
-                let _ = answers.send((nth, job(seat)));
-            });
-            if self.hand(gpu)?.jobs.send(job).is_err() {
-                return Err(self.lose(call, &format!("gpu{gpu}")));
-            }
-        }
-        drop(answers);
-        let mut all: Vec<Option<R>> = (0..count).map(|_| None).collect();
-        for _ in 0..count {
-            match answered.recv_timeout(left(begun, self.patience)) {
-                Ok((nth, answer)) => all[nth] = Some(answer),
-                Err(_) => {
-                    let silent = all.iter().zip(&gpus).find(|(a, _)| a.is_none());
-                    let gpu = silent.map_or(0, |(_, gpu)| *gpu);
-                    return Err(self.lose(call, &format!("gpu{gpu}")));
-                }
-            }
-        }
-        Ok(all.into_iter().flatten().collect())
     }
 
     /// Adds a group to the list, or moves it to the end.
@@ -312,26 +195,10 @@ impl CclPort {
             let Some(at) = self.known.iter().position(|k| k.users == 0) else { break };
             let known = self.known.remove(at);
             if known.mark != 0 {
-                self.on_all("ncclCommDestroy", known.group, GpuThread::close)?;
+                self.threads.ask_all("ncclCommDestroy", known.group, GpuThread::close)?;
             }
         }
         Ok(())
-    }
-
-    /// Runs a request with a group on every GPU thread.
-    fn on_all(
-        &mut self,
-        call: &str,
-        group: CommGroup,
-        act: fn(&mut GpuThread, &CommGroup),
-    ) -> CallResult<()> {
-        let gpus: Vec<u32> = self.hands.keys().copied().collect();
-        let job = |gpu: u32| {
-            let group = group.clone();
-            let job: ThreadJob = Box::new(move |seat| act(seat, &group));
-            (gpu, job)
-        };
-        self.ask(call, gpus.into_iter().map(job).collect()).map(|_| ())
     }
 
     /// Aborts the communicator of a group after an error.
@@ -339,14 +206,14 @@ impl CclPort {
         if let Some(known) = self.known(group) {
             known.mark = 0;
         }
-        if self.lost.is_none() {
+        if self.threads.lost().is_none() {
             // On failure `lose` blocks every later call.
-            let _ = self.on_all("ncclCommAbort", group.clone(), GpuThread::give_up);
+            let _ = self.threads.ask_all("ncclCommAbort", group.clone(), GpuThread::give_up);
         }
     }
 
     fn identity(&self) -> CallResult<CclUniqueId> {
-        let (calls, mut identity) = (&self.set.calls, CclUniqueId([0; CclUniqueId::BYTES]));
+        let (calls, mut identity) = (&self.calls, CclUniqueId([0; CclUniqueId::BYTES]));
         let call = calls.ccl.unique_id;
         // SAFETY: stores 128 bytes.
         let code = unsafe { (call.at)(&raw mut identity) };
@@ -394,38 +261,10 @@ impl CclPort {
         sample: SampleMode,
         barrier: &dyn RankBarrier,
     ) -> CallResult<Vec<Vec<f64>>> {
-        let Some(exchange) = self.exchanges.get(&sample.id) else {
-            return Err(no_exchange("run", ExchangeId(sample.id)));
-        };
+        let exchange = self.exchanges.bound("run", sample.id)?;
         let parts = exchange.plan.parts.clone();
         let gpus: Vec<u32> = exchange.plan.seats.iter().map(|s| s.gpu).collect();
-        let rounds = if sample.pace == RepeatMode::Isolated { sample.reps } else { 1 };
-        let turn = Arc::new(SampleSync::default());
-        let (sender, events) = channel();
-        for (nth, &gpu) in gpus.iter().enumerate() {
-            let (shared, sender) = (Arc::clone(&turn), sender.clone());
-            let job: ThreadJob = Box::new(move |seat| {
-                seat.run(sample, &shared, &|what| {
-                    let _ = sender.send((nth, what));
-                });
-            });
-            if self.hand(gpu)?.jobs.send(job).is_err() {
-                turn.failed.store(true, Ordering::Release);
-                return Err(self.lose("run", &format!("gpu{gpu}")));
-            }
-        }
-        drop(sender);
-        let limit = Duration::from_nanos(sample.limit) + self.patience;
-        let mut round = SampleRound { events, gpus: &gpus, over: vec![false; gpus.len()], limit };
-        let outcome = round.all(rounds, &turn, barrier);
-        if outcome.is_err() {
-            turn.failed.store(true, Ordering::Release);
-        }
-        let silent = round.ended();
-        if let Some(gpu) = silent {
-            return Err(self.lose("run", &format!("gpu{gpu}")));
-        }
-        let seats = outcome?;
+        let times = self.threads.take_sample(&gpus, sample, barrier)?;
         // The slowest GPU of this process counts.
         let slowest = |seats_of: &Vec<usize>| -> Vec<f64> {
             if seats_of.is_empty() {
@@ -433,23 +272,19 @@ impl CclPort {
             }
             let at =
                 |round: &Vec<u64>| seats_of.iter().filter_map(|&s| round.get(s)).max().copied();
-            seats.iter().filter_map(at).map(|ns| ns as f64).collect()
+            times.iter().filter_map(at).map(|ns| ns as f64).collect()
         };
         Ok(parts.iter().map(slowest).collect())
     }
 
     fn limit(&self, bytes: u64, reps: u64) -> u64 {
-        let patience = u64::try_from(self.patience.as_nanos()).unwrap_or(u64::MAX);
+        let patience = u64::try_from(self.threads.timeout().as_nanos()).unwrap_or(u64::MAX);
         patience.saturating_add(bytes.saturating_mul(reps))
     }
 
     /// Connects an exchange: makes communicators, registers buffers, and runs one untimed
     /// repetition in which the library connects.
-    fn connect(&mut self, id: u64, offers: &[Vec<u8>]) -> CallResult<()> {
-        let Some(exchange) = self.exchanges.get(&id) else {
-            return Err(no_exchange("join", ExchangeId(id)));
-        };
-        let plan = exchange.plan.clone();
+    fn connect(&mut self, id: ExchangeId, plan: &CclPlan, offers: &[Vec<u8>]) -> CallResult<()> {
         let used: BTreeSet<usize> = plan.seats.iter().map(|s| s.group).collect();
         let mut identities = BTreeMap::new();
         for &at in &used {
@@ -468,7 +303,7 @@ impl CclPort {
                 Box::new(move |seat| seat.bind(id, &group, &seating, identity));
             (gpu, job)
         });
-        let bound = self.ask("ncclCommInitRank", jobs.collect())?;
+        let bound = self.threads.ask("ncclCommInitRank", jobs.collect())?;
         let failed = bound.iter().find_map(|b| b.as_ref().err().cloned());
         if let Some(error) = failed {
             used.iter().for_each(|&at| self.give_up(&plan.groups[at]));
@@ -483,7 +318,7 @@ impl CclPort {
         self.log.iter().for_each(LogCapture::begin);
         let limit = self.limit(plan.bytes, 1);
         let first = SampleMode { id, reps: 1, pace: RepeatMode::Streaming, limit };
-        let outcome = self.sample(first, &SelfBarrier);
+        let outcome = self.sample(first, &NoBarrier);
         let log = self.log.as_ref().map(LogCapture::end).unwrap_or_default();
         for &at in &used {
             if outcome.is_err() {
@@ -493,82 +328,12 @@ impl CclPort {
             }
         }
         outcome?;
-        if let Some(exchange) = self.exchanges.get_mut(&id) {
-            exchange.how = log.how;
-            let all = !registered.is_empty() && registered.iter().all(|whole| *whole);
-            exchange.registered = (!registered.is_empty()).then_some(all);
-            exchange.joined = true;
-        }
+        let exchange = self.exchanges.bound("join", id)?;
+        exchange.how = log.how;
+        let all = registered.iter().all(|whole| *whole);
+        exchange.registered = (!registered.is_empty()).then_some(all);
+        exchange.joined = true;
         Ok(())
-    }
-}
-
-/// A sample in the view of the port's thread.
-struct SampleRound<'a> {
-    events: Receiver<(usize, ThreadEvent)>,
-    gpus: &'a [u32],
-    over: Vec<bool>,
-    limit: Duration,
-}
-
-impl SampleRound<'_> {
-    /// The next event other than the end of a thread's sample.
-    fn next(&mut self, begun: ClockOrigin) -> CallResult<(usize, ThreadEvent)> {
-        let event = self.events.recv_timeout(left(begun, self.limit)).map_err(|_| {
-            CallError::new(Severity::Sticky, "run", "a GPU", "its thread gave no answer")
-        })?;
-        if let (nth, ThreadEvent::Over(outcome)) = &event {
-            self.over[*nth] = true;
-            outcome.clone()?;
-        }
-        Ok(event)
-    }
-
-    /// Runs all rounds; the time of each GPU in each round.
-    fn all(
-        &mut self,
-        rounds: u64,
-        turn: &SampleSync,
-        barrier: &dyn RankBarrier,
-    ) -> CallResult<Vec<Vec<u64>>> {
-        let (count, begun) = (self.gpus.len(), ClockOrigin::now());
-        let mut ready = 0;
-        while ready < count {
-            ready += usize::from(matches!(self.next(begun)?.1, ThreadEvent::Ready));
-        }
-        let mut all = Vec::new();
-        for round in 1..=rounds {
-            barrier.wait()?;
-            turn.go.store(round, Ordering::Release);
-            let (begun, mut times, mut done) = (ClockOrigin::now(), vec![0; count], 0);
-            while done < count {
-                if let (nth, ThreadEvent::Done(ns)) = self.next(begun)? {
-                    times[nth] = ns;
-                    done += 1;
-                }
-            }
-            all.push(times);
-        }
-        let begun = ClockOrigin::now();
-        while self.over.contains(&false) {
-            self.next(begun)?;
-        }
-        Ok(all)
-    }
-
-    /// Waits until all GPU threads have ended the sample. Returns a GPU that exceeded the timeout.
-    fn ended(&mut self) -> Option<u32> {
-        let begun = ClockOrigin::now();
-        while let Some(nth) = self.over.iter().position(|over| !over) {
-            match self.events.recv_timeout(left(begun, self.limit)) {
-                Ok((nth, ThreadEvent::Over(_))) => self.over[nth] = true,
-                Ok(_) => {}
-                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-                    return Some(self.gpus[nth]);
-                }
-            }
-        }
-        None
     }
 }
 
@@ -583,12 +348,12 @@ impl TransportPort for CclPort {
 
     fn bind(&mut self, parts: &[FlowPart], pace: RepeatMode) -> CallResult<(ExchangeId, Vec<u8>)> {
         self.alive("bind")?;
-        if !parts.iter().all(plan::registers) && self.set.calls.ccl.register.is_none() {
+        if !parts.iter().all(plan::registers) && self.calls.ccl.register.is_none() {
             let why = "this library registers no buffers";
             return Err(CallError::unsupported("bind", &self.short, why)
                 .or_try("the case without -unregistered is the same here"));
         }
-        let misfit = |part: &FlowPart| self.set.calls.misfit(part.wire.op.reduced());
+        let misfit = |part: &FlowPart| self.calls.misfit(part.wire.op.reduced());
         if let Some(why) = parts.iter().find_map(misfit) {
             return Err(CallError::unsupported("bind", &self.short, why)
                 .or_try("use a newer library, or half, bf16 or float"));
@@ -598,7 +363,7 @@ impl TransportPort for CclPort {
         }
         let plan = plan::build(parts)?;
         for seat in &plan.seats {
-            self.hand(seat.gpu)?;
+            self.threads.thread_of(seat.gpu)?;
         }
         let mut offers = Vec::new();
         for (group, &leads) in plan.groups.iter().zip(&plan.leads) {
@@ -612,21 +377,16 @@ impl TransportPort for CclPort {
                 known.users += 1;
             }
         }
-        self.made += 1;
         let (how, registered, joined) = (BTreeSet::new(), None, false);
-        self.exchanges.insert(self.made, CclExchange { plan, pace, how, registered, joined });
-        Ok((ExchangeId(self.made), offers))
+        let exchange = CclExchange { plan, pace, how, registered, joined };
+        Ok((self.exchanges.insert(exchange), offers))
     }
 
     fn join(&mut self, id: ExchangeId, offers: &[Vec<u8>]) -> CallResult<()> {
         self.alive("join")?;
         self.forget()?;
-        let idle = self.exchanges.get(&id.0).map(|e| e.plan.seats.is_empty());
-        match idle {
-            None => Err(no_exchange("join", id)),
-            Some(true) => Ok(()),
-            Some(false) => self.connect(id.0, offers),
-        }
+        let plan = self.exchanges.bound("join", id)?.plan.clone();
+        if plan.seats.is_empty() { Ok(()) } else { self.connect(id, &plan, offers) }
     }
 
     fn run(
@@ -636,22 +396,17 @@ impl TransportPort for CclPort {
         barrier: &dyn RankBarrier,
     ) -> CallResult<Vec<Vec<f64>>> {
         self.alive("run")?;
-        let Some(exchange) = self.exchanges.get(&id.0) else {
-            return Err(no_exchange("run", id));
-        };
-        let (pace, joined) = (exchange.pace, exchange.joined);
+        let exchange = self.exchanges.bound("run", id)?;
+        let pace = exchange.pace;
         if exchange.plan.seats.is_empty() {
-            // Every process must reach the barrier equally often, also without a part.
-            let rounds = if pace == RepeatMode::Isolated { reps } else { 1 };
-            (0..rounds).try_for_each(|_| barrier.wait())?;
-            return Ok(vec![Vec::new(); exchange.plan.parts.len()]);
+            return pace.idle_sample(exchange.plan.parts.len(), reps, barrier);
         }
-        if !joined {
+        if !exchange.joined {
             return Err(CallError::unsupported("run", format!("exchange {}", id.0), "not joined"));
         }
-        let groups = exchange.plan.groups.clone();
-        let limit = self.limit(exchange.plan.bytes, reps);
-        let outcome = self.sample(SampleMode { id: id.0, reps, pace, limit }, barrier);
+        let (groups, bytes) = (exchange.plan.groups.clone(), exchange.plan.bytes);
+        let limit = self.limit(bytes, reps);
+        let outcome = self.sample(SampleMode { id, reps, pace, limit }, barrier);
         if outcome.is_err() {
             groups.iter().for_each(|group| self.give_up(group));
         }
@@ -659,14 +414,14 @@ impl TransportPort for CclPort {
     }
 
     fn disconnect(&mut self, id: ExchangeId) -> Vec<ExchangeId> {
-        let groups = self.exchanges.get(&id.0).map(|e| e.plan.groups.clone()).unwrap_or_default();
+        let groups = self.exchanges.get(id).map(|e| e.plan.groups.clone()).unwrap_or_default();
         groups.iter().for_each(|group| self.give_up(group));
         let uses = |e: &CclExchange| e.plan.groups.iter().any(|group| groups.contains(group));
-        self.exchanges.iter().filter(|(_, e)| uses(e)).map(|(&id, _)| ExchangeId(id)).collect()
+        self.exchanges.iter().filter(|(_, e)| uses(e)).map(|(id, _)| id).collect()
     }
 
     fn engine(&self, id: ExchangeId) -> String {
-        let Some(exchange) = self.exchanges.get(&id.0) else { return self.short.clone() };
+        let Some(exchange) = self.exchanges.get(id) else { return self.short.clone() };
         let mut text = self.short.clone();
         if !exchange.how.is_empty() {
             let how: Vec<&str> = exchange.how.iter().map(String::as_str).collect();
@@ -682,7 +437,7 @@ impl TransportPort for CclPort {
             Some(true) => text.push_str(", buffers registered"),
             Some(false) => text.push_str(", not all buffers registered"),
             // Reported only where the library has a call to register.
-            None if self.set.calls.ccl.register.is_some() && !exchange.plan.seats.is_empty() => {
+            None if self.calls.ccl.register.is_some() && !exchange.plan.seats.is_empty() => {
                 text.push_str(", buffers not registered");
             }
             None => {}
@@ -691,9 +446,7 @@ impl TransportPort for CclPort {
     }
 
     fn release(&mut self, id: ExchangeId) -> CallResult<()> {
-        let Some(exchange) = self.exchanges.remove(&id.0) else {
-            return Err(no_exchange("release", id));
-        };
+        let exchange = self.exchanges.remove(id)?;
         for group in &exchange.plan.groups {
             if let Some(known) = self.known(group) {
                 known.users = known.users.saturating_sub(1);
@@ -702,27 +455,11 @@ impl TransportPort for CclPort {
         self.alive("release")?;
         let gpus = exchange.plan.seats.iter().map(|s| s.gpu);
         let job = |gpu: u32| {
-            let job: ThreadRequest<CallResult<()>> = Box::new(move |seat| seat.release(id.0));
+            let job: ThreadRequest<CallResult<()>> = Box::new(move |seat| seat.release(id));
             (gpu, job)
         };
         let jobs = gpus.map(job).collect();
-        self.ask("release", jobs)?.into_iter().collect()
-    }
-}
-
-impl Drop for CclPort {
-    /// Joins the threads, but not one that never answers.
-    fn drop(&mut self) {
-        let begun = ClockOrigin::now();
-        let gone: Vec<Receiver<()>> =
-            std::mem::take(&mut self.hands).into_values().map(|hand| hand.gone).collect();
-        if self.lost.is_some() {
-            return;
-        }
-        for gone in gone {
-            // Nothing is ever sent: the call returns when the thread ends or on timeout.
-            let _ = gone.recv_timeout(left(begun, self.patience));
-        }
+        self.threads.ask("release", jobs)?.into_iter().collect()
     }
 }
 
