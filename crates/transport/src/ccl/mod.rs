@@ -11,6 +11,7 @@
 //! message has arrived, and the longest time of all ranks counts.
 
 mod api;
+mod comm_stream;
 mod gpu_thread;
 mod gpu_threads;
 mod library_log;
