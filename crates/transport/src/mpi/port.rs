@@ -1,11 +1,10 @@
 //! MPI as a transport between processes.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use pathline_hal::{
-    CallError, CallResult, DeviceClaim, ExchangeId, FlowPart, RankBarrier, RepeatMode,
-    TransportPort, no_exchange,
+    CallError, CallResult, DeviceClaim, ExchangeId, ExchangeTable, FlowPart, RankBarrier,
+    RepeatMode, TransportPort,
 };
 use pathline_schema::{MpiBrand, READ_BACK, Severity, Transport, WireOp};
 
@@ -69,8 +68,7 @@ trait InnerPort: TransportPort {
 
 struct LivePort<H: MpiHandle> {
     world: MpiWorld<H>,
-    exchanges: BTreeMap<u64, MpiExchange<H>>,
-    next: u64,
+    exchanges: ExchangeTable<MpiExchange<H>>,
     clock: ClockOrigin,
     /// The transport of messages, if the library reports it.
     carried: Option<String>,
@@ -225,9 +223,8 @@ impl<H: MpiHandle> LivePort<H> {
             }
         };
         let settings = read_back(candidate, &mut std::env::vars());
-        let (exchanges, next, clock) = (BTreeMap::new(), 0, ClockOrigin::now());
-        let broken = None;
-        let port = Self { world, exchanges, next, clock, carried, collectives, settings, broken };
+        let (exchanges, clock, broken) = (ExchangeTable::default(), ClockOrigin::now(), None);
+        let port = Self { world, exchanges, clock, carried, collectives, settings, broken };
         Ok(Box::new(port))
     }
 
@@ -305,10 +302,8 @@ impl<H: MpiHandle> TransportPort for LivePort<H> {
                 return Err(refused(part, why));
             }
         }
-        let id = self.next;
-        self.next += 1;
-        self.exchanges.insert(id, MpiExchange::new(parts, pace));
-        Ok((ExchangeId(id), self.world.version.as_bytes().to_vec()))
+        let id = self.exchanges.insert(MpiExchange::new(parts, pace));
+        Ok((id, self.world.version.as_bytes().to_vec()))
     }
 
     fn join(&mut self, id: ExchangeId, offers: &[Vec<u8>]) -> CallResult<()> {
@@ -324,8 +319,7 @@ impl<H: MpiHandle> TransportPort for LivePort<H> {
             return Err(CallError::new(Severity::Sticky, "join", "mpi", reason)
                 .or_try("load the same MPI on every host, or name it in PATHLINE_MPI"));
         }
-        let exchange = self.exchanges.get_mut(&id.0).ok_or_else(|| no_exchange("join", id))?;
-        exchange.join(&mut self.world)
+        self.exchanges.bound("join", id)?.join(&mut self.world)
     }
 
     fn run(
@@ -335,7 +329,7 @@ impl<H: MpiHandle> TransportPort for LivePort<H> {
         barrier: &dyn RankBarrier,
     ) -> CallResult<Vec<Vec<f64>>> {
         self.usable("run")?;
-        let exchange = self.exchanges.get_mut(&id.0).ok_or_else(|| no_exchange("run", id))?;
+        let exchange = self.exchanges.bound("run", id)?;
         let ran = exchange.run(&self.world, self.clock, reps, barrier);
         if let (Err(error), Some(why)) = (&ran, exchange.in_use()) {
             self.broken = Some(format!("{why} since {error}"));
@@ -345,11 +339,12 @@ impl<H: MpiHandle> TransportPort for LivePort<H> {
     }
 
     fn engine(&self, id: ExchangeId) -> String {
-        let calls = self.exchanges.get(&id.0).map(|e| e.calls().join(", ")).unwrap_or_default();
+        let exchange = self.exchanges.get(id);
+        let calls = exchange.map(|e| e.calls().join(", ")).unwrap_or_default();
         let chosen = chosen();
         let with = if chosen.is_empty() { String::new() } else { format!(" with {chosen}") };
         let carried = self.carried.as_deref().unwrap_or("transport not reported");
-        let is_collective = self.exchanges.get(&id.0).is_some_and(MpiExchange::is_collective);
+        let is_collective = exchange.is_some_and(MpiExchange::is_collective);
         let by = self.collectives.as_ref().filter(|_| is_collective);
         let by = by.map(|text| format!("; {text}")).unwrap_or_default();
         let read = read_back_text(&self.settings);
@@ -357,8 +352,7 @@ impl<H: MpiHandle> TransportPort for LivePort<H> {
     }
 
     fn release(&mut self, id: ExchangeId) -> CallResult<()> {
-        let mut exchange =
-            self.exchanges.remove(&id.0).ok_or_else(|| no_exchange("release", id))?;
+        let mut exchange = self.exchanges.remove(id)?;
         let released = exchange.release(&self.world);
         if released.is_err() {
             // The buffer of replies is leaked with it.

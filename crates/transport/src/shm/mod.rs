@@ -8,6 +8,7 @@ mod core_choice;
 mod offer;
 mod peer_process;
 mod port;
+mod role;
 mod segment;
 mod spin_wait;
 mod xpmem;

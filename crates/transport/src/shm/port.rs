@@ -3,12 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::rc::Rc;
-use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::Duration;
 
 use pathline_hal::{
-    CallError, CallResult, ExchangeId, FlowPart, LocalMemory, RankBarrier, RepeatMode,
-    TransportPort, no_exchange,
+    CallError, CallResult, ExchangeId, ExchangeTable, FlowPart, LocalMemory, RankBarrier,
+    RepeatMode, TransportPort, no_exchange,
 };
 use pathline_schema::{
     CoreDistance, CpuHow, CpuOp, CpuSet, CpuWork, Rank, Severity, ShmCopies, Transport, Unit,
@@ -17,11 +16,11 @@ use pathline_schema::{
 
 use super::channel::{PAGED_PIECE, PIECE, RingLayout, ShmChannel};
 use super::channel_ends::{
-    EndProgress, KernelCopy, PeerMemory, RecvEnd, RecvMethod, SendEnd, SendMethod, carry,
+    KernelCopy, PeerMemory, RecvEnd, RecvMethod, SendEnd, SendMethod, carry,
 };
 use super::core_choice::{HostCores, PinnedThread, ProcessPair, possible};
 use super::offer::ShmOffer;
-use super::peer_process::PeerProcess;
+use super::role::{ShmRole, directions, run_roles, script};
 use super::spin_wait::SpinWait;
 use super::xpmem::{XpmemApi, XpmemAttachment, XpmemExport};
 use pathline_host::clock::ClockOrigin;
@@ -41,8 +40,7 @@ pub(super) struct NodePort {
     cpus: CpuSet,
     /// CPUs that other flows use during the exchange that is bound next.
     off: CpuSet,
-    exchanges: BTreeMap<ExchangeId, ShmExchange>,
-    next: u64,
+    exchanges: ExchangeTable<ShmExchange>,
 }
 
 /// A case that is bound here.
@@ -69,96 +67,10 @@ struct BoundMemory {
     exposed: Vec<XpmemExport>,
 }
 
-/// A step of a repetition.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ShmStep {
-    Give,
-    Take,
-    /// Loads the received bytes.
-    Load,
-    /// Replies to the sender.
-    Answer,
-    /// Waits for the receiver's reply.
-    AwaitReply,
-}
-
-/// The state of this process in a part.
-struct ShmRole {
-    script: Vec<ShmStep>,
-    step: usize,
-    /// Remaining repetitions of a run.
-    left: u64,
-    ended_ns: u64,
-    out: Option<SendEnd>,
-    into: Option<RecvEnd>,
-    read: CpuLoop,
-    other: (Rank, PeerProcess),
-}
-
-/// Directions of a part's messages: 0 from the group's first to its second member, 1 back.
-fn directions(op: WireOp) -> &'static [usize] {
-    if op == WireOp::Ping { &[0, 1] } else { &[0] }
-}
-
-fn script(op: WireOp, position: usize) -> Vec<ShmStep> {
-    let window = op.window() as usize;
-    let (message, last): (ShmStep, &[ShmStep]) = match (op, position) {
-        (WireOp::Ping, 0) => return vec![ShmStep::Give, ShmStep::Take],
-        (WireOp::Ping, _) => return vec![ShmStep::Take, ShmStep::Give],
-        (_, 0) => (ShmStep::Give, &[ShmStep::AwaitReply]),
-        (WireOp::Consume, _) => (ShmStep::Take, &[ShmStep::Load, ShmStep::Answer]),
-        _ => (ShmStep::Take, &[ShmStep::Answer]),
-    };
-    let mut script = vec![message; window];
-    script.extend_from_slice(last);
-    script
-}
-
-impl ShmRole {
-    /// Proceeds; returns whether anything moved. Reads the clock only when all is done.
-    fn turn(&mut self, begun: ClockOrigin) -> CallResult<bool> {
-        let Some(&step) = self.script.get(self.step) else { return Ok(false) };
-        if self.left == 0 {
-            return Ok(false);
-        }
-        let turn = match (step, &mut self.out, &mut self.into) {
-            (ShmStep::Give, Some(out), _) => out.give()?,
-            (ShmStep::AwaitReply, Some(out), _) => out.poll_reply(),
-            (ShmStep::Take, _, Some(into)) => into.take()?,
-            (ShmStep::Load, _, Some(into)) => {
-                into.load(self.read);
-                EndProgress::Done
-            }
-            (ShmStep::Answer, _, Some(into)) => {
-                into.answer();
-                EndProgress::Done
-            }
-            // `join` created the ends that the script needs.
-            _ => EndProgress::Done,
-        };
-        if turn == EndProgress::Done {
-            self.step += 1;
-            if self.step == self.script.len() {
-                self.step = 0;
-                self.left -= 1;
-                if self.left == 0 {
-                    self.ended_ns = begun.ns();
-                }
-            }
-        }
-        Ok(turn != EndProgress::Blocked)
-    }
-
-    fn channels(&self) -> impl Iterator<Item = &Rc<ShmChannel>> {
-        let out = self.out.iter().map(|out| &out.channel);
-        out.chain(self.into.iter().map(|into| &into.channel))
-    }
-}
-
 impl NodePort {
     pub(super) fn new(via: Transport, me: Rank, library: String, most: Duration) -> Self {
-        let (cpus, off, exchanges) = (possible(), CpuSet::default(), BTreeMap::new());
-        Self { via, me, library, most, xpmem: None, cpus, off, exchanges, next: 1 }
+        let (cpus, off, exchanges) = (possible(), CpuSet::default(), ExchangeTable::default());
+        Self { via, me, library, most, xpmem: None, cpus, off, exchanges }
     }
 
     /// Refuses a part that this port cannot do.
@@ -396,67 +308,6 @@ fn probed(call: KernelCopy, remote: PeerMemory) -> CallResult<PeerMemory> {
     Ok(remote)
 }
 
-impl ShmExchange {
-    /// Advances all roles until each is done.
-    fn drive(&mut self, reps: u64, begun: ClockOrigin, patience: &SpinWait) -> CallResult<()> {
-        let mut roles: Vec<&mut ShmRole> = self.roles.iter_mut().flatten().collect();
-        let mut others = Vec::new();
-        for role in &mut roles {
-            role.left = reps;
-            others.push((role.other, role.channels().cloned().collect::<Vec<_>>()));
-        }
-        while roles.iter().any(|role| role.left > 0) {
-            let mut failed = None;
-            let pass = || {
-                let mut moved = false;
-                for role in &mut roles {
-                    match role.turn(begun) {
-                        Ok(turn) => moved |= turn,
-                        Err(error) => failed = Some(error),
-                    }
-                }
-                moved || failed.is_some()
-            };
-            let waited = patience.until(pass, |over| check_peers(&others, over, patience));
-            if let Err(error) = failed.map_or(waited, Err) {
-                // The others then need not wait for their own timeout.
-                for channel in others.iter().flat_map(|(_, channels)| channels) {
-                    channel.broken().store(1, Release);
-                }
-                return Err(error);
-            }
-        }
-        Ok(())
-    }
-}
-
-/// A peer that this process waits for, and the channels to it.
-type WaitedPeer = ((Rank, PeerProcess), Vec<Rc<ShmChannel>>);
-
-/// Checks the peers that this process waits for.
-fn check_peers(others: &[WaitedPeer], time_is_over: bool, patience: &SpinWait) -> CallResult<()> {
-    let failed = |rank: Rank, peer: PeerProcess, what: &str, way_out: &str| {
-        let thing = format!("rank {} (process {})", rank.0, peer.pid);
-        Err(CallError::new(Severity::Sticky, "run", thing, what).or_try(way_out))
-    };
-    for ((rank, peer), channels) in others {
-        if channels.iter().any(|channel| channel.broken().load(Acquire) != 0) {
-            return failed(*rank, *peer, "it gave up", "see its error");
-        }
-        if peer.is_gone() {
-            let way_out = "see what ended it: a signal, or the memory ran out";
-            return failed(*rank, *peer, "it has ended", way_out);
-        }
-    }
-    match others.first() {
-        Some(((rank, peer), _)) if time_is_over => {
-            let waited = format!("nothing came within {} s", patience.most().as_secs_f64());
-            failed(*rank, *peer, &waited, "inspect it (gdb -p), or allow more time")
-        }
-        _ => Ok(()),
-    }
-}
-
 impl TransportPort for NodePort {
     fn via(&self) -> Transport {
         self.via
@@ -477,8 +328,6 @@ impl TransportPort for NodePort {
             self.refuse(part, pace)?;
             self.make(nth, part, &mut offer, &mut made)?;
         }
-        let id = ExchangeId(self.next);
-        self.next += 1;
         let exchange = ShmExchange {
             parts: parts.to_vec(),
             pace,
@@ -489,12 +338,11 @@ impl TransportPort for NodePort {
             joined: false,
             broken: false,
         };
-        self.exchanges.insert(id, exchange);
-        Ok((id, offer.encode()))
+        Ok((self.exchanges.insert(exchange), offer.encode()))
     }
 
     fn join(&mut self, id: ExchangeId, offers: &[Vec<u8>]) -> CallResult<()> {
-        let exchange = self.exchanges.get(&id).ok_or_else(|| no_exchange("join", id))?;
+        let exchange = self.exchanges.get(id).ok_or_else(|| no_exchange("join", id))?;
         // Only participants must have made an offer of this kind.
         let wanted = |rank: Rank| {
             let mut groups = exchange.parts.iter().flat_map(|part| &part.group);
@@ -509,9 +357,8 @@ impl TransportPort for NodePort {
             roles.push(self.role(nth, part, &exchange.made, &decoded)?);
         }
         let cpu = self.cpu(exchange, &decoded)?;
-        if let Some(exchange) = self.exchanges.get_mut(&id) {
-            (exchange.roles, exchange.cpu, exchange.joined) = (roles, cpu, true);
-        }
+        let exchange = self.exchanges.bound("join", id)?;
+        (exchange.roles, exchange.cpu, exchange.joined) = (roles, cpu, true);
         Ok(())
     }
 
@@ -522,7 +369,7 @@ impl TransportPort for NodePort {
         barrier: &dyn RankBarrier,
     ) -> CallResult<Vec<Vec<f64>>> {
         let most = self.most;
-        let exchange = self.exchanges.get_mut(&id).ok_or_else(|| no_exchange("run", id))?;
+        let exchange = self.exchanges.bound("run", id)?;
         let thing = format!("exchange {}", id.0);
         if !exchange.joined || exchange.broken {
             let reason =
@@ -545,15 +392,12 @@ impl TransportPort for NodePort {
         let members: BTreeSet<Rank> =
             exchange.parts.iter().flat_map(|part| &part.group).map(|(rank, _)| *rank).collect();
         let patience = SpinWait::new(most, u32::try_from(members.len()).unwrap_or(u32::MAX));
-        let (rounds, each) = match exchange.pace {
-            RepeatMode::Isolated => (reps, 1),
-            _ => (1, reps),
-        };
+        let (rounds, each) = exchange.pace.rounds(reps);
         let mut times = vec![Vec::new(); exchange.parts.len()];
         for _ in 0..rounds {
             barrier.wait()?;
             let begun = ClockOrigin::now();
-            if let Err(error) = exchange.drive(each, begun, &patience) {
+            if let Err(error) = run_roles(&mut exchange.roles, each, begun, &patience) {
                 exchange.broken = true;
                 return Err(error);
             }
@@ -565,7 +409,7 @@ impl TransportPort for NodePort {
     }
 
     fn engine(&self, id: ExchangeId) -> String {
-        let Some(exchange) = self.exchanges.get(&id) else { return String::new() };
+        let Some(exchange) = self.exchanges.get(id) else { return String::new() };
         let of_ring = |part: &FlowPart| {
             let RingLayout { piece, depth, .. } = shape(part);
             format!("ring of {depth} x {piece} B")
@@ -582,7 +426,7 @@ impl TransportPort for NodePort {
     }
 
     fn release(&mut self, id: ExchangeId) -> CallResult<()> {
-        let gone = self.exchanges.remove(&id).ok_or_else(|| no_exchange("release", id))?;
+        let gone = self.exchanges.remove(id)?;
         // Roles hold memory that others expose, so they are dropped first.
         drop(gone.roles);
         drop(gone.made);

@@ -132,12 +132,10 @@ impl UcxExchange {
         reps: u64,
         barrier: &dyn RankBarrier,
     ) -> CallResult<Vec<Vec<f64>>> {
-        let mut times = vec![Vec::new(); self.parts];
         let Some(worker) = self.worker.clone() else {
-            let rounds = if self.pace == RepeatMode::Isolated { reps } else { 1 };
-            (0..rounds).try_for_each(|_| barrier.wait())?;
-            return Ok(times);
+            return self.pace.idle_sample(self.parts, reps, barrier);
         };
+        let mut times = vec![Vec::new(); self.parts];
         let begun = ClockOrigin::now();
         if self.pace == RepeatMode::Isolated {
             for _ in 0..reps {

@@ -18,8 +18,8 @@ use std::rc::Rc;
 
 use pathline_dylib::LibraryReport;
 use pathline_hal::{
-    CallError, CallResult, ExchangeId, FlowPart, RankBarrier, RepeatMode, TransportPort,
-    no_exchange,
+    CallError, CallResult, ExchangeId, ExchangeTable, FlowPart, RankBarrier, RepeatMode,
+    TransportPort,
 };
 use pathline_schema::{Severity, Transport, UcxSetting, WireOp};
 
@@ -34,14 +34,13 @@ use worker::UcxWorker;
 #[derive(Debug)]
 pub(crate) struct UcxPort {
     /// Declared before the workers, so dropped first.
-    bound: BTreeMap<ExchangeId, UcxExchange>,
+    bound: ExchangeTable<UcxExchange>,
     /// One worker for each requested setting, and one without any; with atomic operations, whose
     /// contexts may choose other transports, and without.
     workers: BTreeMap<(Option<UcxSetting>, bool), Rc<UcxWorker>>,
     ucp: UcpLibrary,
     /// UCX_ variables of the environment, which may change anything.
     settings: Vec<String>,
-    made: u32,
     /// Why nothing can be done any more.
     broken: Option<CallError>,
 }
@@ -59,8 +58,8 @@ pub(crate) fn open(asked: Option<&Path>) -> std::result::Result<UcxPort, String>
         .map(|(name, value)| format!("{name}={value}"))
         .collect();
     settings.sort();
-    let (bound, workers, made, broken) = (BTreeMap::new(), BTreeMap::new(), 0, None);
-    Ok(UcxPort { bound, workers, ucp, settings, made, broken })
+    let (bound, workers, broken) = (ExchangeTable::default(), BTreeMap::new(), None);
+    Ok(UcxPort { bound, workers, ucp, settings, broken })
 }
 
 /// The report of the search for libucp, with what its build lacks. Starts nothing.
@@ -92,6 +91,11 @@ impl UcxPort {
         })?);
         self.workers.insert((switch, atomics), Rc::clone(&made));
         Ok(made)
+    }
+
+    /// The error that ended the use of UCX, if one has.
+    fn usable(&self) -> CallResult<()> {
+        self.broken.clone().map_or(Ok(()), Err)
     }
 
     /// A failure leaves messages in flight, which cannot be cancelled. Their memory may be freed,
@@ -134,9 +138,7 @@ impl TransportPort for UcxPort {
     }
 
     fn bind(&mut self, parts: &[FlowPart], pace: RepeatMode) -> CallResult<(ExchangeId, Vec<u8>)> {
-        if let Some(error) = &self.broken {
-            return Err(error.clone());
-        }
+        self.usable()?;
         if pace == RepeatMode::Graph {
             let why = "UCX has no graphs";
             return Err(CallError::unsupported("bind", "a case by ucx", why));
@@ -150,8 +152,8 @@ impl TransportPort for UcxPort {
         if let Some(why) = messages.find_map(FlowPart::short_buffer) {
             return Err(CallError::unsupported("bind", "a case by ucx", why));
         }
-        self.made += 1;
-        let (serial, id) = (self.made, ExchangeId(u64::from(self.made)));
+        // Tags have 32 bits of the number: messages of 2^32 earlier exchanges are long gone.
+        let serial = self.bound.next_id().0 as u32;
         let (exchange, offer) = if parts.iter().all(FlowPart::is_idle) {
             (UcxExchange::idle(parts.len(), pace), Vec::new())
         } else {
@@ -160,12 +162,11 @@ impl TransportPort for UcxPort {
             let (exchange, offer) = UcxExchange::new(&worker, serial, parts, pace)?;
             (exchange, offer.write())
         };
-        self.bound.insert(id, exchange);
-        Ok((id, offer))
+        Ok((self.bound.insert(exchange), offer))
     }
 
     fn join(&mut self, id: ExchangeId, offers: &[Vec<u8>]) -> CallResult<()> {
-        let exchange = self.bound.get_mut(&id).ok_or_else(|| no_exchange("join", id))?;
+        let exchange = self.bound.bound("join", id)?;
         let joined = exchange.join(offers);
         self.end_after(joined)
     }
@@ -176,10 +177,8 @@ impl TransportPort for UcxPort {
         reps: u64,
         barrier: &dyn RankBarrier,
     ) -> CallResult<Vec<Vec<f64>>> {
-        if let Some(error) = &self.broken {
-            return Err(error.clone());
-        }
-        let exchange = self.bound.get_mut(&id).ok_or_else(|| no_exchange("run", id))?;
+        self.usable()?;
+        let exchange = self.bound.bound("run", id)?;
         let ran = exchange.run(reps, barrier);
         match &ran {
             // No operation was in flight when a process missed the barrier.
@@ -189,7 +188,7 @@ impl TransportPort for UcxPort {
     }
 
     fn engine(&self, id: ExchangeId) -> String {
-        let Some(exchange) = self.bound.get(&id) else { return String::new() };
+        let Some(exchange) = self.bound.get(id) else { return String::new() };
         match (exchange.engine(), exchange.set()) {
             ("", _) => String::new(),
             (engine, None) => format!("UCX {}: {engine}", self.ucp.version),
@@ -198,14 +197,10 @@ impl TransportPort for UcxPort {
     }
 
     fn release(&mut self, id: ExchangeId) -> CallResult<()> {
-        match self.bound.remove(&id) {
-            Some(exchange) => {
-                let Some(error) = &self.broken else { return Ok(()) };
-                // Operations in flight still use it and the memory of its parts.
-                std::mem::forget(exchange);
-                Err(error.clone())
-            }
-            None => Err(no_exchange("release", id)),
-        }
+        let exchange = self.bound.remove(id)?;
+        let Some(error) = &self.broken else { return Ok(()) };
+        // Operations in flight still use it and the memory of its parts.
+        std::mem::forget(exchange);
+        Err(error.clone())
     }
 }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::ffi::c_int;
 
 use pathline_hal::{LocalMemory, NoBarrier};
@@ -128,9 +129,9 @@ fn world(of: Library) -> MpiWorld<c_int> {
 }
 
 fn port(of: Library) -> LivePort<c_int> {
-    let (exchanges, next, clock) = (BTreeMap::new(), 0, ClockOrigin::now());
+    let (exchanges, clock) = (ExchangeTable::default(), ClockOrigin::now());
     let (carried, collectives, broken, settings) = (None, None, None, Vec::new());
-    LivePort { world: world(of), exchanges, next, clock, carried, collectives, settings, broken }
+    LivePort { world: world(of), exchanges, clock, carried, collectives, settings, broken }
 }
 
 /// Four messages in each direction between rank 0, this process, and rank 1.
