@@ -69,6 +69,20 @@ pub enum FigureBody {
     Panels(PanelsBody),
 }
 
+/// Each form of a figure from its data.
+macro_rules! body_from {
+    ($($form:ident($body:ident)),*) => {
+        $(impl From<$body> for FigureBody {
+            fn from(body: $body) -> Self {
+                Self::$form(body)
+            }
+        })*
+    };
+}
+
+body_from!(Matrix(MatrixBody), Curves(CurvesBody), Bars(BarsBody), Sheet(SheetBody));
+body_from!(Stacks(StacksBody), Gaps(GapsBody), Panels(PanelsBody));
+
 /// Whether higher or lower is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -370,7 +384,7 @@ pub struct FigureBar {
 }
 
 /// Values with different units: one quantity per column.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct SheetBody {
     /// Heading of the rows.
     pub row_axis: String,

@@ -2,9 +2,8 @@
 
 use pathline_schema::{Bytes, CpuHow, CpuOp, Flow, Mover, ShmCopies, SuiteId, Transport};
 
-use super::{
-    BetterWhen, Figure, FigureBody, FigureCell, SuiteFindings, distinct, grid, kept, values,
-};
+use super::pivot::CellPivot;
+use super::{BetterWhen, Figure, FigureCell, SuiteFindings, frame, kept, values};
 use crate::fmt;
 use crate::run::{CaseQuantity, RunView};
 
@@ -87,38 +86,23 @@ pub(super) fn find(run: &RunView) -> SuiteFindings {
     SuiteFindings::new(figures(run), [])
 }
 
-fn figures(run: &RunView) -> Vec<Figure> {
+fn figures(run: &RunView) -> Option<Figure> {
     let all = bystander_cells(run);
-    let rows: Vec<&Flow> = distinct(all.iter().map(|b| b.copy));
-    let cols: Vec<&Flow> = distinct(all.iter().map(|b| b.watched));
-    if all.is_empty() {
-        return Vec::new();
-    }
-    let find =
-        |copy: &Flow, watched: &Flow| all.iter().find(|b| b.copy == copy && b.watched == watched);
-    let row_label = |copy: &Flow| {
-        let alone = run.suite(SUITE).find(|e| e.lone() == Some(copy));
+    let row_label = |copy: &&Flow| {
+        let alone = run.suite(SUITE).find(|e| e.lone() == Some(*copy));
         let rate = alone.and_then(|e| run.value(e, CaseQuantity::Payload));
         let rate = rate.map_or(String::new(), |rate| format!(", {} alone", fmt::gbs(rate)));
         format!("{} x {}{rate}", copy_label(copy), copy.bytes.rounded())
     };
-    let (at_row, at_col): (Vec<usize>, Vec<usize>) =
-        ((0..rows.len()).collect(), (0..cols.len()).collect());
-    let matrix = grid(
-        ("during", &at_row),
-        ("bystander", &at_col),
+    let matrix = CellPivot::new(all.iter().map(|b| (b.copy, b.watched, b.cell.clone()))).matrix(
+        ("during", row_label),
+        ("bystander", |watched| watched_label(watched)),
         ("% of alone", BetterWhen::Higher),
-        (|row: usize| row_label(rows[row]), |col: usize| watched_label(cols[col])),
-        |row, col| find(rows[row], cols[col]).map(|b| b.cell.clone()).unwrap_or_default(),
     );
-    vec![Figure {
-        id: "shm-bystander".into(),
-        suite: SUITE.into(),
-        title: "Copies behind a shared cache: remaining rate of a bystander".into(),
-        finding: sentence(&all).unwrap_or_default(),
-        command: run.command(SUITE, ""),
-        body: FigureBody::Matrix(matrix),
-    }]
+    let title = "Copies behind a shared cache: remaining rate of a bystander";
+    frame(run, (SUITE, ""), "shm-bystander", title)
+        .finding(sentence(&all).unwrap_or_default())
+        .draw_any(matrix)
 }
 
 /// The most affected load, and its rate under each kind of copy.

@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 use pathline_schema::{Bytes, Flow, Mover, SuiteId, Unit};
 use pathline_stats::SeriesSummary;
 
-use super::{
-    BetterWhen, Figure, FigureBar, FigureBody, FigureCell, SuiteFindings, bars_figure, grid, sorted,
-};
+use super::{BetterWhen, Figure, FigureCell, SuiteFindings, frame, grid, sorted};
 use crate::fmt;
 use crate::run::{CaseQuantity, EntryState, RunEntry, RunView};
 
@@ -142,17 +140,14 @@ fn alone(run: &RunView, found: &ContentionData) -> Option<Figure> {
     }
     let labels = (|u: Unit| u.to_string(), |u: Unit| u.to_string());
     let matrix = grid(("from", &units), ("to", &units), ("GB/s", BetterWhen::Higher), labels, cell);
-    Some(Figure {
-        id: "contention-alone".into(),
-        suite: SUITE.into(),
-        title: "Every path of the copy engines alone".into(),
-        finding: format!(
-            "{} of the copy engines, each alone; between GPUs the source pushes.",
-            fmt::sentence(&fmt::count(found.alone.len(), "path"))
-        ),
-        command: run.command(SUITE, ""),
-        body: FigureBody::Matrix(matrix),
-    })
+    Some(
+        frame(run, (SUITE, ""), "contention-alone", "Every path of the copy engines alone")
+            .finding(format!(
+                "{} of the copy engines, each alone; between GPUs the source pushes.",
+                fmt::sentence(&fmt::count(found.alone.len(), "path"))
+            ))
+            .draw(matrix),
+    )
 }
 
 /// Remaining share of each host path's rate while another one runs.
@@ -184,21 +179,25 @@ fn interference(run: &RunView, pairs: &[HostPair], shared: Option<&str>) -> Opti
         cell,
     );
     let sharing = pairs.iter().filter(|p| p.keeps.iter().any(|&k| k < MIN_INDEPENDENT)).count();
-    Some(Figure {
-        id: "contention-pairs".into(),
-        suite: SUITE.into(),
-        title: "What a path of the host keeps of its rate during another one".into(),
-        finding: format!(
-            "In {sharing} of {} one path loses more than {} by the other. {}",
-            fmt::count(pairs.len(), "pair"),
-            fmt::percent(1.0 - MIN_INDEPENDENT),
-            shared.unwrap_or_default()
+    Some(
+        frame(
+            run,
+            (SUITE, ""),
+            "contention-pairs",
+            "What a path of the host keeps of its rate during another one",
         )
-        .trim()
-        .to_owned(),
-        command: run.command(SUITE, ""),
-        body: FigureBody::Matrix(matrix),
-    })
+        .finding(
+            format!(
+                "In {sharing} of {} one path loses more than {} by the other. {}",
+                fmt::count(pairs.len(), "pair"),
+                fmt::percent(1.0 - MIN_INDEPENDENT),
+                shared.unwrap_or_default()
+            )
+            .trim()
+            .to_owned(),
+        )
+        .draw(matrix),
+    )
 }
 
 /// GPUs that slow each other pairwise in one direction, and the sum of two.
@@ -299,10 +298,7 @@ fn groups_figure(run: &RunView, groups: &[GpuGroup], sentence: Option<&str>) -> 
             let noun = fmt::count(*size, "GPU");
             let names =
                 |g: &GpuGroup| g.gpus.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
-            let bar = |label: String, g: &GpuGroup| FigureBar {
-                label,
-                cell: FigureCell { path: None, ..run.cell(g.entry, CaseQuantity::Payload) },
-            };
+            let bar = |label: String, g: &GpuGroup| (label, whole(run, g.entry));
             if low.sum > ALIKE * high.sum {
                 bars.push(bar(format!("{noun} {direction}"), high));
             } else {
@@ -316,13 +312,15 @@ fn groups_figure(run: &RunView, groups: &[GpuGroup], sentence: Option<&str>) -> 
          groups of one size differ, what they share differs.",
         sentence.unwrap_or_default()
     );
-    bars_figure(
-        ("contention-groups", SUITE, "GPUs at once with the host, sum of all copies".to_owned()),
-        finding.trim().to_owned(),
-        run.command(SUITE, ""),
-        ("GB/s", BetterWhen::Higher),
-        bars,
-    )
+    let title = "GPUs at once with the host, sum of all copies";
+    frame(run, (SUITE, ""), "contention-groups", title)
+        .finding(finding.trim())
+        .draw_bars(("GB/s", BetterWhen::Higher), bars)
+}
+
+/// The rate of all copies of a set, which have no route in common.
+fn whole(run: &RunView, entry: &RunEntry) -> FigureCell {
+    FigureCell { path: None, ..run.cell(entry, CaseQuantity::Payload) }
 }
 
 /// All GPUs at once with the host: total rate, and its share of the sum of single rates.
@@ -380,10 +378,8 @@ fn random(run: &RunView) -> Option<Figure> {
                 .collect();
             of.sort_by(|a, b| a.0.total_cmp(&b.0));
             let Some((_, entry)) = of.get(of.len() / 2) else { continue };
-            bars.push(FigureBar {
-                label: format!("{low} to {high} copies {wanted}, the median of {}", of.len()),
-                cell: FigureCell { path: None, ..run.cell(entry, CaseQuantity::Payload) },
-            });
+            let label = format!("{low} to {high} copies {wanted}, the median of {}", of.len());
+            bars.push((label, whole(run, entry)));
         }
     }
     let finding = format!(
@@ -391,11 +387,7 @@ fn random(run: &RunView) -> Option<Figure> {
          it is no bound. `pathline model predict --against` holds them against a description.",
         fmt::sentence(&fmt::count(sets.len(), "random set"))
     );
-    bars_figure(
-        (RANDOM.word(), RANDOM, "Random sets of copies at once".to_owned()),
-        finding,
-        run.command(RANDOM, ""),
-        ("GB/s", BetterWhen::Higher),
-        bars,
-    )
+    frame(run, (RANDOM, ""), RANDOM.word(), "Random sets of copies at once")
+        .finding(finding)
+        .draw_bars(("GB/s", BetterWhen::Higher), bars)
 }

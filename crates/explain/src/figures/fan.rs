@@ -6,8 +6,8 @@ use pathline_published::PublishedMetric;
 use pathline_schema::{Mover, SuiteId, Topology, Unit};
 
 use super::{
-    BarsBody, BetterWhen, Figure, FigureBar, FigureBody, FigureCell, SuiteFindings, bars_figure,
-    published_clause, shares,
+    BarsBody, BetterWhen, Figure, FigureBar, FigureCell, SuiteFindings, frame, published_clause,
+    shares,
 };
 use crate::figure::{LossBreakdown, PublishedValue};
 use crate::fmt;
@@ -150,40 +150,31 @@ fn figures(run: &RunView, fans: &[GpuFan]) -> Vec<Figure> {
         .filter(|f| f.gpus.len() > 1 && f.ratio.is_some())
         .map(|f| bar(f, ratio_cell(run, f)))
         .collect();
-    let mut figures = vec![Figure {
-        id: "fan".into(),
-        suite: SUITE.into(),
-        title: "GPUs that stream over host memory at once: read + written".into(),
-        finding: fmt::sentence(&format!(
-            "{}{}.{}",
-            sentence(fans),
-            shares(rates.iter().map(|b| &b.cell)),
-            losses(rates.iter().map(|b| &b.cell))
-        )),
-        command: run.command(SUITE, ""),
-        body: FigureBody::Bars(BarsBody {
-            unit: "GB/s".into(),
-            bars: rates,
-            better: BetterWhen::Higher,
-        }),
-    }];
+    let mut figures = vec![
+        frame(run, (SUITE, ""), "fan", "GPUs that stream over host memory at once: read + written")
+            .finding(fmt::sentence(&format!(
+                "{}{}.{}",
+                sentence(fans),
+                shares(rates.iter().map(|b| &b.cell)),
+                losses(rates.iter().map(|b| &b.cell))
+            )))
+            .draw(BarsBody::new(("GB/s", BetterWhen::Higher), rates)),
+    ];
     if !ratios.is_empty() {
-        figures.push(Figure {
-            id: "fan-ratio".into(),
-            suite: SUITE.into(),
-            title: "GPUs that stream over host memory at once, as multiples of one".into(),
-            finding: fmt::sentence(&format!(
+        figures.push(
+            frame(
+                run,
+                (SUITE, ""),
+                "fan-ratio",
+                "GPUs that stream over host memory at once, as multiples of one",
+            )
+            .finding(fmt::sentence(&format!(
                 "{}.{}",
                 sentence(fans),
                 published_clause(ratios.iter().map(|b| &b.cell))
-            )),
-            command: run.command(SUITE, ""),
-            body: FigureBody::Bars(BarsBody {
-                unit: "x".into(),
-                bars: ratios,
-                better: BetterWhen::Higher,
-            }),
-        });
+            )))
+            .draw(BarsBody::new(("x", BetterWhen::Higher), ratios)),
+        );
     }
     figures
 }
@@ -196,33 +187,29 @@ fn engines(run: &RunView) -> Option<Figure> {
     let mut most = Vec::new();
     for direction in [FanDirection::In, FanDirection::Out, FanDirection::Both] {
         let of = fans.iter().filter(|f| f.direction == Some(direction));
-        let of: Vec<FigureBar> = of
+        let of: Vec<(String, FigureCell)> = of
             .map(|f| {
                 let label = format!("{} {}", direction.label(), f.label());
                 let cell = run.cell(&f.entry, CaseQuantity::Payload);
                 let (ceiling, bound) = (cell.ceiling, run.slowest_limits(f.entry.case).1);
-                FigureBar {
-                    label,
-                    cell: FigureCell { ceiling, bound: bound.or(cell.bound), ..cell },
-                }
+                (label, FigureCell { ceiling, bound: bound.or(cell.bound), ..cell })
             })
             .collect();
-        let last = of.iter().rev().find_map(|b| Some((b, b.cell.value?)));
-        most.extend(last.map(|(bar, value)| {
-            let of = bar
-                .cell
+        let last = of.iter().rev().find_map(|b| Some((b, b.1.value?)));
+        most.extend(last.map(|((label, cell), value)| {
+            let of = cell
                 .share_of_ceiling()
                 .map_or(String::new(), |s| format!(" ({} of their links)", fmt::percent(s)));
-            format!("{} {}{of}", fmt::gbs(value), bar.label)
+            format!("{} {label}{of}", fmt::gbs(value))
         }));
         bars.extend(of);
     }
-    let published = published_clause(bars.iter().map(|b| &b.cell));
+    let published = published_clause(bars.iter().map(|bar: &(String, FigureCell)| &bar.1));
     let finding = format!("Pinned memory: {}.{published}", fmt::list(&most));
-    let title = "Copies between host memory and several GPUs at once, sum".to_owned();
-    let command = run.command(SUITE, "* > * by dma");
-    let unit = ("GB/s", BetterWhen::Higher);
-    bars_figure(("fan-engine", SUITE, title), finding, command, unit, bars)
+    let title = "Copies between host memory and several GPUs at once, sum";
+    frame(run, (SUITE, "* > * by dma"), "fan-engine", title)
+        .finding(finding)
+        .draw_bars(("GB/s", BetterWhen::Higher), bars)
 }
 
 fn ratio_cell(run: &RunView, fan: &GpuFan) -> FigureCell {

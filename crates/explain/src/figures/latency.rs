@@ -6,8 +6,8 @@ use pathline_schema::{Cadence, Flow, FlowSeries, SuiteId, TimerKind, Unit};
 use pathline_stats::SeriesSummary;
 
 use super::{
-    BetterWhen, Figure, FigureBar, FigureBody, MatrixBody, SuiteFindings, bars_figure, extremes,
-    grid, published_clause, sorted, values,
+    BetterWhen, Figure, FigureCell, MatrixBody, SuiteFindings, extremes, frame, grid,
+    published_clause, sorted, values,
 };
 use crate::fmt;
 use crate::peer_class::PeerView;
@@ -73,14 +73,10 @@ fn copies(run: &RunView) -> Option<(Figure, Option<String>)> {
         let start = start_clause(run, entries());
         format!("Latency of {bytes} copies: {time}{start}.")
     });
-    let figure = Figure {
-        id: "latency".into(),
-        suite: SUITE.into(),
-        title: format!("Time of a {bytes} copy, one at a time"),
-        finding,
-        command: run.command(SUITE, ""),
-        body: FigureBody::Matrix(matrix),
-    };
+    let figure =
+        frame(run, (SUITE, ""), "latency", format!("Time of a {bytes} copy, one at a time"))
+            .finding(finding)
+            .draw(matrix);
     Some((figure, sentence))
 }
 
@@ -203,22 +199,24 @@ fn loads(run: &RunView) -> Option<Figure> {
         .into_iter()
         .flatten()
         .collect();
-    Some(Figure {
-        id: "latency-load".into(),
-        suite: SUITE.into(),
-        title: "Latency of a dependent load by a kernel".into(),
-        finding: format!(
+    Some(
+        frame(
+            run,
+            (SUITE, "* > gpu*.reg by kernel@*[chase-*]"),
+            "latency-load",
+            "Latency of a dependent load by a kernel",
+        )
+        .finding(format!(
             "{}.{}",
             fmt::sentence(&fmt::list(&parts)),
             published_clause(matrix.cells.iter().flatten())
-        ),
-        command: run.command(SUITE, "* > gpu*.reg by kernel@*[chase-*]"),
-        body: FigureBody::Matrix(matrix),
-    })
+        ))
+        .draw(matrix),
+    )
 }
 
 fn host_copies(run: &RunView) -> Option<Figure> {
-    let bars: Vec<FigureBar> = run
+    let bars: Vec<(String, FigureCell)> = run
         .suite(SUITE)
         .filter(|e| e.case.cadence == Cadence::Isolated)
         .filter_map(|e| {
@@ -228,24 +226,25 @@ fn host_copies(run: &RunView) -> Option<Figure> {
                 (Unit::Gpu(g), Unit::Numa(_)) => format!("from gpu{g}"),
                 _ => return None,
             };
-            Some(FigureBar { label, cell: run.cell(e, CaseQuantity::StepUs) })
+            Some((label, run.cell(e, CaseQuantity::StepUs)))
         })
         .collect();
-    let (low, high) = extremes(&values(bars.iter().map(|b| &b.cell)));
+    let (low, high) = extremes(&values(bars.iter().map(|b| &b.1)));
     let finding = if low <= high {
         format!("{} us a copy of pinned memory.", fmt::range(low, high))
     } else {
         String::new()
     };
-    let title = "Time of a 16 B copy between host and GPU, one at a time".to_owned();
-    let command = run.command(SUITE, "*.pinned > *.vram by dma");
-    bars_figure(("latency-host", SUITE, title), finding, command, ("us", BetterWhen::Lower), bars)
+    let title = "Time of a 16 B copy between host and GPU, one at a time";
+    frame(run, (SUITE, "*.pinned > *.vram by dma"), "latency-host", title)
+        .finding(finding)
+        .draw_bars(("us", BetterWhen::Lower), bars)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figure::{FigureCell, LossBreakdown};
+    use crate::figure::LossBreakdown;
 
     /// Two pairs over one link, one over four, one forwarded over two hops; copies within a GPU have no
     /// hop and belong to no class.

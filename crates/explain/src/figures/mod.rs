@@ -25,6 +25,7 @@ mod partner_panels;
 mod patterns;
 mod peer_bars;
 mod peers;
+mod pivot;
 mod rank_storage;
 mod registration;
 pub mod routes;
@@ -49,6 +50,7 @@ use crate::fmt;
 use crate::run::{CaseQuantity, EntryState, RunEntry, RunView, is_stream, stream_name};
 use crate::run_identity::shorten_command;
 
+use pivot::frame;
 pub use storage::StorageSummary;
 pub(crate) use storage::{conditions as storage_conditions, warnings as storage_warnings};
 
@@ -319,7 +321,7 @@ fn others(run: &RunView, figures: &[Figure]) -> Option<Figure> {
             fmt::sentence(&fmt::count(rest.len(), "case"))
         ),
         command: shorten_command(&run.journal.begin.command),
-        body: FigureBody::Bars(BarsBody { unit: "GB/s".into(), bars, better: BetterWhen::Higher }),
+        body: FigureBody::Bars(BarsBody::new(("GB/s", BetterWhen::Higher), bars)),
     })
 }
 
@@ -448,25 +450,6 @@ pub fn mem_words(mem: MemKind) -> &'static str {
 /// Display name of the mover; the record's name if it has one.
 fn mover_words<'a>(mover: &Mover, engine: &'a str) -> &'a str {
     mover.label(engine)
-}
-
-/// A figure of bars, if it has a case.
-fn bars_figure(
-    (id, suite, title): (&str, SuiteId, String),
-    finding: String,
-    command: String,
-    (unit, better): (&str, BetterWhen),
-    bars: Vec<FigureBar>,
-) -> Option<Figure> {
-    let bars: Vec<FigureBar> = bars.into_iter().filter(|b| b.cell.case.is_some()).collect();
-    (!bars.is_empty()).then(|| Figure {
-        id: id.into(),
-        suite: suite.into(),
-        title,
-        finding,
-        command,
-        body: FigureBody::Bars(BarsBody { unit: unit.into(), bars, better }),
-    })
 }
 
 pub(crate) fn is_host(unit: Unit) -> bool {

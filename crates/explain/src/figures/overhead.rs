@@ -2,10 +2,8 @@
 
 use pathline_schema::{Bytes, Flow, MemKind, Mover, RuntimeCall, SuiteId};
 
-use super::{
-    BetterWhen, Figure, FigureBar, FigureBody, FigureCell, SuiteFindings, bars_figure, distinct,
-    grid, mem_words, sorted, values,
-};
+use super::pivot::CellPivot;
+use super::{BetterWhen, Figure, FigureCell, SuiteFindings, frame, mem_words};
 use crate::fmt;
 use crate::run::{CaseQuantity, RunEntry, RunView};
 
@@ -62,47 +60,29 @@ pub(super) fn find(run: &RunView) -> SuiteFindings {
 }
 
 fn calls(run: &RunView) -> Option<Figure> {
-    let bars: Vec<FigureBar> = run
-        .suite(SUITE)
-        .filter_map(|e| {
-            let call = e.lone().and_then(call).filter(|call| !call.is_sized())?;
-            Some(FigureBar {
-                label: call_name(call).into(),
-                cell: run.cell(e, CaseQuantity::StepUs),
-            })
-        })
-        .collect();
-    let finding = "Host time of one call, made while the GPU is idle.".to_owned();
-    let title = "What runtime calls cost".to_owned();
-    let command = run.command(SUITE, "gpu*.reg > gpu*.reg by call");
-    bars_figure(("overhead-calls", SUITE, title), finding, command, ("us", BetterWhen::Lower), bars)
+    let bars = run.suite(SUITE).filter_map(|e| {
+        let call = e.lone().and_then(call).filter(|call| !call.is_sized())?;
+        Some((call_name(call).to_owned(), run.cell(e, CaseQuantity::StepUs)))
+    });
+    let cases = (SUITE, "gpu*.reg > gpu*.reg by call");
+    frame(run, cases, "overhead-calls", "What runtime calls cost")
+        .finding("Host time of one call, made while the GPU is idle.")
+        .draw_bars(("us", BetterWhen::Lower), bars)
 }
 
 fn memory(run: &RunView, sized: &[SizedCall], finding: Option<String>) -> Option<Figure> {
-    let rows = distinct(sized.iter().map(|&(call, mem, ..)| (call, mem)));
-    let cols = sorted(sized.iter().map(|s| s.2));
-    let cell = |(call, mem): (RuntimeCall, MemKind), bytes: Bytes| {
-        let found = sized.iter().find(|s| (s.0, s.1, s.2) == (call, mem, bytes));
-        found.map(|s| run.cell(s.3, CaseQuantity::StepUs)).unwrap_or_default()
-    };
-    let matrix = grid(
-        ("call", &rows),
-        ("size", &cols),
+    let points = sized.iter().map(|&(call, mem, bytes, entry)| {
+        ((call, mem), bytes, run.cell(entry, CaseQuantity::StepUs))
+    });
+    let pivot = CellPivot::new(points).sorted_cols();
+    let matrix = pivot.matrix(
+        ("call", |(call, mem)| format!("{} {}", call_name(*call), memory_label(*mem))),
+        ("size", |bytes| bytes.rounded().to_string()),
         ("us", BetterWhen::Lower),
-        (
-            |(call, mem)| format!("{} {}", call_name(call), memory_label(mem)),
-            |bytes: Bytes| bytes.rounded().to_string(),
-        ),
-        cell,
     );
-    (!values(matrix.cells.iter().flatten()).is_empty()).then(|| Figure {
-        id: "overhead-memory".into(),
-        suite: SUITE.into(),
-        title: "Allocation, free and pinning cost".into(),
-        finding: finding.unwrap_or_default(),
-        command: run.command(SUITE, "* > * by call"),
-        body: FigureBody::Matrix(matrix),
-    })
+    frame(run, (SUITE, "* > * by call"), "overhead-memory", "Allocation, free and pinning cost")
+        .finding(finding.unwrap_or_default())
+        .draw_any(matrix)
 }
 
 /// Time of one copy in a batch, and of copies of the same size queued one by one.
@@ -129,18 +109,19 @@ fn batches(run: &RunView) -> Option<Figure> {
             gains.extend(one.value.zip(cell.value).map(|(one, batch)| {
                 format!("{} of {each} is {} times as fast", copies, fmt::number(one / batch))
             }));
-            bars.push(FigureBar { label: format!("{each}, one by one"), cell: one });
+            bars.push((format!("{each}, one by one"), one));
         }
-        bars.push(FigureBar { label: format!("{each}, {copies} in one call"), cell });
+        bars.push((format!("{each}, {copies} in one call"), cell));
     }
     let finding = if gains.is_empty() {
         "This runtime has no call for a batch of copies.".to_owned()
     } else {
         format!("By one call, a copy of {}.", fmt::list(&gains))
     };
-    let title = "Time of a small copy into the GPU, queued one by one and in a batch".to_owned();
-    let command = run.command(SUITE, "*.pinned > gpu*.vram");
-    bars_figure(("overhead-batch", SUITE, title), finding, command, ("us", BetterWhen::Lower), bars)
+    let title = "Time of a small copy into the GPU, queued one by one and in a batch";
+    frame(run, (SUITE, "*.pinned > gpu*.vram"), "overhead-batch", title)
+        .finding(finding)
+        .draw_bars(("us", BetterWhen::Lower), bars)
 }
 
 /// Milliseconds at the largest measured size, and the cost of a launch. Not per GiB: the time is

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use pathline_schema::{Cadence, Flow, Gpu, GpuCaps, MemKind, Mover, SuiteId};
 
 use super::{
-    ALIKE, BetterWhen, Figure, FigureBar, FigureBody, FigureCell, SuiteFindings, bars_figure,
-    extremes, grid, published_clause, shares, values,
+    ALIKE, BetterWhen, Figure, FigureCell, SuiteFindings, extremes, frame, grid, published_clause,
+    shares, values,
 };
 use crate::fmt;
 use crate::loss_breakdown::losses;
@@ -172,16 +172,14 @@ fn staged_figure(run: &RunView, pairs: Vec<StagedPair>, finding: Option<String>)
     for (flow, staged, direct) in pairs {
         let Mover::Staged { via, .. } = flow.by else { continue };
         let (src, dst) = (flow.src.unit, flow.dst.unit);
-        bars.extend(
-            direct.map(|cell| FigureBar { label: format!("{src} to {dst}, direct"), cell }),
-        );
-        bars.push(FigureBar { label: format!("{src} to {dst}, through {via}"), cell: staged });
+        bars.extend(direct.map(|cell| (format!("{src} to {dst}, direct"), cell)));
+        bars.push((format!("{src} to {dst}, through {via}"), staged));
     }
-    let title = "Copies between GPUs, direct and staged through the host".to_owned();
-    let command = run.command(SuiteId::Pairs, "gpu*.vram > gpu*.vram by staged");
-    let finding = finding.unwrap_or_default();
-    let unit = ("GB/s", BetterWhen::Higher);
-    bars_figure(("pairs-staged", SuiteId::Pairs, title), finding, command, unit, bars)
+    let cases = (SuiteId::Pairs, "gpu*.vram > gpu*.vram by staged");
+    let title = "Copies between GPUs, direct and staged through the host";
+    frame(run, cases, "pairs-staged", title)
+        .finding(finding.unwrap_or_default())
+        .draw_bars(("GB/s", BetterWhen::Higher), bars)
 }
 
 /// Gain of direct copies over staged ones: range over pairs.
@@ -231,20 +229,15 @@ fn figure(run: &RunView, verb: PairMover, both: bool, pairs: &[&MeasuredPair]) -
     );
     let cells: Vec<FigureCell> =
         pairs.iter().map(|p| run.cell(&p.entry, CaseQuantity::Payload)).collect();
-    Figure {
-        id,
-        suite: SuiteId::Pairs.into(),
-        title,
-        finding: format!(
+    frame(run, (SuiteId::Pairs, verb.pattern()), id, title)
+        .finding(format!(
             "{}{}.{}{}",
             fmt::sentence(&describe_levels(&values(cells.iter()))),
             shares(cells.iter()),
             losses(cells.iter()),
             published_clause(cells.iter()),
-        ),
-        command: run.command(SuiteId::Pairs, verb.pattern()),
-        body: FigureBody::Matrix(matrix),
-    }
+        ))
+        .draw(matrix)
 }
 
 /// `, 256 MiB` if all pairs have the same size.

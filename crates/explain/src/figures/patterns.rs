@@ -4,10 +4,7 @@ use std::collections::BTreeSet;
 
 use pathline_schema::{Flow, Mover, SuiteId};
 
-use super::{
-    BetterWhen, Figure, FigureBar, FigureCell, SuiteFindings, bars_figure, mover_words,
-    published_clause,
-};
+use super::{BetterWhen, Figure, FigureCell, SuiteFindings, frame, mover_words, published_clause};
 use crate::figure::LossBreakdown;
 use crate::fmt;
 use crate::run::{CaseQuantity, RunEntry, RunView};
@@ -66,18 +63,16 @@ pub(super) fn find(run: &RunView) -> SuiteFindings {
 fn figure(run: &RunView, patterns: &[PatternCell], sentence: Option<&str>) -> Option<Figure> {
     let bar = |p: &PatternCell| {
         let by = p.entry.case.timed.first().map(|f| mover_words(&f.by, p.entry.engine()));
-        FigureBar { label: format!("{}, {}", p.name, by.unwrap_or_default()), cell: p.cell.clone() }
+        (format!("{}, {}", p.name, by.unwrap_or_default()), p.cell.clone())
     };
-    let bars: Vec<FigureBar> = patterns.iter().map(bar).collect();
     let finding = format!(
         "{} The ceiling is what the links of the routes in use allow if all flows of a pattern end together.{}",
         sentence.unwrap_or_default(),
         published_clause(patterns.iter().map(|p| &p.cell))
     );
-    let title = "GPUs at once, sum of all flows".to_owned();
-    let command = run.command(SUITE, "");
-    let unit = ("GB/s", BetterWhen::Higher);
-    bars_figure((SUITE.word(), SUITE, title), finding.trim().to_owned(), command, unit, bars)
+    frame(run, (SUITE, ""), SUITE.word(), "GPUs at once, sum of all flows")
+        .finding(finding.trim())
+        .draw_bars(("GB/s", BetterWhen::Higher), patterns.iter().map(bar))
 }
 
 /// The fastest all-to-all, and its share of the links' limit.

@@ -2,7 +2,7 @@
 
 use pathline_schema::{CaseTimes, FlowSeries, MetaOp, Mover, SuiteId};
 
-use super::{BetterWhen, Figure, FigureBody, FigureCell, SuiteFindings};
+use super::{Figure, FigureCell, SuiteFindings, frame};
 use crate::figure::{SheetBody, SheetColumn};
 use crate::run::{EntryState, RunEntry, RunView};
 use crate::shown_value::ShownValue;
@@ -96,11 +96,7 @@ fn sheet(run: &RunView, entries: &[&RunEntry<'_>]) -> Option<Figure> {
     if entries.is_empty() {
         return None;
     }
-    let column = |name: &str, unit: &str| SheetColumn {
-        name: name.into(),
-        unit: unit.into(),
-        better: BetterWhen::Neither,
-    };
+    let column = SheetColumn::neutral;
     let columns = [
         (RankQuantity::Payload, column("last done", "GB/s")),
         (RankQuantity::LastDone, column("last done", "/s")),
@@ -110,21 +106,15 @@ fn sheet(run: &RunView, entries: &[&RunEntry<'_>]) -> Option<Figure> {
     let row = |entry: &&RunEntry<'_>| {
         (label(entry), columns.iter().map(|(asked, _)| cell(entry, *asked)).collect())
     };
-    Some(Figure {
-        id: SUITE.word().into(),
-        suite: SUITE.word().into(),
-        title: "Ranks that do I/O together".into(),
-        finding: "Last done: the I/Os of all ranks over the time of the slowest. First done: the sum \
-                  over ranks of their I/Os until the first worker of each ended, over that time. All \
-                  ranks start together."
-            .into(),
-        command: run.command(SUITE, ""),
-        body: FigureBody::Sheet(SheetBody {
-            row_axis: "ranks".into(),
-            rows: entries.iter().map(row).collect(),
-            columns: columns.into_iter().map(|(_, column)| column).collect(),
-        }),
-    })
+    let finding = "Last done: the I/Os of all ranks over the time of the slowest. First done: the sum over \
+                   ranks of their I/Os until the first worker of each ended, over that time. All ranks \
+                   start together.";
+    let figure = frame(run, (SUITE, ""), SUITE.word(), "Ranks that do I/O together");
+    Some(figure.finding(finding).draw(SheetBody {
+        row_axis: "ranks".into(),
+        rows: entries.iter().map(row).collect(),
+        columns: columns.into_iter().map(|(_, column)| column).collect(),
+    }))
 }
 
 #[cfg(test)]

@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 
 use pathline_schema::{Bytes, Collective, OverlapWork, SuiteId, Transport, WireOp};
 
+use super::pivot::{CellPivot, least, most};
 use super::sent_flows::{ChartSpec, SentFlow, in_suite};
-use super::{BetterWhen, Figure, FigureBody, FigureCell, SuiteFindings, grid};
+use super::{BetterWhen, Figure, FigureCell, SuiteFindings, frame, sorted};
 use crate::fmt;
 use crate::run::{CaseQuantity, RunView};
 
@@ -96,10 +97,6 @@ fn of_memory(run: &RunView, all: &[SentFlow<'_, '_>], memory: &str) -> Option<Fi
             _ => None,
         }
     };
-    let rows: Vec<OverlapRow> =
-        here().filter_map(row).collect::<BTreeSet<_>>().into_iter().collect();
-    let sizes: Vec<Bytes> =
-        here().map(SentFlow::size).collect::<BTreeSet<_>>().into_iter().collect();
     let cell = |at: OverlapRow, size: Bytes| -> FigureCell {
         let found = here().find(|sent| row(sent) == Some(at) && sent.size() == size);
         let pure = here().find(|sent| {
@@ -129,15 +126,13 @@ fn of_memory(run: &RunView, all: &[SentFlow<'_, '_>], memory: &str) -> Option<Fi
             ..FigureCell::default()
         }
     };
-    let values: Vec<(OverlapRow, f64)> = rows
-        .iter()
-        .flat_map(|&row| sizes.iter().map(move |&size| (row, size)))
-        .filter_map(|(row, size)| Some((row, cell(row, size).value?)))
-        .collect();
-    let best = values.iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
-    let worst = values.iter().min_by(|a, b| a.1.total_cmp(&b.1))?;
-    let named = |((op, tests), value): &(OverlapRow, f64)| {
-        let tests = if *tests { " with tests" } else { "" };
+    let places = here().filter_map(|sent| Some((row(sent)?, sent.size())));
+    let mut pivot = CellPivot::new(places.map(|(row, size)| (row, size, cell(row, size)))).sorted();
+    pivot.cols = sorted(here().map(SentFlow::size));
+    let values = || pivot.cells().filter_map(|(row, cell)| Some((cell.value?, *row)));
+    let (best, worst) = (most(values())?, least(values())?);
+    let named = |(value, (op, tests)): (f64, OverlapRow)| {
+        let tests = if tests { " with tests" } else { "" };
         format!("{value:.0} % (i{op}{tests})")
     };
     let finding = format!(
@@ -145,25 +140,19 @@ fn of_memory(run: &RunView, all: &[SentFlow<'_, '_>], memory: &str) -> Option<Fi
         named(worst),
         named(best)
     );
-    let matrix = grid(
-        ("collective", &rows),
-        ("size", &sizes),
+    let matrix = pivot.matrix(
+        ("collective", |(op, tests)| format!("i{op}{}", if *tests { " + tests" } else { "" })),
+        ("size", Bytes::to_string),
         ("%", BetterWhen::Higher),
-        (
-            |(op, tests): OverlapRow| format!("i{op}{}", if tests { " + tests" } else { "" }),
-            |size: Bytes| size.to_string(),
-        ),
-        cell,
     );
-    Some(Figure {
-        id: format!("mpi-overlap-{}", memory.replace(' ', "-")),
-        suite: SuiteId::MpiOverlap.into(),
-        title: format!(
-            "{}: communication that work hides, {memory}, %",
-            run.library(Transport::Mpi)
-        ),
-        finding,
-        command: run.command(SuiteId::MpiOverlap, ""),
-        body: FigureBody::Matrix(matrix),
-    })
+    Some(
+        frame(
+            run,
+            (SuiteId::MpiOverlap, ""),
+            format!("mpi-overlap-{}", memory.replace(' ', "-")),
+            format!("{}: communication that work hides, {memory}, %", run.library(Transport::Mpi)),
+        )
+        .finding(finding)
+        .draw(matrix),
+    )
 }

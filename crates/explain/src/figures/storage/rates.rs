@@ -4,11 +4,9 @@ use std::collections::BTreeMap;
 
 use pathline_schema::{Bytes, CaseTimes, IoCache, IoOp, IoOrder, IoSpec, MemKind};
 
-use super::{IoEntry, IoQuantity, LabelPart, SUITE, command, labels};
-use crate::figure::{
-    BetterWhen, CurvesBody, Figure, FigureBar, FigureBody, FigureCell, SheetBody, SheetColumn,
-};
-use crate::figures::{lines, values};
+use super::{IoEntry, IoQuantity, LabelPart, SUITE, labels};
+use crate::figure::{BetterWhen, CurvesBody, Figure, FigureCell, SheetBody, SheetColumn};
+use crate::figures::{frame, lines, values};
 use crate::fmt;
 use crate::run::{CaseQuantity, RunView};
 use crate::shown_value::ShownValue;
@@ -101,21 +99,16 @@ fn curves(run: &RunView, key: RateKey, jobs: &[IoEntry<'_, '_>]) -> Option<Figur
         how(best.1),
         plateau(jobs, asked).unwrap_or_default()
     );
-    Some(Figure {
-        id: id("depth", key),
-        suite: SUITE.into(),
-        title: format!("{}, by I/Os in flight a worker", title(jobs)),
-        finding,
-        command: command(run, ""),
-        body: FigureBody::Curves(CurvesBody {
-            x_unit: "depth".into(),
-            y_unit: unit.into(),
-            lines,
-            ceilings: Vec::new(),
-            marks: Vec::new(),
-            better: BetterWhen::Higher,
-        }),
-    })
+    Some(
+        frame(
+            run,
+            (SUITE, ""),
+            id("depth", key),
+            format!("{}, by I/Os in flight a worker", title(jobs)),
+        )
+        .finding(finding)
+        .draw(CurvesBody::new("depth", (unit, BetterWhen::Higher), lines)),
+    )
 }
 
 /// `93741 IOPS`, `2.91 GB/s`.
@@ -220,22 +213,15 @@ fn sheet(run: &RunView, id: &str, title: String, mut jobs: Vec<IoEntry<'_, '_>>)
         0 => String::new(),
         n => format!(" {n} more are in the CSV."),
     };
-    Some(Figure {
-        id: id.into(),
-        suite: SUITE.into(),
-        title,
-        finding: format!(
+    Some(frame(run, (SUITE, ""), id, title).finding(format!(
             "Last done: all I/Os over the time until the last worker ended; first done: \
              I/Os of all workers until the first one ended. Latencies of all samples together.{}{more}",
             processor(&jobs)
-        ),
-        command: command(run, ""),
-        body: FigureBody::Sheet(SheetBody {
+        )).draw(SheetBody {
             row_axis: "case".into(),
             columns: quantities.into_iter().map(|(_, c)| column(c)).collect(),
             rows,
-        }),
-    })
+        }))
 }
 
 /// Minimum and maximum CPU time per I/O.
@@ -306,18 +292,20 @@ pub(super) fn pages(run: &RunView, jobs: &[IoEntry<'_, '_>]) -> Option<Figure> {
         ),
         _ => String::new(),
     };
-    Some(Figure {
-        id: "storage-pages".into(),
-        suite: SUITE.into(),
-        title: "What huge pages do: the same I/O with memory of small and of huge pages".into(),
-        finding: format!(
+    Some(
+        frame(
+            run,
+            (SUITE, "* > * by * x 1MiB"),
+            "storage-pages",
+            "What huge pages do: the same I/O with memory of small and of huge pages",
+        )
+        .finding(format!(
             "Most: {} times the rate for {}{requests}. A block on small pages is scattered over \
              memory, and the device takes only so many pieces in one request.",
             best.1.get(2)?.number_text()?,
             best.2.work()
-        ),
-        command: command(run, "* > * by * x 1MiB"),
-        body: FigureBody::Sheet(SheetBody {
+        ))
+        .draw(SheetBody {
             row_axis: "case".into(),
             columns: vec![
                 column("small pages", "GB/s", BetterWhen::Higher),
@@ -328,7 +316,7 @@ pub(super) fn pages(run: &RunView, jobs: &[IoEntry<'_, '_>]) -> Option<Figure> {
             ],
             rows,
         }),
-    })
+    )
 }
 
 /// The ratio of two rates, from alternating samples.
@@ -359,7 +347,7 @@ pub(super) fn at_once(run: &RunView, jobs: &[IoEntry<'_, '_>]) -> Option<Figure>
         .filter(|e| e.case.timed.len() > 1 && e.case.timed.iter().all(|f| f.by.io().is_some()))
         .filter(|e| !super::is_grid_only(e));
     let mut shares = Vec::new();
-    let bars: Vec<FigureBar> = several
+    let bars: Vec<(String, FigureCell)> = several
         .map(|entry| {
             let flows = &entry.case.timed;
             let alone: Option<Vec<f64>> =
@@ -370,23 +358,19 @@ pub(super) fn at_once(run: &RunView, jobs: &[IoEntry<'_, '_>]) -> Option<Figure>
             if let (Some(value), Some(ceiling)) = (cell.value, ceiling.filter(|c| *c > 0.0)) {
                 shares.push((value / ceiling, label.clone()));
             }
-            FigureBar { label, cell }
+            (label, cell)
         })
         .collect();
-    if values(bars.iter().map(|b| &b.cell)).is_empty() {
+    if values(bars.iter().map(|b| &b.1)).is_empty() {
         return None;
     }
     shares.sort_by(|a, b| a.0.total_cmp(&b.0));
     let share = shares.first().map_or(String::new(), |(share, label)| {
         format!(" The least of what each gets alone: {} ({label}).", fmt::percent(*share))
     });
-    crate::figures::bars_figure(
-        ("storage-at-once", SUITE, "Several at once, sum".into()),
-        format!("The ceiling is the sum of what each gets alone.{share}"),
-        command(run, ""),
-        ("GB/s", BetterWhen::Higher),
-        bars,
-    )
+    frame(run, (SUITE, ""), "storage-at-once", "Several at once, sum")
+        .finding(format!("The ceiling is the sum of what each gets alone.{share}"))
+        .draw_bars(("GB/s", BetterWhen::Higher), bars)
 }
 
 /// `store0 > gpu0, store1 > gpu1, sequential reads of 1MiB, shared file, pipelined-pinned, 2 threads,
