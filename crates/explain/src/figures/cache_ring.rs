@@ -1,15 +1,18 @@
 //! Processes behind different last-level caches that all send at once, next to one pair of them.
 
-use std::collections::BTreeMap;
-
 use pathline_schema::{Bytes, CoreDistance, ShmCopies, SuiteId, Transport};
 
+use super::pivot::{CellPivot, least};
 use super::sent_flows::SentFlow;
-use super::{BetterWhen, Figure, FigureBody, FigureCell, grid};
+use super::{BetterWhen, Figure, frame};
 use crate::fmt;
 use crate::run::{CaseQuantity, RunView};
 
 const SUITE: SuiteId = SuiteId::Shm;
+
+/// Columns of the table.
+const ALONE: &str = "one pair";
+const TOGETHER: &str = "all at once, sum";
 
 /// What copies, as a row of the table.
 type Method = (Transport, Option<ShmCopies>);
@@ -21,57 +24,44 @@ pub(super) fn is_ring(sent: &SentFlow<'_, '_>) -> bool {
 
 /// The rate of each method: of one pair, of all together, and what each of all keeps of one alone.
 pub(super) fn figure(run: &RunView, all: &[SentFlow<'_, '_>]) -> Option<Figure> {
-    let rings: Vec<&SentFlow> = all.iter().filter(|sent| is_ring(sent)).collect();
-    let processes = rings.iter().map(|sent| sent.at_once).max()?;
-    let key = |sent: &SentFlow<'_, '_>| -> (Method, Bytes) {
-        ((sent.wire.via, sent.wire.copies), sent.size())
+    let rings = || all.iter().filter(|sent| is_ring(sent));
+    let processes = rings().map(|sent| sent.at_once).max()?;
+    let of = |sent: &SentFlow<'_, '_>, column| {
+        let key: (Method, Bytes) = ((sent.wire.via, sent.wire.copies), sent.size());
+        (key, column, run.cell(sent.entry, CaseQuantity::Payload))
     };
-    let rate = |sent: &SentFlow<'_, '_>| run.cell(sent.entry, CaseQuantity::Payload);
-    let mut rows: Vec<(Method, Bytes)> = rings.iter().map(|sent| key(sent)).collect();
-    rows.sort_by_key(|(_, bytes)| *bytes);
-    rows.dedup();
-    let alone: BTreeMap<(Method, Bytes), FigureCell> = all
-        .iter()
-        .filter(|sent| {
-            sent.at_once == 1
-                && sent.wire.near == Some(CoreDistance::OtherL3)
-                && sent.wire.op.window() == 1
-                && sent.wire.op.kind() == "send"
-        })
-        .map(|sent| (key(sent), rate(sent)))
-        .collect();
-    let together: BTreeMap<(Method, Bytes), FigureCell> =
-        rings.iter().map(|sent| (key(sent), rate(sent))).collect();
+    let is_alone = |sent: &&SentFlow<'_, '_>| {
+        sent.at_once == 1
+            && sent.wire.near == Some(CoreDistance::OtherL3)
+            && sent.wire.op.window() == 1
+            && sent.wire.op.kind() == "send"
+    };
+    let together = rings().map(|sent| of(sent, TOGETHER));
+    let mut pivot =
+        CellPivot::new(together.chain(all.iter().filter(is_alone).map(|s| of(s, ALONE))));
+    pivot.rows.retain(|row| rings().any(|sent| of(sent, ALONE).0 == *row));
+    pivot.rows.sort_by_key(|(_, bytes)| *bytes);
+    pivot.cols = vec![ALONE, TOGETHER];
     let each = |row: &(Method, Bytes)| -> Option<f64> {
-        let sum = together.get(row)?.value?;
-        Some(sum / processes as f64 / alone.get(row)?.value?)
+        let sum = pivot.cell(row, &TOGETHER).value?;
+        Some(sum / processes as f64 / pivot.cell(row, &ALONE).value?)
     };
-    let worst =
-        rows.iter().filter_map(|row| Some((row, each(row)?))).min_by(|a, b| a.1.total_cmp(&b.1));
-    let finding = worst.map_or(String::new(), |(row, share)| {
+    let worst = least(pivot.rows.iter().filter_map(|row| Some((each(row)?, row))));
+    let finding = worst.map_or(String::new(), |(share, row)| {
         format!(
             "At the worst each process keeps {} of the rate of one pair alone: {}.",
             fmt::percent(share),
             label(row)
         )
     });
-    let columns = [("one pair", &alone), ("all at once, sum", &together)];
-    let at: Vec<usize> = (0..rows.len()).collect();
-    let matrix = grid(
-        ("copies", &at),
-        ("", &[0_usize, 1]),
+    let title =
+        format!("{processes} processes, each behind another last-level cache, send at once");
+    let matrix = pivot.matrix(
+        ("copies", label),
+        ("", |column| (*column).to_owned()),
         ("GB/s", BetterWhen::Higher),
-        (|row: usize| label(&rows[row]), |column: usize| columns[column].0.to_owned()),
-        |row, column| columns[column].1.get(&rows[row]).cloned().unwrap_or_default(),
     );
-    Some(Figure {
-        id: "shm-ring".into(),
-        suite: SUITE.into(),
-        title: format!("{processes} processes, each behind another last-level cache, send at once"),
-        finding,
-        command: run.command(SUITE, ""),
-        body: FigureBody::Matrix(matrix),
-    })
+    Some(frame(run, (SUITE, ""), "shm-ring", title).finding(finding).draw(matrix))
 }
 
 fn label(((via, copies), bytes): &(Method, Bytes)) -> String {

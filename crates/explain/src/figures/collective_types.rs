@@ -8,7 +8,7 @@ use pathline_schema::{
 
 use super::collectives::bus_cell;
 use super::sent_flows::{self, SendKind, SentFlow, memory};
-use super::{BetterWhen, Figure, FigureBody, FigureCell, SuiteFindings, grid};
+use super::{BetterWhen, Figure, FigureCell, SuiteFindings, frame, grid};
 use crate::fmt;
 use crate::run::{CaseQuantity, RunView};
 
@@ -112,12 +112,9 @@ fn table(
         (|element: ElementType| element.to_string(), |by: ReduceOp| by.to_string()),
         cell,
     );
-    Some(Figure {
-        id: format!("{SUITE}-{via}-{}-{size}", kind.id()),
-        suite: SUITE.into(),
-        title,
-        finding,
-        command: run.command(SUITE, ""),
-        body: FigureBody::Matrix(matrix),
-    })
+    Some(
+        frame(run, (SUITE, ""), format!("{SUITE}-{via}-{}-{size}", kind.id()), title)
+            .finding(finding)
+            .draw(matrix),
+    )
 }

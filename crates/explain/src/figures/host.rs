@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use pathline_schema::{Bytes, CpuHow, CpuOp, CpuWork, Flow, Mover, SuiteId, Unit};
 
 use super::{
-    BarsBody, BetterWhen, ChartLine, CurvesBody, Figure, FigureBar, FigureBody, FigureCell,
-    SuiteFindings, grid, is_apart, is_precise, lines,
+    BarsBody, BetterWhen, ChartLine, CurvesBody, Figure, FigureBar, FigureCell, SuiteFindings,
+    frame, grid, is_apart, is_precise, lines,
 };
 use crate::fmt;
 use crate::run::{CaseQuantity, RunEntry, RunView};
@@ -360,17 +360,18 @@ fn copies(run: &RunView, loops: &[HostLoop], crossovers: &[StoreCrossover]) -> V
         if let Some((at, _)) = crossover.and_then(|c| c.at) {
             marks.push((at.as_f64(), format!("non-temporal ahead from {}", at.rounded())));
         }
-        figures.push(Figure {
-            id: format!("host-copy-t{threads}"),
-            suite: SUITE.into(),
-            title: format!("Copy by {}, by size of the block", fmt::threads(threads)),
-            finding: crossover.map_or_else(
+        figures.push(
+            frame(
+                run,
+                (SUITE, &format!("numa*.huge > numa*.huge by cpu@*[copy-*-t{threads}]")),
+                format!("host-copy-t{threads}"),
+                format!("Copy by {}, by size of the block", fmt::threads(threads)),
+            )
+            .finding(crossover.map_or_else(
                 || best_at_largest(&lines, "copy"),
                 |c| fmt::sentence(&format!("{}.", c.sentence())),
-            ),
-            command: run
-                .command(SUITE, &format!("numa*.huge > numa*.huge by cpu@*[copy-*-t{threads}]")),
-            body: FigureBody::Curves(CurvesBody {
+            ))
+            .draw(CurvesBody {
                 x_unit: "B".into(),
                 y_unit: "GB/s".into(),
                 lines,
@@ -378,7 +379,7 @@ fn copies(run: &RunView, loops: &[HostLoop], crossovers: &[StoreCrossover]) -> V
                 marks,
                 better: BetterWhen::Higher,
             }),
-        });
+        );
     }
     figures
 }
@@ -414,21 +415,18 @@ fn streams(run: &RunView, loops: &[HostLoop]) -> Option<Figure> {
             b.by
         )
     });
-    Some(Figure {
-        id: "host-streams".into(),
-        suite: SUITE.into(),
-        title: "Read, write and triad, by size of the block".into(),
-        finding: format!("{}{ceiling_clause}", best_at_largest(&lines, "loop")),
-        command: run.command(SUITE, ""),
-        body: FigureBody::Curves(CurvesBody {
-            x_unit: "B".into(),
-            y_unit: "GB/s read + written".into(),
-            lines,
-            ceilings: ceiling(run, 1.0),
-            marks: cache_marks(run),
-            better: BetterWhen::Higher,
-        }),
-    })
+    Some(
+        frame(run, (SUITE, ""), "host-streams", "Read, write and triad, by size of the block")
+            .finding(format!("{}{ceiling_clause}", best_at_largest(&lines, "loop")))
+            .draw(CurvesBody {
+                x_unit: "B".into(),
+                y_unit: "GB/s read + written".into(),
+                lines,
+                ceilings: ceiling(run, 1.0),
+                marks: cache_marks(run),
+                better: BetterWhen::Higher,
+            }),
+    )
 }
 
 fn threads(run: &RunView, loops: &[HostLoop]) -> Option<Figure> {
@@ -446,18 +444,20 @@ fn threads(run: &RunView, loops: &[HostLoop]) -> Option<Figure> {
         Some((&l.name, top, enough))
     });
     let (name, top, enough) = best.max_by(|a, b| a.1.total_cmp(&b.1))?;
-    Some(Figure {
-        id: "host-threads".into(),
-        suite: SUITE.into(),
-        title: format!("Rate by number of threads, blocks of {size}"),
-        finding: format!(
+    Some(
+        frame(
+            run,
+            (SUITE, &format!("* > * by cpu x {size}")),
+            "host-threads",
+            format!("Rate by number of threads, blocks of {size}"),
+        )
+        .finding(format!(
             "{name} reaches {}; {} of it needs {}.",
             fmt::gbs(top),
             fmt::percent(0.95),
             fmt::threads(enough as u32)
-        ),
-        command: run.command(SUITE, &format!("* > * by cpu x {size}")),
-        body: FigureBody::Curves(CurvesBody {
+        ))
+        .draw(CurvesBody {
             x_unit: "threads".into(),
             y_unit: "GB/s read + written".into(),
             lines,
@@ -465,7 +465,7 @@ fn threads(run: &RunView, loops: &[HostLoop]) -> Option<Figure> {
             marks: Vec::new(),
             better: BetterWhen::Higher,
         }),
-    })
+    )
 }
 
 /// Load latency in ns by working set, in the main domain.
@@ -494,20 +494,22 @@ fn chase(run: &RunView, points: &[(Bytes, FigureCell)]) -> Option<Figure> {
     if lines.is_empty() {
         return None;
     }
-    Some(Figure {
-        id: "host-latency".into(),
-        suite: SUITE.into(),
-        title: "Latency of a dependent load, by working set".into(),
-        finding: format!(
+    Some(
+        frame(
+            run,
+            (SUITE, "* > * by cpu@*[chase-*]"),
+            "host-latency",
+            "Latency of a dependent load, by working set",
+        )
+        .finding(format!(
             "{} ns in {}, {} ns in {}: a factor of {}.",
             fmt::number(least),
             first.0.rounded(),
             fmt::number(most),
             last.0.rounded(),
             fmt::number(most / least)
-        ),
-        command: run.command(SUITE, "* > * by cpu@*[chase-*]"),
-        body: FigureBody::Curves(CurvesBody {
+        ))
+        .draw(CurvesBody {
             x_unit: "B".into(),
             y_unit: "ns".into(),
             lines,
@@ -515,7 +517,7 @@ fn chase(run: &RunView, points: &[(Bytes, FigureCell)]) -> Option<Figure> {
             marks: cache_marks(run),
             better: BetterWhen::Lower,
         }),
-    })
+    )
 }
 
 /// Cores by memory domain, if there are several.
@@ -589,14 +591,11 @@ fn numa(run: &RunView) -> Vec<Figure> {
             .into_iter()
             .flatten()
             .collect();
-        figures.push(Figure {
-            id: id.into(),
-            suite: SUITE.into(),
-            title: title.into(),
-            finding: fmt::sentence(&format!("{}.", parts.join(", "))),
-            command: run.command(SUITE, &format!("* > * by cpu@*[{op}-*]")),
-            body: FigureBody::Matrix(matrix),
-        });
+        figures.push(
+            frame(run, (SUITE, &format!("* > * by cpu@*[{op}-*]")), id, title)
+                .finding(fmt::sentence(&format!("{}.", parts.join(", "))))
+                .draw(matrix),
+        );
     }
     figures
 }
@@ -663,14 +662,16 @@ fn touch_figure(run: &RunView, touch: &FirstTouch) -> Option<Figure> {
     if bars.is_empty() {
         return None;
     }
-    Some(Figure {
-        id: "host-touch".into(),
-        suite: SUITE.into(),
-        title: "Cost of touching a fresh page for the first time".into(),
-        finding: touch.sentence().unwrap_or_default(),
-        command: run.command(SUITE, "* > * by cpu@*[touch-*]"),
-        body: FigureBody::Bars(BarsBody { unit: "us".into(), bars, better: BetterWhen::Lower }),
-    })
+    Some(
+        frame(
+            run,
+            (SUITE, "* > * by cpu@*[touch-*]"),
+            "host-touch",
+            "Cost of touching a fresh page for the first time",
+        )
+        .finding(touch.sentence().unwrap_or_default())
+        .draw(BarsBody::new(("us", BetterWhen::Lower), bars)),
+    )
 }
 
 impl FirstTouch {

@@ -3,8 +3,8 @@
 use pathline_schema::{Flow, GridSize, KernelOp, MemKind, MigrateHow, Mover, SuiteId};
 
 use super::{
-    ALIKE, BarsBody, BetterWhen, Figure, FigureBar, FigureBody, FigureCell, SuiteFindings,
-    distinct, extremes, grid, is_host, mem_words, mover_words, published_clause, shares, sorted,
+    ALIKE, BarsBody, BetterWhen, Figure, FigureBar, FigureCell, SuiteFindings, distinct, extremes,
+    frame, grid, is_host, mem_words, mover_words, published_clause, shares, sorted,
 };
 use crate::fmt;
 use crate::run::{CaseQuantity, RunEntry, RunView};
@@ -130,14 +130,14 @@ fn bars(
             if bars.iter().any(waits_for_units) { WAITS_FOR_UNITS } else { "" },
         )
     });
-    Figure {
-        id: "host-link".into(),
-        suite: SUITE.into(),
-        title: format!("Between gpu{gpu} and its host memory"),
-        finding,
-        command: run.command(SUITE, &format!("* > * by *@gpu{gpu}*")),
-        body: FigureBody::Bars(BarsBody { unit: "GB/s".into(), bars, better: BetterWhen::Higher }),
-    }
+    frame(
+        run,
+        (SUITE, &format!("* > * by *@gpu{gpu}*")),
+        "host-link",
+        format!("Between gpu{gpu} and its host memory"),
+    )
+    .finding(finding)
+    .draw(BarsBody::new(("GB/s", BetterWhen::Higher), bars))
 }
 
 fn matrix(
@@ -161,14 +161,9 @@ fn matrix(
         apart.max_by(|a, b| a.1.total_cmp(&b.1)).map_or(String::new(), |(name, apart)| {
             format!("The GPUs differ by {} at most ({name}).", fmt::percent(apart))
         });
-    Figure {
-        id: "host-link-all".into(),
-        suite: SUITE.into(),
-        title: "Between every GPU and its host memory".into(),
-        finding,
-        command: run.command(SUITE, ""),
-        body: FigureBody::Matrix(matrix),
-    }
+    frame(run, (SUITE, ""), "host-link-all", "Between every GPU and its host memory")
+        .finding(finding)
+        .draw(matrix)
 }
 
 /// Whether a path moves each byte once, so that its rate can be compared with others.

@@ -3,8 +3,8 @@
 use pathline_schema::{Bytes, CHASE_STEPS, GpuCache, KernelOp, KernelVariant, Mover, SuiteId};
 
 use super::{
-    BarsBody, BetterWhen, CurvesBody, Figure, FigureBar, FigureBody, FigureCell, SuiteFindings,
-    grid, lines, published_clause, shares, values,
+    BarsBody, BetterWhen, CurvesBody, Figure, FigureBar, FigureCell, SuiteFindings, frame, grid,
+    lines, published_clause, shares, values,
 };
 use crate::fmt;
 use crate::run::{CaseQuantity, RunEntry, RunView};
@@ -73,20 +73,18 @@ fn bars(
     let best =
         bars.iter().filter_map(|b| Some((b, b.cell.value?))).max_by(|a, b| a.1.total_cmp(&b.1))?;
     let others = if gpus > 1 { format!(", as one of {gpus}") } else { String::new() };
-    Some(Figure {
-        id: "local-bars".into(),
-        suite: SUITE.into(),
-        title: format!("The memory of gpu{gpu}{others}: read + written"),
-        finding: format!(
-            "{} is the fastest with {}{}. Read and written bytes both count here, so a copy shows twice its payload.{}",
-            fmt::sentence(&best.0.label),
-            fmt::gbs(best.1),
-            shares(std::iter::once(&best.0.cell)),
-            published_clause(bars.iter().map(|b| &b.cell)),
-        ),
-        command: run.command(SUITE, &format!("gpu{gpu}.* > gpu{gpu}.* by *@gpu{gpu}*")),
-        body: FigureBody::Bars(BarsBody { unit: "GB/s".into(), bars, better: BetterWhen::Higher }),
-    })
+    let title = format!("The memory of gpu{gpu}{others}: read + written");
+    let finding = format!(
+        "{} is the fastest with {}{}. Read and written bytes both count here, so a copy shows twice its \
+         payload.{}",
+        fmt::sentence(&best.0.label),
+        fmt::gbs(best.1),
+        shares(std::iter::once(&best.0.cell)),
+        published_clause(bars.iter().map(|b| &b.cell)),
+    );
+    let pattern = format!("gpu{gpu}.* > gpu{gpu}.* by *@gpu{gpu}*");
+    let figure = frame(run, (SUITE, &pattern), "local-bars", title).finding(finding);
+    Some(figure.draw(BarsBody::new(("GB/s", BetterWhen::Higher), bars)))
 }
 
 fn matrix(
@@ -111,14 +109,9 @@ fn matrix(
             format!("The GPUs differ by {} at most ({name}).", fmt::percent(apart))
         });
     let published = published_clause(matrix.cells.iter().flatten());
-    Figure {
-        id: "local".into(),
-        suite: SUITE.into(),
-        title: "Local memory of every GPU: read + written".into(),
-        finding: format!("{finding}{published}"),
-        command: run.command(SUITE, ""),
-        body: FigureBody::Matrix(matrix),
-    }
+    frame(run, (SUITE, ""), "local", "Local memory of every GPU: read + written")
+        .finding(format!("{finding}{published}"))
+        .draw(matrix)
 }
 
 fn latency(run: &RunView, gpus: &[u32], cell: impl Fn(u32) -> FigureCell) -> Option<Figure> {
@@ -129,17 +122,19 @@ fn latency(run: &RunView, gpus: &[u32], cell: impl Fn(u32) -> FigureCell) -> Opt
         .collect();
     let values = values(bars.iter().map(|b| &b.cell));
     let (low, high) = super::extremes(&values);
-    (!bars.is_empty()).then(|| Figure {
-        id: "local-latency".into(),
-        suite: SUITE.into(),
-        title: "Latency of a dependent load from local memory".into(),
-        finding: if values.is_empty() {
+    (!bars.is_empty()).then(|| {
+        frame(
+            run,
+            (SUITE, "gpu*.vram > gpu*.reg by kernel@*[chase-*]"),
+            "local-latency",
+            "Latency of a dependent load from local memory",
+        )
+        .finding(if values.is_empty() {
             String::new()
         } else {
             format!("{} ns a load.", fmt::range(low, high))
-        },
-        command: run.command(SUITE, "gpu*.vram > gpu*.reg by kernel@*[chase-*]"),
-        body: FigureBody::Bars(BarsBody { unit: "ns".into(), bars, better: BetterWhen::Lower }),
+        })
+        .draw(BarsBody::new(("ns", BetterWhen::Lower), bars))
     })
 }
 
@@ -164,13 +159,15 @@ fn caches<'e, 'a: 'e>(
     let times = without_first_loads(&times);
     let stated = run.topology().gpus.iter().find(|g| g.index == gpu);
     let stated = stated.map_or(&[][..], |gpu| gpu.caches.as_slice());
-    Some(Figure {
-        id: "local-caches".into(),
-        suite: SUITE.into(),
-        title: format!("Latency of a dependent load by gpu{gpu}, by span of the chain"),
-        finding: cache_text(&times, stated),
-        command: run.command(SUITE, &format!("gpu{gpu}.vram > gpu{gpu}.reg by kernel@*[chase-*]")),
-        body: FigureBody::Curves(CurvesBody {
+    Some(
+        frame(
+            run,
+            (SUITE, &format!("gpu{gpu}.vram > gpu{gpu}.reg by kernel@*[chase-*]")),
+            "local-caches",
+            format!("Latency of a dependent load by gpu{gpu}, by span of the chain"),
+        )
+        .finding(cache_text(&times, stated))
+        .draw(CurvesBody {
             x_unit: "B".into(),
             y_unit: "ns".into(),
             lines,
@@ -181,7 +178,7 @@ fn caches<'e, 'a: 'e>(
                 .collect(),
             better: BetterWhen::Lower,
         }),
-    })
+    )
 }
 
 /// Times without the loads that a compute unit makes for the first time. An operation follows

@@ -2,7 +2,7 @@
 
 use pathline_schema::{Bytes, Flow, MigrateHow, Mover, SuiteId, Unit};
 
-use super::{BetterWhen, CurvesBody, Figure, FigureBody, FigureCell, SuiteFindings, lines};
+use super::{BetterWhen, CurvesBody, Figure, FigureCell, SuiteFindings, frame, lines};
 use crate::fmt;
 use crate::run::{CaseQuantity, RunView};
 
@@ -42,20 +42,10 @@ pub(super) fn find(run: &RunView) -> SuiteFindings {
 fn figure(run: &RunView, points: Vec<SizedCell>, finding: Option<String>) -> Option<Figure> {
     let named = points.into_iter().map(|(name, bytes, cell)| (name, bytes.as_f64(), cell));
     let lines = lines(named);
-    (!lines.is_empty()).then(|| Figure {
-        id: SUITE.into(),
-        suite: SUITE.into(),
-        title: "Managed memory, by size".into(),
-        finding: finding.unwrap_or_default(),
-        command: run.command(SUITE, ""),
-        body: FigureBody::Curves(CurvesBody {
-            x_unit: "B".into(),
-            y_unit: "GB/s".into(),
-            lines,
-            ceilings: Vec::new(),
-            marks: Vec::new(),
-            better: BetterWhen::Higher,
-        }),
+    (!lines.is_empty()).then(|| {
+        frame(run, (SUITE, ""), SUITE.word(), "Managed memory, by size")
+            .finding(finding.unwrap_or_default())
+            .draw(CurvesBody::new("B", ("GB/s", BetterWhen::Higher), lines))
     })
 }
 

@@ -6,7 +6,7 @@ use pathline_schema::{Bytes, MemKind, Rank, SuiteId, Transport, WireOp};
 
 use super::sent_flows::{self, ChartSpec, SendKind, SentFlow, apart, memory, other_tool_cell};
 use super::{
-    BetterWhen, ChartLine, Figure, FigureBody, FigureCell, SuiteFindings, grid, published_clause,
+    BetterWhen, ChartLine, Figure, FigureCell, SuiteFindings, frame, grid, published_clause,
     sorted, values,
 };
 use crate::fmt;
@@ -319,14 +319,16 @@ fn matrix(
         ("one way for", format!("{} us over {pairs}", fmt::range(low, high)))
     };
     let finding = format!("{finding}.{}", published_clause(cells()));
-    Some(Figure {
-        id: format!("{suite}-{}-{}", if large { "rate" } else { "latency" }, kind.id()),
-        suite: suite.into(),
-        title: format!("{library}, every pair: {what} {size}, {memory}"),
-        finding,
-        command: run.command(suite, ""),
-        body: FigureBody::Matrix(matrix),
-    })
+    Some(
+        frame(
+            run,
+            (suite, ""),
+            format!("{suite}-{}-{}", if large { "rate" } else { "latency" }, kind.id()),
+            format!("{library}, every pair: {what} {size}, {memory}"),
+        )
+        .finding(finding)
+        .draw(matrix),
+    )
 }
 
 /// A rank, with its host if there are several.

@@ -4,7 +4,7 @@ use pathline_schema::{
     CaseTimes, Flow, FlowSeries, IoFiles, IoHistogram, IoReading, MetaOp, MetaSpec, SuiteId,
 };
 
-use super::{BetterWhen, Figure, FigureBody, FigureCell, SuiteFindings};
+use super::{Figure, FigureCell, SuiteFindings, frame};
 use crate::figure::{SheetBody, SheetColumn};
 use crate::fmt;
 use crate::run::{EntryState, RunEntry, RunView};
@@ -122,15 +122,12 @@ impl<'a> MetaEntry<'_, 'a> {
     }
 }
 
-fn column(name: &str, unit: &str) -> SheetColumn {
-    // Different operations have no common best.
-    SheetColumn { name: name.into(), unit: unit.into(), better: BetterWhen::Neither }
-}
-
 fn sheet(run: &RunView, jobs: &[MetaEntry<'_, '_>]) -> Option<Figure> {
     if jobs.is_empty() {
         return None;
     }
+    // Different operations have no common best.
+    let column = SheetColumn::neutral;
     let columns = [
         (MetaQuantity::LastDone, column("last done", "/s")),
         (MetaQuantity::FirstDone, column("first done", "/s")),
@@ -144,18 +141,15 @@ fn sheet(run: &RunView, jobs: &[MetaEntry<'_, '_>]) -> Option<Figure> {
     let row = |job: &MetaEntry| {
         (job.label(several), columns.iter().map(|(asked, _)| job.cell(*asked)).collect())
     };
-    Some(Figure {
-        id: SUITE.word().into(),
-        suite: SUITE.word().into(),
-        title: "Files and folders a second".into(),
-        finding: finding(jobs),
-        command: run.command(SUITE, ""),
-        body: FigureBody::Sheet(SheetBody {
-            row_axis: "operation".into(),
-            rows: jobs.iter().map(row).collect(),
-            columns: columns.into_iter().map(|(_, column)| column).collect(),
-        }),
-    })
+    Some(
+        frame(run, (SUITE, ""), SUITE.word(), "Files and folders a second")
+            .finding(finding(jobs))
+            .draw(SheetBody {
+                row_axis: "operation".into(),
+                rows: jobs.iter().map(row).collect(),
+                columns: columns.into_iter().map(|(_, column)| column).collect(),
+            }),
+    )
 }
 
 /// What more workers gain, and what it costs them to share folders.

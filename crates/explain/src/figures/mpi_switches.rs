@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use pathline_schema::{Bytes, MemKind, SuiteId, Transport, UcxSetting};
 
 use super::sent_flows::{self, SendKind, SentFlow, apart, memory};
-use super::{BetterWhen, Figure, FigureBody, FigureCell, SuiteFindings, grid};
+use super::{BetterWhen, Figure, FigureCell, SuiteFindings, frame, grid};
 use crate::fmt;
 use crate::run::{CaseQuantity, EntryState, RunView};
 
@@ -71,13 +71,10 @@ fn figures(run: &RunView, all: &[SentFlow<'_, '_>], kind: SendKind) -> Vec<Figur
         (|row: Row| row.to_owned(), |size: Bytes| size.to_string()),
         change,
     );
-    let figure = |id: &str, title: String, finding: String, body| Figure {
-        id: format!("mpi-switches-{id}-{}", kind.id()),
-        suite: SUITE.into(),
-        title,
-        finding,
-        command: run.command(SUITE, ""),
-        body: FigureBody::Matrix(body),
+    let figure = |id: &str, title: String, finding: String, body| {
+        frame(run, (SUITE, ""), format!("mpi-switches-{id}-{}", kind.id()), title)
+            .finding(finding)
+            .draw(body)
     };
     let memory = memory(kind);
     let points: Vec<(Row, Bytes, Option<f64>, bool)> = order

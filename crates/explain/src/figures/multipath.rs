@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use pathline_schema::{Bytes, Case, CopyAgent, Flow, Mover, Place, SuiteId};
 
 use super::{
-    BetterWhen, Figure, FigureBody, FigureCell, SuiteFindings, distinct, grid, is_host, is_precise,
+    BetterWhen, Figure, FigureCell, SuiteFindings, distinct, frame, grid, is_host, is_precise,
     values,
 };
 use crate::fmt;
@@ -170,14 +170,7 @@ fn figures(run: &RunView, copies: &[MultipathCell], finding: &str) -> Vec<Figure
     let labels = || (|task: &PathTask| task.label(), PathMethod::label);
     let figure = |id: &str, title: &str, matrix: crate::figure::MatrixBody| {
         let has = !values(matrix.cells.iter().flatten()).is_empty();
-        has.then(|| Figure {
-            id: id.into(),
-            suite: SUITE.into(),
-            title: title.into(),
-            finding: finding.to_owned(),
-            command: run.command(SUITE, ""),
-            body: FigureBody::Matrix(matrix),
-        })
+        has.then(|| frame(run, (SUITE, ""), id, title).finding(finding.to_owned()).draw(matrix))
     };
     let axes = (("copy", rows.as_slice()), ("over", cols.as_slice()));
     let rates = grid(axes.0, axes.1, ("GB/s", BetterWhen::Higher), labels(), cell);

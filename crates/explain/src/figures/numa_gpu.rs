@@ -4,7 +4,7 @@ use pathline_schema::{Flow, MemKind, Mover, SuiteId};
 
 use super::sent_flows::samples;
 use super::{
-    BetterWhen, Figure, FigureBody, SuiteFindings, extremes, grid, is_host, shares, sorted, values,
+    BetterWhen, Figure, SuiteFindings, extremes, frame, grid, is_host, shares, sorted, values,
 };
 use crate::fmt;
 use crate::loss_breakdown::losses;
@@ -122,14 +122,7 @@ fn figure(run: &RunView, paths: &[DomainCopy], domains: &[u32], inward: bool) ->
         shares(cells()),
         losses(cells())
     );
-    Some(Figure {
-        id: id.into(),
-        suite: SUITE.into(),
-        title: title.into(),
-        finding,
-        command: run.command(SUITE, ""),
-        body: FigureBody::Matrix(matrix),
-    })
+    Some(frame(run, (SUITE, ""), id, title).finding(finding).draw(matrix))
 }
 
 /// Where the runtime put the memory for a GPU: `of gpu0 in numa3`; of several domains with shares.

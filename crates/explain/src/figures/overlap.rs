@@ -3,7 +3,7 @@
 use pathline_schema::{CopyAgent, Flow, KernelOp, Mover, SuiteId};
 
 use super::{
-    BetterWhen, Figure, FigureBody, FigureCell, SuiteFindings, grid, is_host, mover_words,
+    BetterWhen, Figure, FigureCell, SuiteFindings, frame, grid, is_host, mover_words,
     observed_engine, values,
 };
 use crate::fmt;
@@ -109,13 +109,15 @@ fn figure(run: &RunView, kept: &[OverlapCell], finding: String) -> Option<Figure
         cell,
     );
     let has = !values(matrix.cells.iter().flatten()).is_empty();
-    has.then(|| Figure {
-        id: SUITE.into(),
-        suite: SUITE.into(),
-        title: "Copies during kernels of the same GPU: what each keeps of its rate".into(),
-        finding,
-        command: run.command(SUITE, ""),
-        body: FigureBody::Matrix(matrix),
+    has.then(|| {
+        frame(
+            run,
+            (SUITE, ""),
+            SUITE.word(),
+            "Copies during kernels of the same GPU: what each keeps of its rate",
+        )
+        .finding(finding)
+        .draw(matrix)
     })
 }
 

@@ -32,7 +32,7 @@ pub(super) fn figure(
         id: format!("{}-bars", table.id),
         title: format!("{}, by peer", table.title),
         finding,
-        body: FigureBody::Bars(BarsBody { unit: "GB/s".into(), bars, better: BetterWhen::Higher }),
+        body: FigureBody::Bars(BarsBody::new(("GB/s", BetterWhen::Higher), bars)),
         ..table.clone()
     })
 }

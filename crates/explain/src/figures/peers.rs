@@ -3,7 +3,7 @@
 use pathline_schema::{Bytes, CopyAgent, Flow, MemKind, Mover, SuiteId, Transport, WireOp};
 
 use super::{
-    BetterWhen, Figure, FigureBody, FigureCell, SuiteFindings, extremes, grid, peer_bars,
+    BetterWhen, Figure, FigureCell, SuiteFindings, extremes, frame, grid, peer_bars,
     published_clause, sorted,
 };
 use crate::fmt;
@@ -160,14 +160,16 @@ fn from_one(run: &RunView, source: u32, size: Bytes, all: &[&PeerValue<'_, '_>])
         true => times(run, all),
         false => rates(run, all),
     };
-    Some(Figure {
-        id: format!("{SUITE}-{size}"),
-        suite: SUITE.into(),
-        title: format!("From gpu{source}, {}", what(run, size, is_ping)),
-        finding: format!("{finding}{}", published_clause(cells())),
-        command: run.command(SUITE, ""),
-        body: FigureBody::Matrix(body),
-    })
+    Some(
+        frame(
+            run,
+            (SUITE, ""),
+            format!("{SUITE}-{size}"),
+            format!("From gpu{source}, {}", what(run, size, is_ping)),
+        )
+        .finding(format!("{finding}{}", published_clause(cells())))
+        .draw(body),
+    )
 }
 
 /// Every ordered pair, by one mover.
@@ -186,14 +188,16 @@ fn matrix(run: &RunView, by: PeerMover, size: Bytes, all: &[&PeerValue<'_, '_>])
     let (low, high) = extremes(&measured);
     let pairs = fmt::count(measured.len(), "pair");
     let clause = published_clause(body.cells.iter().flatten());
-    Some(Figure {
-        id: format!("{SUITE}-{size}-{}", by.id()),
-        suite: SUITE.into(),
-        title: format!("{}, every pair: {}", by.label(), what(run, size, is_ping)),
-        finding: format!("{} {unit} over {pairs}.{clause}", fmt::range(low, high)),
-        command: run.command(SUITE, ""),
-        body: FigureBody::Matrix(body),
-    })
+    Some(
+        frame(
+            run,
+            (SUITE, ""),
+            format!("{SUITE}-{size}-{}", by.id()),
+            format!("{}, every pair: {}", by.label(), what(run, size, is_ping)),
+        )
+        .finding(format!("{} {unit} over {pairs}.{clause}", fmt::range(low, high)))
+        .draw(body),
+    )
 }
 
 fn unit(is_ping: bool) -> (&'static str, BetterWhen) {

@@ -8,7 +8,7 @@ use pathline_schema::{Flow, LinkEnd, SuiteId, Topology};
 
 use super::{
     ALIKE, BarsBody, BetterWhen, Figure, FigureBar, FigureBody, FigureCell, MatrixBody,
-    SuiteFindings, extremes,
+    SuiteFindings, extremes, frame,
 };
 use crate::fmt;
 use crate::run::{CaseQuantity, RunEntry, RunView};
@@ -156,19 +156,21 @@ fn loads(run: &RunView, mut found: Vec<RouteSlowdown>) -> Option<Figure> {
             },
         })
         .collect();
-    Some(Figure {
-        id: "routes".into(),
-        suite: SUITE.into(),
-        title: "Copies during a load on one link; the ceiling is the copy alone".into(),
-        finding: format!(
+    Some(
+        frame(
+            run,
+            (SUITE, ""),
+            "routes",
+            "Copies during a load on one link; the ceiling is the copy alone",
+        )
+        .finding(format!(
             "{} of {} slow the copy by more than {}: those links are on its route.",
             slowed,
             fmt::count(all, "load"),
             fmt::percent(MIN_LOSS)
-        ),
-        command: run.command(SUITE, ""),
-        body: FigureBody::Bars(BarsBody { unit: "GB/s".into(), bars, better: BetterWhen::Higher }),
-    })
+        ))
+        .draw(BarsBody::new(("GB/s", BetterWhen::Higher), bars)),
+    )
 }
 
 /// Routes with more hops than necessary, chosen for their width.

@@ -2,7 +2,7 @@
 
 use pathline_schema::{Bytes, Flow, FlowSeries, MemKind, MessageOp, SuiteId, Transport, WireOp};
 
-use super::{BetterWhen, CurvesBody, Figure, FigureBody, FigureCell, grid, lines};
+use super::{BetterWhen, CurvesBody, Figure, FigureCell, frame, grid, lines};
 use crate::message_records::{CountedTimes, participants};
 use crate::run::{CaseQuantity, EntryState, RunEntry, RunView};
 
@@ -114,21 +114,11 @@ impl ChartSpec<'_> {
             CaseQuantity::Payload | CaseQuantity::Traffic => BetterWhen::Higher,
             CaseQuantity::StepNs | CaseQuantity::StepUs => BetterWhen::Lower,
         };
-        Some(Figure {
-            id: self.id.into(),
-            suite: self.suite.into(),
-            title: self.title.clone(),
-            finding: finding(&lines),
-            command: run.command(self.suite, self.pattern),
-            body: FigureBody::Curves(CurvesBody {
-                x_unit: self.x_unit.into(),
-                y_unit: self.quantity.unit().into(),
-                ceilings: Vec::new(),
-                lines,
-                marks: Vec::new(),
-                better,
-            }),
-        })
+        Some(
+            frame(run, (self.suite, self.pattern), self.id, self.title.clone())
+                .finding(finding(&lines))
+                .draw(CurvesBody::new(self.x_unit, (self.quantity.unit(), better), lines)),
+        )
     }
 }
 
@@ -189,12 +179,5 @@ pub(super) fn table(
         (|at: usize| name(rows, at), |at: usize| name(cols, at)),
         cell,
     );
-    Figure {
-        id: id.into(),
-        suite: suite.into(),
-        title,
-        finding,
-        command: run.command(suite, ""),
-        body: FigureBody::Matrix(matrix),
-    }
+    frame(run, (suite, ""), id, title).finding(finding).draw(matrix)
 }

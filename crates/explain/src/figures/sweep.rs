@@ -4,8 +4,8 @@ use pathline_schema::{Flow, KernelOp, MemKind, Mover, SuiteId};
 use pathline_stats::fit_line;
 
 use super::{
-    BetterWhen, ChartLine, CurvesBody, Figure, FigureBody, SuiteFindings, is_host, lines,
-    mem_words, mover_words,
+    BetterWhen, ChartLine, CurvesBody, Figure, SuiteFindings, frame, is_host, lines, mem_words,
+    mover_words,
 };
 use crate::fmt;
 use crate::run::{CaseQuantity, RunEntry, RunView};
@@ -89,21 +89,14 @@ fn figure(
         SweepChart::Copies => "gpu*.vram > gpu*.vram by dma",
         SweepChart::Kernels => "gpu*.vram > gpu*.vram by kernel",
     };
-    Some(Figure {
-        id: id.into(),
-        suite: SUITE.into(),
-        title: title.into(),
-        finding: finding(&lines),
-        command: run.command(SUITE, pattern),
-        body: FigureBody::Curves(CurvesBody {
-            x_unit: "B".into(),
-            y_unit: "GB/s".into(),
-            ceilings: ceilings(&lines),
-            lines,
-            marks: Vec::new(),
-            better: BetterWhen::Higher,
-        }),
-    })
+    Some(frame(run, (SUITE, pattern), id, title).finding(finding(&lines)).draw(CurvesBody {
+        x_unit: "B".into(),
+        y_unit: "GB/s".into(),
+        ceilings: ceilings(&lines),
+        lines,
+        marks: Vec::new(),
+        better: BetterWhen::Higher,
+    }))
 }
 
 /// The peaks of the paths, without repetitions.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use pathline_schema::{Bytes, SuiteId, Transport, UcxSetting, WireOp};
 
 use super::sent_flows::{self, SendKind, SentFlow, apart, memory};
-use super::{BetterWhen, Figure, FigureBody, SuiteFindings, grid};
+use super::{BetterWhen, Figure, SuiteFindings, frame, grid};
 use crate::fmt;
 use crate::run::{CaseQuantity, EntryState, RunView};
 
@@ -82,13 +82,15 @@ fn figure(run: &RunView, all: &[SentFlow<'_, '_>], sends: bool, kind: SendKind) 
     );
     let library = run.library(Transport::Ucx);
     let what = if sends { "bandwidth of message windows" } else { "time of a message one way" };
-    (!rows.is_empty()).then(|| Figure {
-        id: format!("ucx-switches-{}-{}", if sends { "rate" } else { "latency" }, kind.id()),
-        suite: SUITE.into(),
-        title: format!("{library}: what its switches change, {what}, {}", memory(kind)),
-        finding,
-        command: run.command(SUITE, ""),
-        body: FigureBody::Matrix(matrix),
+    (!rows.is_empty()).then(|| {
+        frame(
+            run,
+            (SUITE, ""),
+            format!("ucx-switches-{}-{}", if sends { "rate" } else { "latency" }, kind.id()),
+            format!("{library}: what its switches change, {what}, {}", memory(kind)),
+        )
+        .finding(finding)
+        .draw(matrix)
     })
 }
 

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use pathline_schema::CallTally;
 
-use super::{IoEntry, LabelPart, SUITE, command, labels};
-use crate::figure::{self, Figure, FigureBody, FigureCell, FigureStack, StacksBody};
-use crate::figures::distinct;
+use super::{IoEntry, LabelPart, SUITE, labels};
+use crate::figure::{self, Figure, FigureCell, FigureStack, StacksBody};
+use crate::figures::{distinct, frame};
 use crate::fmt;
 use crate::run::RunView;
 
@@ -50,14 +50,11 @@ pub(super) fn figure(run: &RunView, jobs: &[IoEntry<'_, '_>]) -> Option<Figure> 
     if stacks.is_empty() {
         return None;
     }
-    Some(Figure {
-        id: "storage-calls".into(),
-        suite: SUITE.into(),
-        title: "Time of workers in calls, by call".into(),
-        finding: finding(&with, &stacks),
-        command: command(run, ""),
-        body: FigureBody::Stacks(StacksBody { whole: "time in calls".into(), stacks }),
-    })
+    Some(
+        frame(run, (SUITE, ""), "storage-calls", "Time of workers in calls, by call")
+            .finding(finding(&with, &stacks))
+            .draw(StacksBody { whole: "time in calls".into(), stacks }),
+    )
 }
 
 /// For each kind of I/O the case with the fewest in flight, where calls weigh most. With GPUs only

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use pathline_schema::{CaseTimes, IoEngine, IoSpec, IoStage, MemKind, Place};
 
-use super::{IoEntry, IoQuantity, SUITE, command};
-use crate::figure::{Figure, FigureBody, FigureCell, GapsBody, PairedGap};
-use crate::figures::distinct;
+use super::{IoEntry, IoQuantity, SUITE};
+use crate::figure::{Figure, FigureCell, GapsBody, PairedGap};
+use crate::figures::{distinct, frame};
 use crate::fmt;
 use crate::run::RunView;
 use crate::shown_value::ShownValue;
@@ -98,27 +98,29 @@ fn figure(run: &RunView, gpu: &[IoEntry<'_, '_>], jobs: &[IoEntry<'_, '_>]) -> O
         (None, engine) => engine.to_string(),
     };
     let at = first.flow.by.at();
-    Some(Figure {
-        id: format!(
-            "storage-gap-{name}-store{}-{at}-{}-{}-{}-{}-{}-{kind}",
-            first.store(),
-            io.engine,
-            io.order,
-            io.op,
-            first.block(),
-            io.cache
-        ),
-        suite: SUITE.into(),
-        title: format!("{name} minus host: latency of {}, {staging}", first.work()),
-        finding: match (threads.first(), depths.first()) {
+    Some(
+        frame(
+            run,
+            (SUITE, ""),
+            format!(
+                "storage-gap-{name}-store{}-{at}-{}-{}-{}-{}-{}-{kind}",
+                first.store(),
+                io.engine,
+                io.order,
+                io.op,
+                first.block(),
+                io.cache
+            ),
+            format!("{name} minus host: latency of {}, {staging}", first.work()),
+        )
+        .finding(match (threads.first(), depths.first()) {
             (Some(t), Some(d)) => {
                 let lead = format!("With {} at depth {d}", fmt::threads(*t));
                 finding(&lead, &name, &panels, "us")
             }
             _ => String::new(),
-        },
-        command: command(run, ""),
-        body: FigureBody::Gaps(GapsBody {
+        })
+        .draw(GapsBody {
             quantity: "latency".into(),
             unit: "us".into(),
             base: "host".into(),
@@ -129,7 +131,7 @@ fn figure(run: &RunView, gpu: &[IoEntry<'_, '_>], jobs: &[IoEntry<'_, '_>]) -> O
             cols: depths.iter().map(u32::to_string).collect(),
             panels,
         }),
-    })
+    )
 }
 
 /// The median of the differences of alternating samples, with its interval, which is widened by

@@ -11,10 +11,10 @@ use pathline_schema::{
 
 use super::{IoQuantity, gaps, op_label, order_label};
 use crate::figure::{
-    BetterWhen, ChartLine, CurvesBody, Figure, FigureBody, FigureCell, GapsBody, PairedGap,
-    SheetBody, SheetColumn,
+    BetterWhen, ChartLine, CurvesBody, Figure, FigureCell, GapsBody, PairedGap, SheetBody,
+    SheetColumn,
 };
-use crate::figures::{SuiteFindings, distinct, lines};
+use crate::figures::{SuiteFindings, distinct, frame, lines};
 use crate::fmt;
 use crate::run::{CaseQuantity, EntryState, RunEntry, RunView};
 use crate::shown_value::ShownValue;
@@ -318,14 +318,17 @@ impl<'b, 'a> CaseGrid<'_, 'b, 'a> {
             panels.iter().map(|(name, asked)| ((*name).to_owned(), panel(*asked))).collect();
         let first = rows.first()?;
         let any = panels.iter().flat_map(|p| p.1.iter().flatten()).any(|g| g.cell.value.is_some());
-        any.then(|| Figure {
-            id: format!(
-                "storage-grid-{quantity}-store{}-{}-{}-{}-{}",
-                work.store, work.order, work.op, work.block, work.files
-            ),
-            suite: SUITE.into(),
-            title: format!("GPUs minus host: {quantity} of {} (store{})", work.text(), work.store),
-            finding: gaps::finding(
+        any.then(|| {
+            frame(
+                self.run,
+                (SUITE, &pattern(work)),
+                format!(
+                    "storage-grid-{quantity}-store{}-{}-{}-{}-{}",
+                    work.store, work.order, work.op, work.block, work.files
+                ),
+                format!("GPUs minus host: {quantity} of {} (store{})", work.text(), work.store),
+            )
+            .finding(gaps::finding(
                 &format!(
                     "With {} at depth {}",
                     fmt::threads(first.1),
@@ -334,9 +337,8 @@ impl<'b, 'a> CaseGrid<'_, 'b, 'a> {
                 &end_text(&first.0.0, first.0.1),
                 &panels,
                 unit,
-            ),
-            command: self.run.command(SUITE, &pattern(work)),
-            body: FigureBody::Gaps(GapsBody {
+            ))
+            .draw(GapsBody {
                 quantity: quantity.into(),
                 unit: unit.into(),
                 base: "host".into(),
@@ -351,7 +353,7 @@ impl<'b, 'a> CaseGrid<'_, 'b, 'a> {
                     .collect(),
                 cols: depths.iter().map(u32::to_string).collect(),
                 panels,
-            }),
+            })
         })
     }
 
@@ -465,26 +467,21 @@ impl<'b, 'a> CaseGrid<'_, 'b, 'a> {
                 line.name
             )
         });
-        Some(Figure {
-            id: format!("storage-grid-gpus-store{store}-{order}-{block}"),
-            suite: SUITE.into(),
-            title: format!(
-                "{} I/O of {block} over the number of GPUs: {} in all, depth {} (store{store})",
-                fmt::sentence(order_label(order)),
-                fmt::threads(effort.0),
-                effort.1
-            ),
-            finding,
-            command: self.run.command(SUITE, ""),
-            body: FigureBody::Curves(CurvesBody {
-                x_unit: "GPUs".into(),
-                y_unit: unit.into(),
-                lines,
-                ceilings: Vec::new(),
-                marks: Vec::new(),
-                better: BetterWhen::Higher,
-            }),
-        })
+        Some(
+            frame(
+                self.run,
+                (SUITE, ""),
+                format!("storage-grid-gpus-store{store}-{order}-{block}"),
+                format!(
+                    "{} I/O of {block} over the number of GPUs: {} in all, depth {} (store{store})",
+                    fmt::sentence(order_label(order)),
+                    fmt::threads(effort.0),
+                    effort.1
+                ),
+            )
+            .finding(finding)
+            .draw(CurvesBody::new("GPUs", (unit, BetterWhen::Higher), lines)),
+        )
     }
 
     /// For each kind of I/O and each end, the fewest workers, then the smallest depth, that reach 95 % of the
@@ -552,11 +549,6 @@ impl<'b, 'a> CaseGrid<'_, 'b, 'a> {
             let own = if need.work.files == IoFiles::Own { ", own files" } else { "" };
             (format!("{}{own}", end_text(&need.end.0, need.end.1)), cells)
         };
-        let column = |name: &str, unit: &str| SheetColumn {
-            name: name.into(),
-            unit: unit.into(),
-            better: BetterWhen::Neither,
-        };
         let texts: Vec<String> = needs
             .iter()
             .filter(|n| n.work.files == IoFiles::Shared)
@@ -566,31 +558,29 @@ impl<'b, 'a> CaseGrid<'_, 'b, 'a> {
                 format!("{end}: {workers} at depth {}", n.enough.io.depth)
             })
             .collect();
-        Some(Figure {
-            id: format!("storage-grid-workers-store{store}-{order}-{op}-{block}"),
-            suite: SUITE.into(),
-            title: format!(
-                "Fewest workers, then least depth, with 95 % of the best rate: {} {} of {block} (store{store})",
-                order_label(order),
-                op_label(op)
-            ),
-            finding: format!("{}.", fmt::sentence(&texts.join("; "))),
-            command: self.run.command(SUITE, ""),
-            body: FigureBody::Sheet(SheetBody {
-                row_axis: "to, by".into(),
-                columns: vec![
-                    column("workers", ""),
-                    column("depth", ""),
-                    column("they reach", "GB/s"),
-                    column("they reach", "IOPS"),
-                    column("of the best", "%"),
-                    column("best", "GB/s"),
-                    column("best, workers", ""),
-                    column("best, depth", ""),
-                ],
-                rows: needs.iter().map(row).collect(),
-            }),
-        })
+        let id = format!("storage-grid-workers-store{store}-{order}-{op}-{block}");
+        let title = format!(
+            "Fewest workers, then least depth, with 95 % of the best rate: {} {} of {block} \
+             (store{store})",
+            order_label(order),
+            op_label(op)
+        );
+        let columns = [
+            ("workers", ""),
+            ("depth", ""),
+            ("they reach", "GB/s"),
+            ("they reach", "IOPS"),
+            ("of the best", "%"),
+            ("best", "GB/s"),
+            ("best, workers", ""),
+            ("best, depth", ""),
+        ];
+        let finding = format!("{}.", fmt::sentence(&texts.join("; ")));
+        Some(frame(self.run, (SUITE, ""), id, title).finding(finding).draw(SheetBody {
+            row_axis: "to, by".into(),
+            columns: columns.map(|(name, unit)| SheetColumn::neutral(name, unit)).into(),
+            rows: needs.iter().map(row).collect(),
+        }))
     }
 
     /// The fewest workers for the first GPU, by kind of I/O on a shared file.

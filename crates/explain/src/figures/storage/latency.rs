@@ -2,8 +2,9 @@
 
 use pathline_schema::IoOrder;
 
-use super::{IoEntry, IoQuantity, LabelPart, SUITE, command, gaps, labels};
-use crate::figure::{BetterWhen, ChartLine, CurvesBody, Figure, FigureBody, FigureCell};
+use super::{IoEntry, IoQuantity, LabelPart, SUITE, gaps, labels};
+use crate::figure::{BetterWhen, ChartLine, CurvesBody, Figure, FigureCell};
+use crate::figures::frame;
 use crate::fmt;
 use crate::run::RunView;
 
@@ -29,21 +30,16 @@ pub(super) fn figure(run: &RunView, jobs: &[IoEntry<'_, '_>]) -> Option<Figure> 
         .map(|(job, name)| ChartLine { name, points: points(job) })
         .collect();
     let work = chosen.first().map(IoEntry::work).unwrap_or_default();
-    Some(Figure {
-        id: "storage-latency".into(),
-        suite: SUITE.into(),
-        title: format!("Latency of {work}: how many take longer"),
-        finding: finding(&chosen, &lines),
-        command: command(run, ""),
-        body: FigureBody::Curves(CurvesBody {
-            x_unit: "us".into(),
-            y_unit: "% take longer".into(),
-            lines,
-            ceilings: Vec::new(),
-            marks: Vec::new(),
-            better: BetterWhen::Lower,
-        }),
-    })
+    Some(
+        frame(
+            run,
+            (SUITE, ""),
+            "storage-latency",
+            format!("Latency of {work}: how many take longer"),
+        )
+        .finding(finding(&chosen, &lines))
+        .draw(CurvesBody::new("us", ("% take longer", BetterWhen::Lower), lines)),
+    )
 }
 
 /// With GPUs: host and GPU with the same I/O, with the fewest in flight, and with the most before

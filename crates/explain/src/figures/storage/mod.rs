@@ -406,7 +406,3 @@ impl StorageSummary {
         parts.into_iter().flatten().collect()
     }
 }
-
-fn command(run: &RunView, pattern: &str) -> String {
-    run.command(SUITE, pattern)
-}

@@ -4,8 +4,9 @@ use pathline_flow::ClosedQueue;
 use pathline_schema::{Cadence, IoEngine, IoOp, IoOrder, IoStage, MemKind, Mover};
 
 use super::limits::{self, REACHES};
-use super::{IoEntry, IoQuantity, SUITE, calls, command, gaps, labels};
-use crate::figure::{BetterWhen, Figure, FigureBody, FigureCell, SheetBody, SheetColumn};
+use super::{IoEntry, IoQuantity, SUITE, calls, gaps, labels};
+use crate::figure::{Figure, FigureCell, SheetBody, SheetColumn};
+use crate::figures::frame;
 use crate::fmt;
 use crate::run::{CaseQuantity, EntryState, RunEntry, RunView};
 
@@ -240,26 +241,18 @@ pub(super) fn figure(run: &RunView, jobs: &[IoEntry<'_, '_>]) -> Option<Figure> 
         n => format!(" And {n} more below."),
     };
     texts.truncate(MAX_NAMED);
-    Some(Figure {
-        id: "storage-stages".into(),
-        suite: SUITE.into(),
-        title: "Files to GPUs: each stage alone, what follows, and what was measured".into(),
-        finding: format!(
-            "{}.{more} What follows is played: as many blocks as are in flight go round between files \
-             and copies.",
-            texts.join(". ")
-        ),
-        command: command(run, ""),
-        body: FigureBody::Sheet(SheetBody { row_axis: "path".into(), columns: columns(), rows }),
-    })
+    let title = "Files to GPUs: each stage alone, what follows, and what was measured";
+    let finding = format!(
+        "{}.{more} What follows is played: as many blocks as are in flight go round between files and \
+         copies.",
+        texts.join(". ")
+    );
+    let body = SheetBody { row_axis: "path".into(), columns: columns(), rows };
+    Some(frame(run, (SUITE, ""), "storage-stages", title).finding(finding).draw(body))
 }
 
 fn columns() -> Vec<SheetColumn> {
-    let column = |name: &str, unit: &str| SheetColumn {
-        name: name.into(),
-        unit: unit.into(),
-        better: BetterWhen::Neither,
-    };
+    let column = SheetColumn::neutral;
     vec![
         column("files alone", "GB/s"),
         column("copies alone", "GB/s"),

@@ -6,8 +6,8 @@ use pathline_schema::{
 
 use super::super::{IoQuantity, calls, op_label};
 use super::{CaseGrid, GridCase, GridWork, SUITE, cell_of, end_text};
-use crate::figure::{BetterWhen, CurvesBody, Figure, FigureBody, SheetBody, SheetColumn};
-use crate::figures::{distinct, lines};
+use crate::figure::{BetterWhen, CurvesBody, Figure, SheetBody, SheetColumn};
+use crate::figures::{distinct, frame, lines};
 use crate::fmt;
 use crate::run::{CaseQuantity, EntryState};
 
@@ -58,15 +58,17 @@ impl CaseGrid<'_, '_, '_> {
             unit: unit.into(),
             better,
         };
-        Some(Figure {
-            id: "storage-grid-far".into(),
-            suite: SUITE.into(),
-            title: domains.map_or(String::new(), |(near, far)| {
-                format!("Workers on the far NUMA domain: {far} instead of {near}")
-            }),
-            finding,
-            command: self.run.command(SUITE, ""),
-            body: FigureBody::Sheet(SheetBody {
+        Some(
+            frame(
+                self.run,
+                (SUITE, ""),
+                "storage-grid-far",
+                domains.map_or(String::new(), |(near, far)| {
+                    format!("Workers on the far NUMA domain: {far} instead of {near}")
+                }),
+            )
+            .finding(finding)
+            .draw(SheetBody {
                 row_axis: "I/O".into(),
                 columns: vec![
                     column("near", "GB/s", BetterWhen::Higher),
@@ -77,7 +79,7 @@ impl CaseGrid<'_, '_, '_> {
                 ],
                 rows,
             }),
-        })
+        )
     }
 
     /// Through the page cache, over the depth, next to direct I/O with one worker.
@@ -111,20 +113,15 @@ impl CaseGrid<'_, '_, '_> {
             )
         });
         let lines = lines(points);
-        best.is_some().then(|| Figure {
-            id: "storage-grid-cached".into(),
-            suite: SUITE.into(),
-            title: "Files in the page cache and past it, over the depth, by 1 worker".into(),
-            finding,
-            command: self.run.command(SUITE, ""),
-            body: FigureBody::Curves(CurvesBody {
-                x_unit: "depth".into(),
-                y_unit: "GB/s".into(),
-                lines,
-                ceilings: Vec::new(),
-                marks: Vec::new(),
-                better: BetterWhen::Higher,
-            }),
+        best.is_some().then(|| {
+            frame(
+                self.run,
+                (SUITE, ""),
+                "storage-grid-cached",
+                "Files in the page cache and past it, over the depth, by 1 worker",
+            )
+            .finding(finding)
+            .draw(CurvesBody::new("depth", ("GB/s", BetterWhen::Higher), lines))
         })
     }
 
@@ -186,19 +183,14 @@ impl CaseGrid<'_, '_, '_> {
             unit: "us".into(),
             better: BetterWhen::Lower,
         };
-        Some(Figure {
-            id: "storage-grid-copies".into(),
-            suite: SUITE.into(),
-            title:
-                "Copy of a block: time in the call, until it arrived, and of the engine in a stream"
-                    .into(),
-            finding,
-            command: self.run.command(SUITE, ""),
-            body: FigureBody::Sheet(SheetBody {
-                row_axis: "copy".into(),
-                columns: vec![column("in the call"), column("until arrived"), column("engine")],
-                rows,
-            }),
-        })
+        let title =
+            "Copy of a block: time in the call, until it arrived, and of the engine in a stream";
+        let body = SheetBody {
+            row_axis: "copy".into(),
+            columns: vec![column("in the call"), column("until arrived"), column("engine")],
+            rows,
+        };
+        let figure = frame(self.run, (SUITE, ""), "storage-grid-copies", title);
+        Some(figure.finding(finding).draw(body))
     }
 }
