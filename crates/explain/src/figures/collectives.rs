@@ -6,8 +6,10 @@ use pathline_published::PublishedMetric;
 use pathline_schema::{Bytes, Cadence, Collective, ElementReduction, MemKind, SuiteId, Transport};
 
 use super::latency_bounds::LatencyBounds;
-use super::sent_flows::{self, ChartSpec, SendKind, SentFlow, apart, memory, other_tool_cell};
-use super::{BetterWhen, Figure, FigureCell, SuiteFindings, partner_panels, published_clause};
+use super::sent_flows::{self, ChartSpec, SendKind, SentFlow, memory, other_tool_cell};
+use super::{
+    BetterWhen, Figure, FigureCell, SuiteFindings, is_apart, partner_panels, published_clause,
+};
 use crate::fmt;
 use crate::message_records::{CountedTimes, is_by_threads};
 use crate::run::{CaseQuantity, RunView};
@@ -253,7 +255,7 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
         let ops = Collective::ALL.iter().filter(|&&op| op != Collective::Barrier);
         ops.flat_map(|&op| SHOWN.iter().map(move |&size| (op, size)))
             .filter_map(|(op, size)| self.whole_group().find(|d| d.op == op && d.is_of(size)))
-            .filter(|d| !sent_flows::samples(d.sent.entry).is_empty())
+            .filter(|d| !d.sent.entry.series().is_empty())
             .collect()
     }
 
@@ -276,8 +278,7 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
         let cols = ["median, latest rank", "OSU avg", "OSU min", "OSU max"].map(str::to_owned);
         let cell = |row: usize, col: usize| {
             let Some(done) = rows.get(row) else { return FigureCell::default() };
-            let counted =
-                sent_flows::samples(done.sent.entry).first().and_then(CountedTimes::from_series);
+            let counted = done.sent.entry.series().first().and_then(CountedTimes::from_series);
             match col {
                 0 => self.run.cell(done.sent.entry, CaseQuantity::StepUs),
                 1 => FigureCell {
@@ -319,8 +320,7 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
         let cols = ["algbw", "busbw", "nccl-tests algbw", "nccl-tests busbw"].map(str::to_owned);
         let cell = |row: usize, col: usize| {
             let Some(done) = rows.get(row) else { return FigureCell::default() };
-            let counted =
-                sent_flows::samples(done.sent.entry).first().and_then(CountedTimes::from_series);
+            let counted = done.sent.entry.series().first().and_then(CountedTimes::from_series);
             let rate = counted.map(|c| done.sent.size().as_f64() / (c.mean * 1e3));
             match col {
                 0 => self.run.cell(done.sent.entry, CaseQuantity::Payload),
@@ -373,7 +373,7 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
         });
         chart.draw(run, points, |_| {
             let one = |(size, with, without): &(Bytes, FigureCell, FigureCell)| {
-                let same = if apart(with, without) { "" } else { " (not distinguishable)" };
+                let same = if is_apart(with, without) { "" } else { " (not distinguishable)" };
                 let (with, without) = (with.value?, without.value?);
                 let times = fmt::number(with / without);
                 Some(format!("{} {times} times{same}", size.rounded()))
@@ -395,7 +395,7 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
         };
         let chosen = || self.all.iter().filter(of_op);
         let kinds: BTreeSet<(Cadence, bool)> = chosen()
-            .filter(|d| !sent_flows::samples(d.sent.entry).is_empty())
+            .filter(|d| !d.sent.entry.series().is_empty())
             .map(|d| (d.cadence(), d.in_place))
             .collect();
         if kinds.len() < 2 {
@@ -417,7 +417,7 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
             let compare = |name: &str| {
                 let (other, alone) = (at(name)?, streaming.value?);
                 let value = fmt::number(other.value?);
-                let same = if apart(other, streaming) { "" } else { ", not distinguishable" };
+                let same = if is_apart(other, streaming) { "" } else { ", not distinguishable" };
                 let ratio = fmt::number(other.value? / alone);
                 Some(format!("{name} {value} us ({ratio} times{same})"))
             };
@@ -465,9 +465,7 @@ fn sentence(run: &RunView, suite: SuiteId) -> Option<String> {
         all.iter().filter(|d| {
             let plain = d.is_usual();
             let here = d.n == n && d.sent.kind() == kind;
-            here && plain
-                && d.op == Collective::AllReduce
-                && !sent_flows::samples(d.sent.entry).is_empty()
+            here && plain && d.op == Collective::AllReduce && !d.sent.entry.series().is_empty()
         })
     };
     let large = reduces().max_by_key(|d| d.sent.size())?;

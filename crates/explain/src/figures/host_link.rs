@@ -2,6 +2,7 @@
 
 use pathline_schema::{Flow, GridSize, KernelOp, MemKind, MigrateHow, Mover, SuiteId};
 
+use super::pivot::spread;
 use super::{
     ALIKE, BarsBody, BetterWhen, Figure, FigureBar, FigureCell, SuiteFindings, distinct, extremes,
     frame, grid, is_host, mem_words, mover_words, published_clause, shares, sorted,
@@ -153,14 +154,7 @@ fn matrix(
         (|label: &str| label.to_owned(), |g: u32| g.to_string()),
         cell,
     );
-    let apart = matrix.cells.iter().zip(&matrix.rows).filter_map(|(row, name)| {
-        let (low, high) = extremes(&super::values(row.iter()));
-        (low > 0.0 && high.is_finite()).then(|| (name, high / low - 1.0))
-    });
-    let finding =
-        apart.max_by(|a, b| a.1.total_cmp(&b.1)).map_or(String::new(), |(name, apart)| {
-            format!("The GPUs differ by {} at most ({name}).", fmt::percent(apart))
-        });
+    let finding = spread(&matrix);
     frame(run, (SUITE, ""), "host-link-all", "Between every GPU and its host memory")
         .finding(finding)
         .draw(matrix)

@@ -2,6 +2,7 @@
 
 use pathline_schema::{Bytes, CHASE_STEPS, GpuCache, KernelOp, KernelVariant, Mover, SuiteId};
 
+use super::pivot::spread;
 use super::{
     BarsBody, BetterWhen, CurvesBody, Figure, FigureBar, FigureCell, SuiteFindings, frame, grid,
     lines, published_clause, shares, values,
@@ -99,15 +100,7 @@ fn matrix(
         (|w: (&str, _)| w.0.to_owned(), |g: u32| g.to_string()),
         |(_, op), g| cell(g, op),
     );
-    // The GPUs are expected to be equal: names the operation in which they differ most.
-    let spread = matrix.cells.iter().zip(OPERATIONS).filter_map(|(row, (name, _))| {
-        let (low, high) = super::extremes(&values(row.iter()));
-        (low > 0.0 && high.is_finite()).then(|| (name, high / low - 1.0))
-    });
-    let finding =
-        spread.max_by(|a, b| a.1.total_cmp(&b.1)).map_or(String::new(), |(name, apart)| {
-            format!("The GPUs differ by {} at most ({name}).", fmt::percent(apart))
-        });
+    let finding = spread(&matrix);
     let published = published_clause(matrix.cells.iter().flatten());
     frame(run, (SUITE, ""), "local", "Local memory of every GPU: read + written")
         .finding(format!("{finding}{published}"))

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use pathline_schema::{Bytes, MemKind, Rank, SuiteId, Transport, WireOp};
 
-use super::sent_flows::{self, ChartSpec, SendKind, SentFlow, apart, memory, other_tool_cell};
+use super::sent_flows::{self, ChartSpec, SendKind, SentFlow, memory, other_tool_cell};
 use super::{
-    BetterWhen, ChartLine, Figure, FigureCell, SuiteFindings, frame, grid, published_clause,
-    sorted, values,
+    BetterWhen, ChartLine, Figure, FigureCell, SuiteFindings, frame, grid, is_apart,
+    published_clause, sorted, values,
 };
 use crate::fmt;
 use crate::run::{CaseQuantity, RunView};
@@ -229,7 +229,7 @@ fn one_sided(run: &RunView, suite: SuiteId, id: &str) -> Option<Figure> {
 fn osu(run: &RunView, suite: SuiteId, program: &str) -> Option<Figure> {
     let all = sent_flows::in_suite(run, suite);
     let sizes = sorted(all.iter().map(SentFlow::size));
-    let measured = all.iter().filter(|s| !sent_flows::samples(s.entry).is_empty());
+    let measured = all.iter().filter(|s| !s.entry.series().is_empty());
     let mems = sorted(measured.map(SentFlow::kind));
     if mems.is_empty() {
         return None;
@@ -419,5 +419,5 @@ fn sentence(run: &RunView, via_: Transport) -> Option<String> {
 /// Whether a cell is better than another with disjoint intervals.
 pub(super) fn beats(a: &FigureCell, b: &FigureCell, better: BetterWhen) -> bool {
     let more = a.value > b.value;
-    apart(a, b) && (more == (better == BetterWhen::Higher))
+    is_apart(a, b) && (more == (better == BetterWhen::Higher))
 }

@@ -8,7 +8,6 @@ use super::{Figure, FigureCell, SuiteFindings, frame};
 use crate::figure::{SheetBody, SheetColumn};
 use crate::fmt;
 use crate::run::{EntryState, RunEntry, RunView};
-use crate::shown_value::ShownValue;
 
 const SUITE: SuiteId = SuiteId::Metadata;
 
@@ -77,26 +76,19 @@ impl<'a> MetaEntry<'_, 'a> {
 
     /// A median over samples with its interval; of latencies, the value of all samples together.
     fn cell(&self, asked: MetaQuantity) -> FigureCell {
-        let absent = match self.entry.state {
-            EntryState::Absent(why) => Some(why.to_owned()),
-            EntryState::Sampled(_) => None,
-        };
-        let mut cell =
-            FigureCell { absent, case: Some(self.entry.case.clone()), ..FigureCell::default() };
-        let Some(series) = self.series() else { return cell };
-        let ops = series.steps as f64;
-        let samples = series.samples_ns.iter().zip(&series.io);
-        let values: Vec<f64> =
-            samples.filter_map(|(ns, io)| asked.of_sample(*ns, io, ops)).collect();
-        let shown = ShownValue::new(&CaseTimes::from_values(&values, &series.visits));
         let mut all = IoHistogram::default();
-        series.io.iter().for_each(|reading| all.add(&reading.latency));
+        let (mut values, mut visits) = (Vec::new(), &[][..]);
+        if let Some(series) = self.series() {
+            let ops = series.steps as f64;
+            let samples = series.samples_ns.iter().zip(&series.io);
+            values.extend(samples.filter_map(|(ns, io)| asked.of_sample(*ns, io, ops)));
+            series.io.iter().for_each(|reading| all.add(&reading.latency));
+            visits = &series.visits;
+        }
+        let times = CaseTimes::from_values(&values, visits);
+        let cell = FigureCell::derived(self.entry, &times, asked.of_latencies(&all));
         // The longest of all has no interval.
-        let with_interval = shown.filter(|_| asked != MetaQuantity::Max);
-        cell.value = asked.of_latencies(&all).or(shown.map(|s| s.value));
-        cell.half_width = with_interval.map_or(0.0, |s| s.half_width());
-        cell.few = with_interval.and_then(|s| s.few_samples());
-        cell
+        if asked == MetaQuantity::Max { cell.exact() } else { cell }
     }
 
     fn rate(&self) -> Option<f64> {

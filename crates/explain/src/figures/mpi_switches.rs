@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_schema::{Bytes, MemKind, SuiteId, Transport, UcxSetting};
 
-use super::sent_flows::{self, SendKind, SentFlow, apart, memory};
-use super::{BetterWhen, Figure, FigureCell, SuiteFindings, frame, grid};
+use super::sent_flows::{self, SendKind, SentFlow, memory};
+use super::{BetterWhen, Figure, FigureCell, SuiteFindings, frame, grid, is_apart};
 use crate::fmt;
 use crate::run::{CaseQuantity, EntryState, RunView};
 
@@ -82,7 +82,7 @@ fn figures(run: &RunView, all: &[SentFlow<'_, '_>], kind: SendKind) -> Vec<Figur
         .flat_map(|&row| sizes.iter().map(move |&size| (row, size)))
         .map(|(row, size)| {
             let (old, new) = (cell(row, size, OLD), cell(row, size, NEW));
-            (row, size, change(row, size).value, apart(&old, &new))
+            (row, size, change(row, size).value, is_apart(&old, &new))
         })
         .collect();
     vec![

@@ -2,7 +2,6 @@
 
 use pathline_schema::{Flow, MemKind, Mover, SuiteId};
 
-use super::sent_flows::samples;
 use super::{
     BetterWhen, Figure, SuiteFindings, extremes, frame, grid, is_host, shares, sorted, values,
 };
@@ -127,7 +126,7 @@ fn figure(run: &RunView, paths: &[DomainCopy], domains: &[u32], inward: bool) ->
 
 /// Where the runtime put the memory for a GPU: `of gpu0 in numa3`; of several domains with shares.
 fn found_in((gpu, copy): (u32, &DomainCopy)) -> Option<String> {
-    let pages = &samples(copy.entry).first()?.pages;
+    let pages = &copy.entry.series().first()?.pages;
     let all: u64 = pages.values().sum();
     let part = |(domain, count): (&u32, &u64)| match *count == all {
         true => format!("numa{domain}"),

@@ -32,7 +32,7 @@ pub(super) fn call_name(call: RuntimeCall) -> &'static str {
     }
 }
 
-fn memory_label(mem: MemKind) -> String {
+pub(super) fn memory_label(mem: MemKind) -> String {
     match mem {
         MemKind::Huge => "huge pages".to_owned(),
         MemKind::Vram | MemKind::VramFine => mem_words(mem).to_owned(),

@@ -2,9 +2,10 @@
 
 use pathline_schema::{CopyAgent, Flow, KernelOp, Mover, SuiteId};
 
+use super::pivot::CellPivot;
 use super::{
-    BetterWhen, Figure, FigureCell, SuiteFindings, frame, grid, is_host, mover_words,
-    observed_engine, values,
+    BetterWhen, Figure, FigureCell, SuiteFindings, distinct, frame, is_host, mover_words,
+    observed_engine,
 };
 use crate::fmt;
 use crate::run::{RunEntry, RunView};
@@ -79,46 +80,25 @@ pub(super) fn find(run: &RunView) -> SuiteFindings {
 }
 
 fn figure(run: &RunView, kept: &[OverlapCell], finding: String) -> Option<Figure> {
-    let mut copies: Vec<(&Flow, String)> = Vec::new();
-    let mut works: Vec<&Flow> = Vec::new();
-    for pair in kept.iter().filter(|b| b.of_copy) {
-        if !copies.iter().any(|(flow, _)| *flow == pair.copy) {
-            copies.push((pair.copy, copy_label(pair.copy, pair.entry.engine())));
-        }
-        if !works.contains(&pair.work) {
-            works.push(pair.work);
-        }
-    }
-    let rows: Vec<usize> = (0..copies.len()).collect();
-    // Two columns per kernel: the remaining rate of the copy, and of the kernel.
-    let cols: Vec<(&Flow, bool)> = works.iter().flat_map(|&w| [(w, true), (w, false)]).collect();
-    let cell = |row: usize, (work, of_copy): (&Flow, bool)| {
-        let wanted = (copies[row].0, work, of_copy);
-        let found = kept.iter().find(|b| (b.copy, b.work, b.of_copy) == wanted);
-        found.map(|b| b.cell.clone()).unwrap_or_default()
+    let timed = || kept.iter().filter(|b| b.of_copy);
+    let label = |copy: &&Flow| {
+        let first = timed().find(|b| b.copy == *copy);
+        first.map_or(String::new(), |b| copy_label(b.copy, b.entry.engine()))
     };
-    let name = |(work, of_copy): (&Flow, bool)| {
+    let name = |(work, of_copy): &(&Flow, bool)| {
         let work = work_label(work);
-        if of_copy { format!("copy during {work}") } else { format!("{work} during copy") }
+        if *of_copy { format!("copy during {work}") } else { format!("{work} during copy") }
     };
-    let matrix = grid(
-        ("copy", &rows),
-        ("what keeps its rate", &cols),
-        ("% of alone", BetterWhen::Higher),
-        (|row: usize| copies[row].1.clone(), name),
-        cell,
-    );
-    let has = !values(matrix.cells.iter().flatten()).is_empty();
-    has.then(|| {
-        frame(
-            run,
-            (SUITE, ""),
-            SUITE.word(),
-            "Copies during kernels of the same GPU: what each keeps of its rate",
-        )
-        .finding(finding)
-        .draw(matrix)
-    })
+    let points = kept.iter().map(|b| (b.copy, (b.work, b.of_copy), b.cell.clone()));
+    let mut pivot = CellPivot::new(points);
+    pivot.rows = distinct(timed().map(|b| b.copy));
+    // Two columns per kernel: the remaining rate of the copy, and of the kernel.
+    let works = distinct(timed().map(|b| b.work));
+    pivot.cols = works.into_iter().flat_map(|work| [(work, true), (work, false)]).collect();
+    let better = ("% of alone", BetterWhen::Higher);
+    let matrix = pivot.matrix(("copy", label), ("what keeps its rate", name), better);
+    let title = "Copies during kernels of the same GPU: what each keeps of its rate";
+    frame(run, (SUITE, ""), SUITE.word(), title).finding(finding).draw_any(matrix)
 }
 
 /// The smallest remaining rate of a copy during a kernel, and of a kernel during a copy.

@@ -87,7 +87,7 @@ fn points<'b, 'a>(run: &'b RunView<'a>) -> Vec<PanelPoint<'b, 'a>> {
 /// The mean over ranks, as OSU and nccl-tests count; the median is of the latest rank.
 fn mean_of_ranks(run: &RunView, sent: &SentFlow) -> FigureCell {
     let cell = run.cell(sent.entry, CaseQuantity::StepUs);
-    let counted = sent_flows::samples(sent.entry).first().and_then(CountedTimes::from_series);
+    let counted = sent.entry.series().first().and_then(CountedTimes::from_series);
     let share = counted.filter(|c| c.max > 0.0).map_or(1.0, |c| c.mean / c.max);
     let value = cell.value.map(|value| value * share);
     FigureCell { value, half_width: cell.half_width * share, ..cell }

@@ -1,6 +1,6 @@
 //! MPI and direct copies to each peer of one GPU as bars, with published values and ceilings.
 
-use super::peers::{PeerMover, PeerValue};
+use super::peers::{self, PeerMover, PeerValue};
 use super::{BarsBody, BetterWhen, Figure, FigureBar, FigureBody, FigureCell, extremes, sorted};
 use crate::fmt;
 use crate::run::RunView;
@@ -45,12 +45,7 @@ fn bars_of(bars: &[FigureBar], by: PeerMover) -> impl Iterator<Item = &FigureCel
 
 /// `75 %`, `70 to 79 %`.
 fn shares(values: &[f64]) -> Option<String> {
-    let (low, high) = extremes(values);
-    let (least, most) = (fmt::percent(low), fmt::percent(high));
-    (!values.is_empty()).then(|| match least == most {
-        true => most,
-        false => format!("{} to {most}", least.trim_end_matches(" %")),
-    })
+    (!values.is_empty()).then(|| peers::shares(extremes(values)))
 }
 
 /// Shares of the ceiling by mover, a rule of thumb, and what forwarding costs.

@@ -236,7 +236,7 @@ fn ratios(
 }
 
 /// `90 %`, `90 to 98 %`.
-fn shares((low, high): (f64, f64)) -> String {
+pub(super) fn shares((low, high): (f64, f64)) -> String {
     let (least, most) = (fmt::percent(low), fmt::percent(high));
     match least == most {
         true => most,

@@ -1,13 +1,15 @@
 //! The way from cells to a figure that all suites share: rows, columns, cell, and the frame around them.
 
-use pathline_schema::SuiteId;
+use pathline_schema::{CaseTimes, SuiteId};
 
-use super::{distinct, sorted};
+use super::{distinct, extremes, sorted, values};
 use crate::figure::{
     BarsBody, BetterWhen, ChartLine, CurvesBody, Figure, FigureBar, FigureBody, FigureCell,
     MatrixBody, SheetBody, SheetColumn,
 };
-use crate::run::RunView;
+use crate::fmt;
+use crate::run::{EntryState, RunEntry, RunView};
+use crate::shown_value::ShownValue;
 
 /// A figure that still lacks its data.
 pub(super) struct FigureFrame(Figure);
@@ -135,6 +137,28 @@ impl<R: Ord, C: Ord> CellPivot<R, C> {
     }
 }
 
+impl FigureCell {
+    /// A value derived from each sample of a case; `all` instead of the median if given.
+    pub(super) fn derived(entry: &RunEntry, times: &CaseTimes, all: Option<f64>) -> Self {
+        let shown = ShownValue::new(times);
+        Self {
+            value: all.or(shown.map(|s| s.value)),
+            half_width: shown.map_or(0.0, |s| s.half_width()),
+            few: shown.and_then(|s| s.few_samples()),
+            absent: match entry.state {
+                EntryState::Absent(why) => Some(why.to_owned()),
+                EntryState::Sampled(_) => None,
+            },
+            case: Some(entry.case.clone()),
+            ..Self::default()
+        }
+    }
+    /// Without an interval.
+    pub(super) fn exact(self) -> Self {
+        Self { half_width: 0.0, few: None, ..self }
+    }
+}
+
 /// The greatest by a value.
 pub(super) fn most<T>(all: impl IntoIterator<Item = (f64, T)>) -> Option<(f64, T)> {
     all.into_iter().max_by(|a, b| a.0.total_cmp(&b.0))
@@ -143,4 +167,15 @@ pub(super) fn most<T>(all: impl IntoIterator<Item = (f64, T)>) -> Option<(f64, T
 /// The least by a value.
 pub(super) fn least<T>(all: impl IntoIterator<Item = (f64, T)>) -> Option<(f64, T)> {
     all.into_iter().min_by(|a, b| a.0.total_cmp(&b.0))
+}
+
+/// The GPUs are expected to be equal: names the row in which the columns differ most.
+pub(super) fn spread(matrix: &MatrixBody) -> String {
+    let rows = matrix.cells.iter().zip(&matrix.rows).filter_map(|(row, name)| {
+        let (low, high) = extremes(&values(row.iter()));
+        (low > 0.0 && high.is_finite()).then(|| (high / low - 1.0, name))
+    });
+    most(rows).map_or(String::new(), |(apart, name)| {
+        format!("The GPUs differ by {} at most ({name}).", fmt::percent(apart))
+    })
 }

@@ -4,8 +4,7 @@ use pathline_schema::{CaseTimes, FlowSeries, MetaOp, Mover, SuiteId};
 
 use super::{Figure, FigureCell, SuiteFindings, frame};
 use crate::figure::{SheetBody, SheetColumn};
-use crate::run::{EntryState, RunEntry, RunView};
-use crate::shown_value::ShownValue;
+use crate::run::{RunEntry, RunView};
 
 const SUITE: SuiteId = SuiteId::StorageRanks;
 
@@ -53,21 +52,11 @@ impl RankQuantity {
 }
 
 fn cell(entry: &RunEntry<'_>, asked: RankQuantity) -> FigureCell {
-    let cell = FigureCell { case: Some(entry.case.clone()), ..FigureCell::default() };
-    let all = match entry.state {
-        EntryState::Absent(why) => return FigureCell { absent: Some(why.to_owned()), ..cell },
-        EntryState::Sampled(all) => all,
-    };
-    let Some(first) = all.first() else { return cell };
-    let values: Vec<f64> =
-        (0..first.samples_ns.len()).filter_map(|nth| asked.of_sample(all, nth)).collect();
-    let shown = ShownValue::new(&CaseTimes::from_values(&values, &first.visits));
-    FigureCell {
-        value: shown.map(|s| s.value),
-        half_width: shown.map_or(0.0, |s| s.half_width()),
-        few: shown.and_then(|s| s.few_samples()),
-        ..cell
-    }
+    let all = entry.series();
+    let (samples, visits) =
+        all.first().map_or((0, &[][..]), |first| (first.samples_ns.len(), &first.visits));
+    let values: Vec<f64> = (0..samples).filter_map(|nth| asked.of_sample(all, nth)).collect();
+    FigureCell::derived(entry, &CaseTimes::from_values(&values, visits), None)
 }
 
 /// `2 ranks, one file: seq-read of 1MiB, depth 8`.

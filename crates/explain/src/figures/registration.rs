@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use pathline_schema::{Bytes, MemKind, Mover, RuntimeCall, SuiteId};
 
 use super::sent_flows::ChartSpec;
-use super::{ChartLine, Figure, SuiteFindings, mem_words, overhead};
+use super::{ChartLine, Figure, SuiteFindings, overhead};
 use crate::fmt;
 use crate::run::{CaseQuantity, RunView};
 
@@ -46,12 +46,7 @@ fn figures(run: &RunView) -> Vec<Figure> {
 }
 
 fn name(call: RuntimeCall, mem: MemKind) -> String {
-    let memory = match mem {
-        MemKind::Vram | MemKind::VramFine => mem_words(mem).to_owned(),
-        MemKind::Huge => "huge pages".to_owned(),
-        _ => format!("{} memory", mem_words(mem)),
-    };
-    format!("{memory}, {}", overhead::call_name(call))
+    format!("{}, {}", overhead::memory_label(mem), overhead::call_name(call))
 }
 
 /// Time at the smallest and the largest size by call, and cost per additional GiB.

@@ -1,10 +1,10 @@
 //! Flows between processes: names, charts over size, and the columns of other tools.
 
-use pathline_schema::{Bytes, Flow, FlowSeries, MemKind, MessageOp, SuiteId, Transport, WireOp};
+use pathline_schema::{Bytes, Flow, MemKind, MessageOp, SuiteId, Transport, WireOp};
 
 use super::{BetterWhen, CurvesBody, Figure, FigureCell, frame, grid, lines};
 use crate::message_records::{CountedTimes, participants};
-use crate::run::{CaseQuantity, EntryState, RunEntry, RunView};
+use crate::run::{CaseQuantity, RunEntry, RunView};
 
 /// A flow between processes, with the case that times it.
 #[derive(Clone, Copy)]
@@ -122,22 +122,9 @@ impl ChartSpec<'_> {
     }
 }
 
-/// Whether two intervals are disjoint.
-pub(super) fn apart(a: &FigureCell, b: &FigureCell) -> bool {
-    match (a.value, b.value) {
-        (Some(x), Some(y)) => (x - y).abs() > a.half_width + b.half_width,
-        _ => false,
-    }
-}
-
-/// The samples of an entry, if there are any.
-pub(crate) fn samples<'a>(entry: &RunEntry<'a>) -> &'a [FlowSeries] {
-    if let EntryState::Sampled(series) = entry.state { series } else { &[] }
-}
-
 /// The result of OSU's two-rank program: us for a ping, GB/s for windows.
 pub(crate) fn osu_of_two(entry: &RunEntry) -> Option<f64> {
-    let all = samples(entry);
+    let all = entry.series();
     let first = all.first()?;
     let counted = CountedTimes::from_series(first)?;
     let wire = first.flow.by.wire()?;

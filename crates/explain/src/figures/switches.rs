@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use pathline_schema::{Bytes, SuiteId, Transport, UcxSetting, WireOp};
 
-use super::sent_flows::{self, SendKind, SentFlow, apart, memory};
-use super::{BetterWhen, Figure, SuiteFindings, frame, grid};
+use super::sent_flows::{self, SendKind, SentFlow, memory};
+use super::{BetterWhen, Figure, SuiteFindings, frame, grid, is_apart};
 use crate::fmt;
 use crate::run::{CaseQuantity, EntryState, RunView};
 
@@ -58,7 +58,7 @@ fn figure(run: &RunView, all: &[SentFlow<'_, '_>], sends: bool, kind: SendKind) 
             let protocol = protocols_of(with) != protocols_of(without);
             let (new, old) = (cell(Some(switch), size), cell(None, size));
             let ratio = new.value? / old.value?;
-            let real = apart(&new, &old) && (ratio - 1.0).abs() >= CHANGE;
+            let real = is_apart(&new, &old) && (ratio - 1.0).abs() >= CHANGE;
             let ratio = if better == BetterWhen::Higher { ratio } else { 1.0 / ratio };
             Some(SettingChange { size, protocol, gain: real.then_some(ratio) })
         };

@@ -14,7 +14,7 @@ use crate::figure::{
     BetterWhen, ChartLine, CurvesBody, Figure, FigureCell, GapsBody, PairedGap, SheetBody,
     SheetColumn,
 };
-use crate::figures::{SuiteFindings, distinct, frame, lines};
+use crate::figures::{SuiteFindings, distinct, frame, lines, sorted};
 use crate::fmt;
 use crate::run::{CaseQuantity, EntryState, RunEntry, RunView};
 use crate::shown_value::ShownValue;
@@ -207,23 +207,7 @@ impl<'b, 'a> GridCase<'b, 'a> {
     }
 
     fn cell(&self, asked: IoQuantity) -> FigureCell {
-        cell_of(&self.times(asked), self, self.value(asked))
-    }
-}
-
-/// A cell of derived values, with the case that it belongs to.
-fn cell_of(times: &CaseTimes, case: &GridCase<'_, '_>, value: Option<f64>) -> FigureCell {
-    let shown = ShownValue::new(times);
-    FigureCell {
-        value: value.or(shown.map(|s| s.value)),
-        half_width: shown.map_or(0.0, |s| s.half_width()),
-        few: shown.and_then(|s| s.few_samples()),
-        absent: match case.entry.state {
-            EntryState::Absent(why) => Some(why.to_owned()),
-            EntryState::Sampled(_) => None,
-        },
-        case: Some(case.entry.case.clone()),
-        ..FigureCell::default()
+        FigureCell::derived(self.entry, &self.times(asked), self.value(asked))
     }
 }
 
@@ -387,7 +371,7 @@ impl<'b, 'a> CaseGrid<'_, 'b, 'a> {
             .map(|why| format!("GPUs: {why}"))
             .or_else(|| self.saturated(host).map(|why| format!("host: {why}")));
         PairedGap {
-            cell: cell_of(&times, case, None),
+            cell: FigureCell::derived(case.entry, &times, None),
             base: host.value(asked).map(|v| v * factor),
             other: case.value(asked).map(|v| v * factor),
             pairs: apart.len(),
@@ -662,10 +646,6 @@ fn scaled(cell: FigureCell, factor: f64) -> FigureCell {
         path: cell.path.filter(|_| factor == 1.0),
         ..cell
     }
-}
-
-fn sorted<T: Ord>(all: impl Iterator<Item = T>) -> Vec<T> {
-    all.collect::<BTreeSet<T>>().into_iter().collect()
 }
 
 /// A pattern of case texts that selects such I/O.

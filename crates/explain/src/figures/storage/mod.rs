@@ -20,7 +20,6 @@ use pathline_stats::SeriesSummary;
 
 use super::{FigureCell, SuiteFindings};
 use crate::run::{EntryState, RunEntry, RunView};
-use crate::shown_value::ShownValue;
 
 pub(super) use grid::find as find_grid;
 pub(crate) use warnings::{conditions, warnings};
@@ -145,27 +144,10 @@ impl<'a> IoEntry<'_, 'a> {
     /// The quantity with its interval. Latencies are over all samples; their interval is that of
     /// the samples' values.
     fn cell(&self, asked: IoQuantity) -> FigureCell {
-        let absent = match self.entry.state {
-            EntryState::Absent(why) => Some(why.to_owned()),
-            EntryState::Sampled(_) => None,
-        };
-        let shown = ShownValue::new(&self.series_of(asked));
-        let all = match asked {
-            IoQuantity::Min | IoQuantity::Quantile(_) | IoQuantity::Max => {
-                asked.of_histogram(&self.latencies())
-            }
-            _ => None,
-        };
+        let all = asked.of_histogram(&self.latencies());
+        let cell = FigureCell::derived(self.entry, &self.series_of(asked), all);
         // Extremes over all samples have no interval.
-        let has_interval = !matches!(asked, IoQuantity::Min | IoQuantity::Max);
-        FigureCell {
-            value: all.or(shown.map(|s| s.value)),
-            half_width: shown.filter(|_| has_interval).map_or(0.0, |s| s.half_width()),
-            few: shown.filter(|_| has_interval).and_then(|s| s.few_samples()),
-            absent,
-            case: Some(self.entry.case.clone()),
-            ..FigureCell::default()
-        }
+        if matches!(asked, IoQuantity::Min | IoQuantity::Max) { cell.exact() } else { cell }
     }
 
     /// The rate with its ceilings, as for other cases.

@@ -9,7 +9,6 @@ use crate::figure::{BetterWhen, CurvesBody, Figure, FigureCell, SheetBody, Sheet
 use crate::figures::{frame, lines, values};
 use crate::fmt;
 use crate::run::{CaseQuantity, RunView};
-use crate::shown_value::ShownValue;
 
 /// Contents of one figure.
 type RateKey = (Bytes, IoOrder, IoOp, IoCache);
@@ -329,14 +328,7 @@ fn gain(a: &IoEntry<'_, '_>, b: &IoEntry<'_, '_>) -> FigureCell {
         .filter(|r| r.is_finite())
         .collect();
     let visits = a.series().map_or(&[][..], |s| &s.visits);
-    let shown = ShownValue::new(&CaseTimes::from_values(&ratios, visits));
-    FigureCell {
-        value: shown.map(|s| s.value),
-        half_width: shown.map_or(0.0, |s| s.half_width()),
-        few: shown.and_then(|s| s.few_samples()),
-        case: Some(b.entry.case.clone()),
-        ..FigureCell::default()
-    }
+    FigureCell::derived(b.entry, &CaseTimes::from_values(&ratios, visits), None)
 }
 
 /// Several files, stores or GPUs at once, compared with the sum of the single rates.

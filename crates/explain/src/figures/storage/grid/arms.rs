@@ -5,8 +5,8 @@ use pathline_schema::{
 };
 
 use super::super::{IoQuantity, calls, op_label};
-use super::{CaseGrid, GridCase, GridWork, SUITE, cell_of, end_text};
-use crate::figure::{BetterWhen, CurvesBody, Figure, SheetBody, SheetColumn};
+use super::{CaseGrid, GridCase, GridWork, SUITE, end_text};
+use crate::figure::{BetterWhen, CurvesBody, Figure, FigureCell, SheetBody, SheetColumn};
 use crate::figures::{distinct, frame, lines};
 use crate::fmt;
 use crate::run::{CaseQuantity, EntryState};
@@ -23,7 +23,11 @@ impl CaseGrid<'_, '_, '_> {
             let Some(near) = near.filter(|c| c.is_measured()) else { continue };
             let pairs = near.values(IoQuantity::Rate).into_iter().zip(far.values(IoQuantity::Rate));
             let ratios: Vec<f64> = pairs.map(|(near, far)| 100.0 * far / near).collect();
-            let ratio = cell_of(&CaseTimes::from_values(&ratios, far.visits()), far, None);
+            let ratio = FigureCell::derived(
+                far.entry,
+                &CaseTimes::from_values(&ratios, far.visits()),
+                None,
+            );
             let (work, io) = (far.work(), far.io);
             let label = format!(
                 "store{} {}-{} {} t{}: {}",
@@ -154,7 +158,11 @@ impl CaseGrid<'_, '_, '_> {
             let arrived = |reading: &IoReading| Some(reading.copy.mean()?.0 / 1e3);
             let cell = |value: &dyn Fn(&IoReading) -> Option<f64>| {
                 let values: Vec<f64> = series.io.iter().filter_map(value).collect();
-                cell_of(&CaseTimes::from_values(&values, &series.visits), case, None)
+                FigureCell::derived(
+                    case.entry,
+                    &CaseTimes::from_values(&values, &series.visits),
+                    None,
+                )
             };
             let alone = self.run.cell(entry, CaseQuantity::StepUs);
             let label = format!(
