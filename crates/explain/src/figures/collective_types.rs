@@ -7,8 +7,9 @@ use pathline_schema::{
 };
 
 use super::collectives::bus_cell;
+use super::pivot::CellPivot;
 use super::sent_flows::{self, SendKind, SentFlow, memory};
-use super::{BetterWhen, Figure, FigureCell, SuiteFindings, frame, grid};
+use super::{BetterWhen, Figure, SuiteFindings, frame};
 use crate::fmt;
 use crate::run::{CaseQuantity, RunView};
 
@@ -53,33 +54,27 @@ fn table(
     all: &[TypedReduction<'_, '_>],
 ) -> Option<Figure> {
     let first = all.first()?;
-    let types: Vec<ElementType> = ElementType::ALL
-        .iter()
-        .copied()
-        .filter(|element| all.iter().any(|one| one.reduced.element == *element))
-        .collect();
-    let ops: Vec<ReduceOp> = ReduceOp::ALL
-        .iter()
-        .copied()
-        .filter(|by| all.iter().any(|one| one.reduced.by == *by))
-        .collect();
     let rates = size >= RATES_FROM;
-    let cell = |element: ElementType, by: ReduceOp| -> FigureCell {
-        let reduced = ElementReduction { element, by };
-        match all.iter().find(|one| one.reduced == reduced) {
-            Some(one) if rates => bus_cell(run, &one.sent, one.op),
-            Some(one) => run.cell(one.sent.entry, CaseQuantity::StepUs),
-            None => FigureCell::default(),
-        }
-    };
+    let points = all.iter().map(|one| {
+        let cell = match rates {
+            true => bus_cell(run, &one.sent, one.op),
+            false => run.cell(one.sent.entry, CaseQuantity::StepUs),
+        };
+        (one.reduced.element, one.reduced.by, cell)
+    });
+    let mut pivot = CellPivot::new(points);
+    pivot.rows.sort_by_key(|row| ElementType::ALL.iter().position(|element| element == row));
+    pivot.cols.sort_by_key(|col| ReduceOp::ALL.iter().position(|by| by == col));
     let (unit, better) =
         if rates { ("GB/s", BetterWhen::Higher) } else { ("us", BetterWhen::Lower) };
     let what = if rates { "busbw" } else { "time" };
-    let mut values: Vec<(f64, f64, ElementReduction)> = types
+    let places = pivot
+        .rows
         .iter()
-        .flat_map(|&element| ops.iter().map(move |&by| ElementReduction { element, by }))
+        .flat_map(|&element| pivot.cols.iter().map(move |&by| ElementReduction { element, by }));
+    let mut values: Vec<(f64, f64, ElementReduction)> = places
         .filter_map(|reduced| {
-            let cell = cell(reduced.element, reduced.by);
+            let cell = pivot.cell(&reduced.element, &reduced.by);
             Some((cell.value?, cell.half_width, reduced))
         })
         .collect();
@@ -105,12 +100,10 @@ fn table(
         run.library(via),
         memory(kind)
     );
-    let matrix = grid(
-        ("type", &types),
-        ("operation", &ops),
+    let matrix = pivot.matrix(
+        ("type", ElementType::to_string),
+        ("operation", ReduceOp::to_string),
         (unit, better),
-        (|element: ElementType| element.to_string(), |by: ReduceOp| by.to_string()),
-        cell,
     );
     Some(
         frame(run, (SUITE, ""), format!("{SUITE}-{via}-{}-{size}", kind.id()), title)

@@ -146,7 +146,7 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
         quantity: CaseQuantity,
         x: &'c str,
     ) -> ChartSpec<'c> {
-        ChartSpec { id, suite: self.suite, title, quantity, x_unit: x, pattern: "" }
+        ChartSpec::new((self.suite, id), title, quantity, x)
     }
 
     fn time(&self) -> Option<Figure> {
@@ -436,14 +436,12 @@ fn barrier(run: &RunView, suite: SuiteId, all: &[CollectiveEntry<'_, '_>]) -> Op
     let barriers = || all.iter().filter(|d| d.op == Collective::Barrier);
     let library = run.library(barriers().next()?.sent.wire.via);
     let id = format!("{suite}-barrier");
-    let chart = ChartSpec {
-        id: &id,
-        suite,
-        title: format!("{library}: a barrier by partners"),
-        quantity: CaseQuantity::StepUs,
-        x_unit: "ranks",
-        pattern: "",
-    };
+    let chart = ChartSpec::new(
+        (suite, &id),
+        format!("{library}: a barrier by partners"),
+        CaseQuantity::StepUs,
+        "ranks",
+    );
     let points = barriers()
         .map(|d| ("barrier".to_owned(), d.n as f64, run.cell(d.sent.entry, CaseQuantity::StepUs)));
     chart.draw(run, points, |lines| {

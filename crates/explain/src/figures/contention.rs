@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use pathline_schema::{Bytes, Flow, Mover, SuiteId, Unit};
 use pathline_stats::SeriesSummary;
 
+use super::pivot::CellPivot;
 use super::{BetterWhen, Figure, FigureCell, SuiteFindings, frame, grid, sorted};
 use crate::fmt;
 use crate::run::{CaseQuantity, EntryState, RunEntry, RunView};
@@ -131,15 +132,17 @@ pub(super) fn find(run: &RunView) -> SuiteFindings {
 /// Rates of single paths, by their ends.
 fn alone(run: &RunView, found: &ContentionData) -> Option<Figure> {
     let units = sorted(found.alone.iter().flat_map(|(f, _)| [f.src.unit, f.dst.unit]));
-    let cell = |from: Unit, to: Unit| {
-        let entry = found.alone.iter().find(|(f, _)| (f.src.unit, f.dst.unit) == (from, to));
-        entry.map(|(_, e)| run.cell(e, CaseQuantity::Payload)).unwrap_or_default()
-    };
     if units.is_empty() {
         return None;
     }
-    let labels = (|u: Unit| u.to_string(), |u: Unit| u.to_string());
-    let matrix = grid(("from", &units), ("to", &units), ("GB/s", BetterWhen::Higher), labels, cell);
+    let point =
+        |(f, e): &(&Flow, &RunEntry)| (f.src.unit, f.dst.unit, run.cell(e, CaseQuantity::Payload));
+    let pivot = CellPivot::over(&units, found.alone.iter().map(point));
+    let matrix = pivot.matrix(
+        ("from", Unit::to_string),
+        ("to", Unit::to_string),
+        ("GB/s", BetterWhen::Higher),
+    );
     Some(
         frame(run, (SUITE, ""), "contention-alone", "Every path of the copy engines alone")
             .finding(format!(

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use pathline_schema::{Cadence, Flow, FlowSeries, SuiteId, TimerKind, Unit};
 use pathline_stats::SeriesSummary;
 
+use super::pivot::CellPivot;
 use super::{
     BetterWhen, Figure, FigureCell, MatrixBody, SuiteFindings, extremes, frame, grid,
     published_clause, sorted, values,
@@ -31,20 +32,12 @@ fn copies(run: &RunView) -> Option<(Figure, Option<String>)> {
         .collect();
     let bytes = copies.iter().map(|(_, f)| f.bytes).min()?;
     let gpus = run.gpus(copies.iter().map(|(e, _)| *e));
-    let cell = |a: u32, b: u32| {
-        let of = |f: &Flow| {
-            f.bytes == bytes && f.src.unit.gpu() == Some(a) && f.dst.unit.gpu() == Some(b)
-        };
-        let found = copies.iter().find(|(_, f)| of(f));
-        found.map(|(e, _)| run.cell(e, CaseQuantity::StepUs)).unwrap_or_default()
-    };
-    let matrix = grid(
-        ("from", &gpus),
-        ("to", &gpus),
-        ("us", BetterWhen::Lower),
-        (|g: u32| g.to_string(), |g: u32| g.to_string()),
-        cell,
-    );
+    let points = copies.iter().filter(|(_, f)| f.bytes == bytes).filter_map(|(e, f)| {
+        Some((f.src.unit.gpu()?, f.dst.unit.gpu()?, run.cell(e, CaseQuantity::StepUs)))
+    });
+    let pivot = CellPivot::over(&gpus, points);
+    let matrix =
+        pivot.matrix(("from", u32::to_string), ("to", u32::to_string), ("us", BetterWhen::Lower));
     let mut peers: Vec<(f64, u32, u32)> = Vec::new();
     for (row, &a) in matrix.cells.iter().zip(&gpus) {
         let others = row.iter().zip(&gpus).filter(|&(_, &b)| b != a);

@@ -104,14 +104,12 @@ fn via(sent: &[SentFlow<'_, '_>]) -> Transport {
 fn latency(run: &RunView, suite: SuiteId, id: &str) -> Option<Figure> {
     let all = of_op(run, suite, |op| *op == WireOp::Ping);
     let library = run.library(via(&all));
-    let chart = ChartSpec {
-        id,
-        suite,
-        title: format!("{library}: time of a message one way, by size"),
-        quantity: CaseQuantity::StepUs,
-        x_unit: "B",
-        pattern: "",
-    };
+    let chart = ChartSpec::new(
+        (suite, id),
+        format!("{library}: time of a message one way, by size"),
+        CaseQuantity::StepUs,
+        "B",
+    );
     let points = all.iter().map(|s| point(run, s, s.memories(), chart.quantity));
     chart.draw(run, points, |lines| {
         let text = smallest(lines);
@@ -135,14 +133,12 @@ fn smallest(lines: &[ChartLine]) -> String {
 fn bandwidth(run: &RunView, suite: SuiteId, id: &str) -> Option<Figure> {
     let all: Vec<SentFlow> = of_op(run, suite, |op| matches!(op, WireOp::Send { .. }));
     let library = run.library(via(&all));
-    let chart = ChartSpec {
-        id,
-        suite,
-        title: format!("{library}: bandwidth of message windows (osu_bw), by size"),
-        quantity: CaseQuantity::Payload,
-        x_unit: "B",
-        pattern: "",
-    };
+    let chart = ChartSpec::new(
+        (suite, id),
+        format!("{library}: bandwidth of message windows (osu_bw), by size"),
+        CaseQuantity::Payload,
+        "B",
+    );
     let points = all.iter().map(|s| point(run, s, s.memories(), chart.quantity));
     chart.draw(run, points, |lines| {
         let all = lines.iter().flat_map(|l| l.points.iter().map(|p| &p.1));
@@ -176,14 +172,12 @@ fn both_ways(run: &RunView) -> Option<Figure> {
     let suite = SuiteId::MpiBothWays;
     let all = of_op(run, suite, |op| matches!(op, WireOp::Send { .. }));
     let library = run.library(via(&all));
-    let chart = ChartSpec {
-        id: suite.word(),
-        suite,
-        title: format!("{library}: bandwidth both ways at once (osu_bibw), sum, by size"),
-        quantity: CaseQuantity::Payload,
-        x_unit: "B",
-        pattern: "",
-    };
+    let chart = ChartSpec::new(
+        (suite, suite.word()),
+        format!("{library}: bandwidth both ways at once (osu_bibw), sum, by size"),
+        CaseQuantity::Payload,
+        "B",
+    );
     let points = all.iter().map(|s| point(run, s, s.memories(), chart.quantity));
     let one_way = of_op(run, SuiteId::MpiBandwidth, |op| matches!(op, WireOp::Send { .. }));
     chart.draw(run, points, |lines| {
@@ -209,14 +203,12 @@ fn both_ways(run: &RunView) -> Option<Figure> {
 fn one_sided(run: &RunView, suite: SuiteId, id: &str) -> Option<Figure> {
     let all = of_op(run, suite, |op| matches!(op, WireOp::Put { .. } | WireOp::Get { .. }));
     let library = run.library(via(&all));
-    let chart = ChartSpec {
-        id,
-        suite,
-        title: format!("{library}: put and get, by size"),
-        quantity: CaseQuantity::Payload,
-        x_unit: "B",
-        pattern: "",
-    };
+    let chart = ChartSpec::new(
+        (suite, id),
+        format!("{library}: put and get, by size"),
+        CaseQuantity::Payload,
+        "B",
+    );
     let name = |s: &SentFlow| {
         let pace = if s.wire.op.window() == 1 { "one at a time" } else { "in windows" };
         format!("{}, {}, {pace}", s.wire.op.kind(), memory(s.kind()))
@@ -345,14 +337,12 @@ fn concurrent(run: &RunView) -> Option<Figure> {
     let suite = SuiteId::MpiConcurrent;
     let all = sent_flows::in_suite(run, suite);
     let library = run.library(via(&all));
-    let chart = ChartSpec {
-        id: suite.word(),
-        suite,
-        title: format!("{library}: several pairs at once, sum"),
-        quantity: CaseQuantity::Payload,
-        x_unit: "pairs",
-        pattern: "",
-    };
+    let chart = ChartSpec::new(
+        (suite, suite.word()),
+        format!("{library}: several pairs at once, sum"),
+        CaseQuantity::Payload,
+        "pairs",
+    );
     let points = all.iter().map(|s| {
         let name = format!("{}, {}", memory(s.kind()), s.size());
         (name, s.at_once as f64, run.cell(s.entry, CaseQuantity::Payload))

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use pathline_schema::{Bytes, MemKind, SuiteId, Transport, UcxSetting};
 
 use super::sent_flows::{self, SendKind, SentFlow, memory};
-use super::{BetterWhen, Figure, FigureCell, SuiteFindings, frame, grid, is_apart};
+use super::{BetterWhen, Figure, FigureCell, SuiteFindings, frame, grid, is_apart, sorted};
 use crate::fmt;
 use crate::run::{CaseQuantity, EntryState, RunView};
 
@@ -45,8 +45,7 @@ fn figures(run: &RunView, all: &[SentFlow<'_, '_>], kind: SendKind) -> Vec<Figur
         // Windows by their time, too: more is worse in every row.
         found.insert((row, sent.size(), switch), run.cell(sent.entry, CaseQuantity::StepUs));
     }
-    let sizes: Vec<Bytes> =
-        found.keys().map(|key| key.1).collect::<BTreeSet<_>>().into_iter().collect();
+    let sizes = sorted(found.keys().map(|key| key.1));
     if order.is_empty() {
         return Vec::new();
     }

@@ -2,9 +2,10 @@
 
 use pathline_schema::{Bytes, CopyAgent, Flow, MemKind, Mover, SuiteId, Transport, WireOp};
 
+use super::pivot::CellPivot;
 use super::{
-    BetterWhen, Figure, FigureCell, SuiteFindings, extremes, frame, grid, peer_bars,
-    published_clause, sorted,
+    BetterWhen, Figure, FigureCell, SuiteFindings, extremes, frame, peer_bars, published_clause,
+    sorted,
 };
 use crate::fmt;
 use crate::run::{CaseQuantity, RunEntry, RunView};
@@ -141,19 +142,11 @@ fn what(run: &RunView, size: Bytes, is_ping: bool) -> String {
 /// Rows are movers, columns the peers of the only source.
 fn from_one(run: &RunView, source: u32, size: Bytes, all: &[&PeerValue<'_, '_>]) -> Option<Figure> {
     let is_ping = all.first()?.is_ping;
-    let movers = sorted(all.iter().map(|v| v.by));
-    let peers = sorted(all.iter().map(|v| v.to));
-    let cell = |by: PeerMover, to: u32| {
-        let found = all.iter().find(|v| (v.by, v.to) == (by, to));
-        found.map(|v| v.cell(run)).unwrap_or_default()
-    };
-    let (unit, better) = unit(is_ping);
-    let body = grid(
-        ("by", &movers),
-        ("to", &peers),
-        (unit, better),
-        (|by: PeerMover| by.label().to_owned(), |to: u32| format!("gpu{to}")),
-        cell,
+    let pivot = CellPivot::new(all.iter().map(|v| (v.by, v.to, v.cell(run)))).sorted();
+    let body = pivot.matrix(
+        ("by", |by| by.label().to_owned()),
+        ("to", |to| format!("gpu{to}")),
+        unit(is_ping),
     );
     let cells = || body.cells.iter().flatten();
     let finding = match is_ping {
@@ -177,13 +170,9 @@ fn matrix(run: &RunView, by: PeerMover, size: Bytes, all: &[&PeerValue<'_, '_>])
     let chosen: Vec<&&PeerValue> = all.iter().filter(|v| v.by == by).collect();
     let is_ping = chosen.first()?.is_ping;
     let gpus = sorted(chosen.iter().flat_map(|v| [v.from, v.to]));
-    let cell = |a: u32, b: u32| {
-        let found = chosen.iter().find(|v| (v.from, v.to) == (a, b));
-        found.map(|v| v.cell(run)).unwrap_or_default()
-    };
+    let pivot = CellPivot::over(&gpus, chosen.iter().map(|v| (v.from, v.to, v.cell(run))));
     let (unit, better) = unit(is_ping);
-    let label = |g: u32| g.to_string();
-    let body = grid(("from", &gpus), ("to", &gpus), (unit, better), (label, label), cell);
+    let body = pivot.matrix(("from", u32::to_string), ("to", u32::to_string), (unit, better));
     let measured = super::values(body.cells.iter().flatten());
     let (low, high) = extremes(&measured);
     let pairs = fmt::count(measured.len(), "pair");

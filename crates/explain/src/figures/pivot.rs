@@ -123,6 +123,13 @@ impl<R: Clone + PartialEq, C: Clone + PartialEq> CellPivot<R, C> {
     }
 }
 
+impl<K: Clone + PartialEq> CellPivot<K, K> {
+    /// From each of `keys` to each.
+    pub(super) fn over(keys: &[K], points: impl IntoIterator<Item = (K, K, FigureCell)>) -> Self {
+        Self { rows: keys.to_vec(), cols: keys.to_vec(), ..Self::new(points) }
+    }
+}
+
 impl<R, C: Ord> CellPivot<R, C> {
     /// With columns in ascending order.
     pub(super) fn sorted_cols(self) -> Self {

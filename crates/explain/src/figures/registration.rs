@@ -27,18 +27,16 @@ fn figures(run: &RunView) -> Vec<Figure> {
     let adapters: BTreeSet<&str> =
         all.iter().filter_map(|(e, ..)| Some(e.engine().split_once(" on ")?.1)).collect();
     let adapters = fmt::list(&adapters.into_iter().map(str::to_owned).collect::<Vec<_>>());
-    let chart = ChartSpec {
-        id: SUITE.word(),
-        suite: SUITE,
-        title: if adapters.is_empty() {
+    let chart = ChartSpec::new(
+        (SUITE, SUITE.word()),
+        if adapters.is_empty() {
             "What it costs to have an adapter reach memory".to_owned()
         } else {
             format!("What it costs to have {adapters} reach memory")
         },
-        quantity: CaseQuantity::StepUs,
-        x_unit: "B",
-        pattern: "",
-    };
+        CaseQuantity::StepUs,
+        "B",
+    );
     let points = all.iter().map(|(entry, call, mem, bytes)| {
         (name(*call, *mem), bytes.as_f64(), run.cell(entry, CaseQuantity::StepUs))
     });

@@ -95,10 +95,17 @@ pub(super) struct ChartSpec<'c> {
     pub(super) title: String,
     pub(super) quantity: CaseQuantity,
     pub(super) x_unit: &'c str,
-    pub(super) pattern: &'c str,
 }
 
-impl ChartSpec<'_> {
+impl<'c> ChartSpec<'c> {
+    pub(super) fn new(
+        (suite, id): (SuiteId, &'c str),
+        title: String,
+        quantity: CaseQuantity,
+        x_unit: &'c str,
+    ) -> Self {
+        Self { id, suite, title, quantity, x_unit }
+    }
     /// Lines of named points; `None` if nothing was measured.
     pub(super) fn draw(
         &self,
@@ -115,7 +122,7 @@ impl ChartSpec<'_> {
             CaseQuantity::StepNs | CaseQuantity::StepUs => BetterWhen::Lower,
         };
         Some(
-            frame(run, (self.suite, self.pattern), self.id, self.title.clone())
+            frame(run, (self.suite, ""), self.id, self.title.clone())
                 .finding(finding(&lines))
                 .draw(CurvesBody::new(self.x_unit, (self.quantity.unit(), better), lines)),
         )

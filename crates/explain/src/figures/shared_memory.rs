@@ -87,14 +87,12 @@ fn rates(
 ) -> Option<Figure> {
     let (id, consumes) = (id(name, near), name == "consume");
     let what = if consumes { "messages that the receiver then loads" } else { "messages" };
-    let chart = ChartSpec {
-        id: &id,
-        suite: SUITE,
-        title: format!("Two processes, {}: {what}, by who copies how", distance(near)),
-        quantity: CaseQuantity::Payload,
-        x_unit: "B",
-        pattern: "",
-    };
+    let chart = ChartSpec::new(
+        (SUITE, &id),
+        format!("Two processes, {}: {what}, by who copies how", distance(near)),
+        CaseQuantity::Payload,
+        "B",
+    );
     let points = chosen
         .iter()
         .map(|s| (variant(s), s.size().as_f64(), run.cell(s.entry, CaseQuantity::Payload)));
@@ -113,14 +111,12 @@ fn latency(
     chosen: &[&SentFlow<'_, '_>],
 ) -> Option<Figure> {
     let id = id("latency", near);
-    let chart = ChartSpec {
-        id: &id,
-        suite: SUITE,
-        title: format!("Two processes, {}: time of a message one way", distance(near)),
-        quantity: CaseQuantity::StepUs,
-        x_unit: "B",
-        pattern: "",
-    };
+    let chart = ChartSpec::new(
+        (SUITE, &id),
+        format!("Two processes, {}: time of a message one way", distance(near)),
+        CaseQuantity::StepUs,
+        "B",
+    );
     let points = chosen
         .iter()
         .map(|s| (variant(s), s.size().as_f64(), run.cell(s.entry, CaseQuantity::StepUs)));
@@ -214,17 +210,12 @@ fn overtakes(run: &RunView, chosen: &[&SentFlow<'_, '_>]) -> Option<String> {
 /// Time that loading the message adds to the time of the message alone.
 fn paid(run: &RunView, near: Option<CoreDistance>, all: &[&SentFlow<'_, '_>]) -> Option<Figure> {
     let id = id("paid", near);
-    let chart = ChartSpec {
-        id: &id,
-        suite: SUITE,
-        title: format!(
-            "Two processes, {}: what the receiver pays to load its message",
-            distance(near)
-        ),
-        quantity: CaseQuantity::StepUs,
-        x_unit: "B",
-        pattern: "",
-    };
+    let chart = ChartSpec::new(
+        (SUITE, &id),
+        format!("Two processes, {}: what the receiver pays to load its message", distance(near)),
+        CaseQuantity::StepUs,
+        "B",
+    );
     let alone: BTreeMap<(Bytes, ShmKey), FigureCell> = all
         .iter()
         .filter(|s| s.wire.op == WireOp::Send { window: 1 })
@@ -287,14 +278,12 @@ fn at_once(run: &RunView, all: &[SentFlow<'_, '_>]) -> Option<Figure> {
     let is_several = |s: &&SentFlow| s.at_once > 1 && !cache_ring::is_ring(s);
     let several: Vec<&SentFlow> = all.iter().filter(is_several).collect();
     let size = several.iter().map(|s| s.size()).max()?;
-    let chart = ChartSpec {
-        id: "shm-at-once",
-        suite: SUITE,
-        title: format!("Several pairs of processes at once, {size} each, sum"),
-        quantity: CaseQuantity::Payload,
-        x_unit: "pairs",
-        pattern: "",
-    };
+    let chart = ChartSpec::new(
+        (SUITE, "shm-at-once"),
+        format!("Several pairs of processes at once, {size} each, sum"),
+        CaseQuantity::Payload,
+        "pairs",
+    );
     // One pair on cores of one L3 represents a single pair.
     let alone = all.iter().filter(|s| {
         let send = s.wire.op == WireOp::Send { window: 1 };

@@ -47,14 +47,12 @@ fn name(sent: &SentFlow<'_, '_>) -> String {
 fn times(run: &RunView, suite: SuiteId, what: &str) -> Option<Figure> {
     let all = in_suite(run, suite);
     let library = run.library(Transport::Mpi);
-    let chart = ChartSpec {
-        id: suite.word(),
-        suite,
-        title: format!("{library}: {what}, time by size"),
-        quantity: CaseQuantity::StepUs,
-        x_unit: "B",
-        pattern: "",
-    };
+    let chart = ChartSpec::new(
+        (suite, suite.word()),
+        format!("{library}: {what}, time by size"),
+        CaseQuantity::StepUs,
+        "B",
+    );
     let points = all
         .iter()
         .map(|sent| (name(sent), sent.size().as_f64(), run.cell(sent.entry, chart.quantity)));
