@@ -6,7 +6,7 @@ use pathline_schema::{Bytes, Flow, Mover, SuiteId, Unit};
 use pathline_stats::SeriesSummary;
 
 use super::pivot::CellPivot;
-use super::{BetterWhen, Figure, FigureCell, SuiteFindings, frame, grid, sorted};
+use super::{BetterWhen, Figure, FigureCell, SuiteFindings, frame, sorted};
 use crate::fmt;
 use crate::run::{CaseQuantity, EntryState, RunEntry, RunView};
 
@@ -160,27 +160,21 @@ fn interference(run: &RunView, pairs: &[HostPair], shared: Option<&str>) -> Opti
         return None;
     }
     let several = run.topology().numa.len() > 1;
-    let label = |p: ContendedPath| match several {
+    let label = |p: &ContendedPath| match several {
         true => format!("gpu{} {} numa{}", p.gpu, p.direction.label(), p.domain),
         false => format!("gpu{} {}", p.gpu, p.direction.label()),
     };
-    let cell = |row: ContendedPath, col: ContendedPath| {
-        let of = |p: &&HostPair| p.paths == [row, col] || p.paths == [col, row];
-        let Some(pair) = pairs.iter().find(of) else { return FigureCell::default() };
-        let keeps = pair.keeps[usize::from(pair.paths[0] != row)];
-        FigureCell {
+    let points = pairs.iter().flat_map(|pair| {
+        let cell = |keeps: f64| FigureCell {
             value: Some(100.0 * keeps),
             case: Some(pair.entry.case.clone()),
             ..FigureCell::default()
-        }
-    };
-    let matrix = grid(
-        ("path", &paths),
-        ("during", &paths),
-        ("% of alone", BetterWhen::Higher),
-        (label, label),
-        cell,
-    );
+        };
+        let ([a, b], [of_a, of_b]) = (pair.paths, pair.keeps);
+        [(a, b, cell(of_a)), (b, a, cell(of_b))]
+    });
+    let better = ("% of alone", BetterWhen::Higher);
+    let matrix = CellPivot::over(&paths, points).matrix(("path", label), ("during", label), better);
     let sharing = pairs.iter().filter(|p| p.keeps.iter().any(|&k| k < MIN_INDEPENDENT)).count();
     Some(
         frame(

@@ -4,10 +4,8 @@ use std::collections::BTreeSet;
 
 use pathline_schema::{Bytes, Case, CopyAgent, Flow, Mover, Place, SuiteId};
 
-use super::{
-    BetterWhen, Figure, FigureCell, SuiteFindings, distinct, frame, grid, is_host, is_precise,
-    values,
-};
+use super::pivot::CellPivot;
+use super::{BetterWhen, Figure, FigureCell, SuiteFindings, distinct, frame, is_host, is_precise};
 use crate::fmt;
 use crate::run::{CaseQuantity, RunEntry, RunView};
 
@@ -151,40 +149,33 @@ pub(super) fn find(run: &RunView) -> SuiteFindings {
 }
 
 fn figures(run: &RunView, copies: &[MultipathCell], finding: &str) -> Vec<Figure> {
-    let tasks = distinct(copies.iter().map(|copy| copy.task.clone()));
-    let rows: Vec<&PathTask> = tasks.iter().collect();
-    let methods: BTreeSet<PathMethod> = copies.iter().map(|copy| copy.method).collect();
-    let cols: Vec<PathMethod> = methods.into_iter().collect();
-    let cell = |task: &PathTask, method: PathMethod| {
-        let found = copies.iter().find(|copy| copy.task == *task && copy.method == method);
-        found.map(|copy| copy.cell.clone()).unwrap_or_default()
-    };
-    let gain = |task: &PathTask, method: PathMethod| {
-        let cell = cell(task, method);
-        let plain = self::cell_value(copies, task, PathMethod::Plain(CopyAgent::Engine));
+    let point = |copy: &MultipathCell| (copy.task.clone(), copy.method, copy.cell.clone());
+    let rates = CellPivot::new(copies.iter().map(point)).sorted_cols();
+    let gain = |copy: &MultipathCell| {
+        let cell = copy.cell.clone();
+        let plain = rates.cell(&copy.task, &PathMethod::Plain(CopyAgent::Engine)).value;
         let gain = cell.value.zip(plain).map(|(value, plain)| value / plain);
         let relative = cell.value.map_or(0.0, |value| cell.half_width / value);
         let half_width = gain.unwrap_or(0.0) * relative;
-        FigureCell { value: gain, half_width, ceiling: None, bound: None, path: None, ..cell }
+        let cell =
+            FigureCell { value: gain, half_width, ceiling: None, bound: None, path: None, ..cell };
+        (copy.task.clone(), copy.method, cell)
     };
-    let labels = || (|task: &PathTask| task.label(), PathMethod::label);
-    let figure = |id: &str, title: &str, matrix: crate::figure::MatrixBody| {
-        let has = !values(matrix.cells.iter().flatten()).is_empty();
-        has.then(|| frame(run, (SUITE, ""), id, title).finding(finding.to_owned()).draw(matrix))
-    };
-    let axes = (("copy", rows.as_slice()), ("over", cols.as_slice()));
-    let rates = grid(axes.0, axes.1, ("GB/s", BetterWhen::Higher), labels(), cell);
-    let gains = grid(axes.0, axes.1, ("x plain", BetterWhen::Higher), labels(), gain);
+    let gains = CellPivot::new(copies.iter().map(gain)).sorted_cols();
     let title = "Copies over several paths: GB/s into each destination";
     let of_gains = "Copies over several paths: times the runtime's plain copy";
-    [figure("multipath", title, rates), figure("multipath-gain", of_gains, gains)]
-        .into_iter()
-        .flatten()
-        .collect()
-}
-
-fn cell_value(copies: &[MultipathCell], task: &PathTask, method: PathMethod) -> Option<f64> {
-    copies.iter().find(|copy| copy.task == *task && copy.method == method)?.cell.value
+    let tables =
+        [("multipath", title, "GB/s", &rates), ("multipath-gain", of_gains, "x plain", &gains)];
+    let figure =
+        |(id, title, unit, pivot): (&str, &str, &str, &CellPivot<PathTask, PathMethod>)| {
+            let matrix = pivot.matrix(
+                ("copy", PathTask::label),
+                ("over", |method| method.label()),
+                (unit, BetterWhen::Higher),
+            );
+            frame(run, (SUITE, ""), id, title).finding(finding).draw_any(matrix)
+        };
+    tables.into_iter().filter_map(figure).collect()
 }
 
 /// Time of a model's weights at a rate, in seconds.

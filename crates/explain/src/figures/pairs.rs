@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use pathline_schema::{Cadence, Flow, Gpu, GpuCaps, MemKind, Mover, SuiteId};
 
+use super::pivot::CellPivot;
 use super::{
-    ALIKE, BetterWhen, Figure, FigureCell, SuiteFindings, extremes, frame, grid, published_clause,
+    ALIKE, BetterWhen, Figure, FigureCell, SuiteFindings, extremes, frame, published_clause,
     shares, values,
 };
 use crate::fmt;
@@ -201,17 +202,12 @@ fn staged_sentence(pairs: &[StagedPair]) -> Option<String> {
 fn figure(run: &RunView, verb: PairMover, both: bool, pairs: &[&MeasuredPair]) -> Figure {
     let gpus = run.gpus(pairs.iter().map(|p| &p.entry));
     let engine = pairs.iter().map(|p| p.entry.engine()).find(|e| !e.is_empty()).unwrap_or("");
-    let find = |a: u32, b: u32| {
+    let points = pairs.iter().map(|p| {
+        let cell = run.cell(&p.entry, CaseQuantity::Payload);
         // A bidirectional rate is one value per pair: only the upper half has it.
-        let is_pair = |p: &&&MeasuredPair| match both {
-            true => a < b && [(a, b), (b, a)].contains(&(p.src, p.dst)),
-            false => (p.src, p.dst) == (a, b),
-        };
-        pairs.iter().find(is_pair)
-    };
-    let cell = |a: u32, b: u32| {
-        find(a, b).map(|p| run.cell(&p.entry, CaseQuantity::Payload)).unwrap_or_default()
-    };
+        if both { (p.src.min(p.dst), p.src.max(p.dst), cell) } else { (p.src, p.dst, cell) }
+    });
+    let pivot = CellPivot::over(&gpus, points);
     let caps = run.topology().gpus.first().map_or(GpuCaps::of_vendor(""), Gpu::caps);
     let title = format!("{}{}", verb.title(engine, caps), size_clause(pairs));
     let (id, title) = if both {
@@ -220,13 +216,8 @@ fn figure(run: &RunView, verb: PairMover, both: bool, pairs: &[&MeasuredPair]) -
         (format!("pairs-{}", verb.id()), title)
     };
     let axes = if both { ("GPU", "GPU") } else { ("from", "to") };
-    let matrix = grid(
-        (axes.0, &gpus),
-        (axes.1, &gpus),
-        ("GB/s", BetterWhen::Higher),
-        (|g: u32| g.to_string(), |g: u32| g.to_string()),
-        cell,
-    );
+    let unit = ("GB/s", BetterWhen::Higher);
+    let matrix = pivot.matrix((axes.0, u32::to_string), (axes.1, u32::to_string), unit);
     let cells: Vec<FigureCell> =
         pairs.iter().map(|p| run.cell(&p.entry, CaseQuantity::Payload)).collect();
     frame(run, (SuiteId::Pairs, verb.pattern()), id, title)
