@@ -35,9 +35,9 @@ impl RunAnswer {
         Self { state: Some(state), reason, ..Self::default() }
     }
 
-    /// As reports print it: `OK`, `NO VERDICT`.
-    pub fn word(&self) -> &'static str {
-        self.state.map_or("NO VERDICT", NodeVerdict::word)
+    /// As reports print it: `OK`; nothing without a verdict.
+    pub fn word(&self) -> Option<&'static str> {
+        self.state.map(NodeVerdict::word)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Conclusions of a run as Markdown, for a ticket or a merge request.
 
 use pathline_explain::figure::{RunIdentity, RunReport};
+use pathline_explain::fmt;
 use pathline_findings::{RunConclusions, SummaryTile};
 
 use crate::terminal::first_screen::{describe_gain, tile_cells, warnings_by_effect};
@@ -22,7 +23,8 @@ pub fn markdown(report: &RunReport, conclusions: &RunConclusions) -> String {
         paragraph("_The run did not end as planned: these are the figures so far._".to_owned());
     }
     let verdict = &conclusions.verdict;
-    paragraph(format!("**{}**: {}", verdict.word(), plain(&verdict.reason)));
+    let word = verdict.word().map(|word| format!("**{word}**: ")).unwrap_or_default();
+    paragraph(word + &plain(&fmt::sentence(&verdict.reason)));
     if let Some(busy) = &report.busy {
         paragraph(format!("**BUSY**: {}", plain(&busy.text())));
     }

@@ -75,7 +75,9 @@ fn evidence(page: &mut TextPage, document: &HealthDocument, report: &HealthRepor
     if report.power.cleared > 0 && report.power.text != document.reason {
         page.paragraph("cleared", &report.power.text);
     }
-    page.list("uncovered", &report.unseen);
+    let is_new = |text: &&String| !document.facts.limits.contains(text);
+    let uncovered: Vec<String> = report.unseen.iter().filter(is_new).cloned().collect();
+    page.list("uncovered", &uncovered);
 }
 
 fn suspect(suspect: &SuspectPath) -> String {

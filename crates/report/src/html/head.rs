@@ -24,7 +24,9 @@ pub(super) fn write(h: &mut HtmlBuilder, report: &RunReport, conclusions: &RunCo
         let verdict = &conclusions.verdict;
         let class = format!("verdict {}", state_class(verdict.state.unwrap_or_default()));
         h.el("p", &[("class", &class)], |h| {
-            h.leaf("strong", &[], verdict.word()).text(" ");
+            if let Some(word) = verdict.word() {
+                h.leaf("strong", &[], word).text(" ");
+            }
             h.leaf("span", &[], pathline_explain::fmt::sentence(&verdict.reason));
         });
         write_tiles(h, &conclusions.tiles, report);

@@ -92,7 +92,10 @@ fn write_identities(h: &mut HtmlBuilder, runs: &[PageRun<'_>]) {
         ("version", &|run| run.report.identity.version.clone()),
         ("verdict", &|run| {
             let verdict = &run.conclusions.verdict;
-            format!("{}: {}", verdict.word(), verdict.reason)
+            match verdict.word() {
+                Some(word) => format!("{word}: {}", verdict.reason),
+                None => verdict.reason.clone(),
+            }
         }),
     ];
     let row = |(name, of): &Property<'_>| {

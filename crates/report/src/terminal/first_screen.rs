@@ -177,12 +177,16 @@ pub(super) fn verdict(page: &mut TermPage, verdict: &RunAnswer) {
     if verdict.reason.is_empty() {
         return;
     }
-    let label = verdict.word();
-    let mark = match verdict.state {
-        Some(NodeVerdict::Ok) => page.paint.good(label),
-        Some(NodeVerdict::Suspect | NodeVerdict::Fail) => page.paint.bad(label),
-        Some(NodeVerdict::Undecided) => page.paint.warn(label),
-        None => page.paint.bold(label),
+    let Some(state) = verdict.state else {
+        // Nobody asked for one: what was measured stands without it.
+        let lines = draw::wrap(&fmt::sentence(&verdict.reason), page.width);
+        return lines.iter().for_each(|line| page.line(line));
+    };
+    let label = state.word();
+    let mark = match state {
+        NodeVerdict::Ok => page.paint.good(label),
+        NodeVerdict::Suspect | NodeVerdict::Fail => page.paint.bad(label),
+        NodeVerdict::Undecided => page.paint.warn(label),
     };
     page.wrapped(&format!("{mark}:"), label.chars().count() + 1, &verdict.reason);
 }

@@ -71,7 +71,9 @@ pub(crate) fn conclusions((journal, network): &(Journal, Network)) -> RunConclus
 
 /// Everything a reader sees of the conclusions.
 pub(crate) fn text(conclusions: &RunConclusions) -> String {
-    let mut text = format!("{}: {}\n", conclusions.verdict.word(), conclusions.verdict.reason);
+    let verdict = &conclusions.verdict;
+    let word = verdict.word().map_or(String::new(), |word| format!("{word}: "));
+    let mut text = format!("{word}{}\n", verdict.reason);
     for tile in &conclusions.tiles {
         let half = tile.half_width.map_or(String::new(), |h| format!(" ±{h:.3}"));
         let share = |share: Option<f64>| share.map_or("-".to_owned(), |s| format!("{s:.3}"));
