@@ -22,7 +22,7 @@ pub struct RunAnswer {
     pub state: Option<NodeVerdict>,
     /// Why, in one sentence that names places and numbers.
     pub reason: String,
-    /// GPUs that the slow paths have in common, or the ends of the slowest.
+    /// GPUs of the part that makes paths slow, or what these have in common, or the ends of the slowest.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<u32>,
     /// Cases of paths that are slower than their peers, which figures mark.
@@ -138,8 +138,9 @@ fn of_figures(journal: &Journal, report: &RunReport, evidence: &Evidence) -> Run
             0 => String::new(),
             n => format!("; {} slower, too", fmt::count(n, "other path")),
         };
+        let of_part = Some(worst.gpus()).filter(|gpus| !gpus.is_empty());
         return RunAnswer {
-            gpus: common_gpus(&evidence.unlike),
+            gpus: of_part.unwrap_or_else(|| common_gpus(&evidence.unlike)),
             slow: evidence.slow.clone(),
             ..RunAnswer::new(NodeVerdict::Suspect, format!("{}{more}", worst.summary()))
         };

@@ -23,6 +23,12 @@ pub(crate) struct SlowGroup<'e> {
 }
 
 impl SlowGroup<'_> {
+    /// The GPUs of the part that makes all of them slow; none if no one part does.
+    pub(crate) fn gpus(&self) -> Vec<u32> {
+        let units = self.name.as_deref().map(gpus_in).unwrap_or_default();
+        units.into_iter().filter_map(|unit| unit.gpu()).collect()
+    }
+
     /// `25 to 50 %`: what the paths lose.
     fn loss(&self) -> String {
         let losses: Vec<f64> = self.paths.iter().map(|path| 1.0 - path.ratio).collect();

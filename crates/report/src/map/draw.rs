@@ -41,7 +41,7 @@ const CSS: &str = "\
 .plmap .dot-net{fill:#007a5e}.plmap .dot-disk{fill:#7f6a00}\
 .plmap .link{fill:none;stroke-linecap:butt}\
 .plmap .w0{stroke:#0b4a86}.plmap .w1{stroke:#2f7fc1}.plmap .w2{stroke:#7fb2de}.plmap .w3{stroke:#a9c9e6}\
-.plmap .nv{stroke:#5c8f26}\
+.plmap .nv{stroke:#5c8f26}.plmap .ill{stroke:#c62828}\
 .plmap .host{stroke:#8d98a4}\
 .plmap .pill{fill:#fff}.plmap .pill-panel{fill:#f5f6f8}\
 @media screen and (prefers-color-scheme:dark){\
@@ -51,7 +51,7 @@ const CSS: &str = "\
 .plmap .cpu{fill:#5a8fc4}.plmap .idle{fill:#39434e}.plmap .chip{fill:#101418;stroke:#3a444f}\
 .plmap .dot-net{fill:#3ecfa6}.plmap .dot-disk{fill:#dbc04a}\
 .plmap .w0{stroke:#8cc6fa}.plmap .w1{stroke:#4a93d6}.plmap .w2{stroke:#2f6699}.plmap .w3{stroke:#2a527a}\
-.plmap .nv{stroke:#9ccc65}.plmap .host{stroke:#7b8794}\
+.plmap .nv{stroke:#9ccc65}.plmap .ill{stroke:#ff6b5e}.plmap .host{stroke:#7b8794}\
 .plmap .pill{fill:#101418}.plmap .pill-panel{fill:#1a2027}}";
 
 impl SvgDocument {

@@ -191,12 +191,16 @@ pub(super) fn draw_links(
     svg: &mut SvgDocument,
     topology: &Topology,
     spots: &BTreeMap<u32, GpuSpot>,
+    suspect: &[u32],
 ) {
     let mut all = drawn(topology, spots);
     all.sort_by(|a, b| b.width.total_cmp(&a.width));
-    for link in &all {
-        let (a, b) = link.shape.ends();
-        svg.line(&link.class, a, b, link.width);
+    // Two suspects that a link joins are suspect for it.
+    let is_suspect = |end| matches!(end, LinkEnd::Gpu(gpu) if suspect.contains(&gpu));
+    for DrawnLink { link, shape, width, class } in &all {
+        let (a, b) = shape.ends();
+        let is_ill = suspect.len() == 2 && is_suspect(link.a) && is_suspect(link.b);
+        svg.line(if is_ill { "ill" } else { class }, a, b, *width);
     }
     let Some((x, top, height)) = switch_bar(topology, spots) else { return };
     let totals = to_switches(topology);

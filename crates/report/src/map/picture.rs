@@ -105,7 +105,7 @@ fn with_gpus(topology: &Topology, suspect: &[u32]) -> String {
         let bulge = if skips { BULGE } else { 0.0 };
         place(&mut spots, topology, stands, gpu_x, is_left, bulge);
     }
-    fabric::draw_links(&mut svg, topology, &spots);
+    fabric::draw_links(&mut svg, topology, &spots, suspect);
     for (stands, is_left) in [(&left, true), (&right, false)] {
         for stand in stands {
             if !columns.one_domain {

@@ -221,4 +221,7 @@ fn suspect_gpus_are_marked() {
     let topology = MachineDesc::preset("mi250x").unwrap().topology();
     let marked = |suspect: &[u32]| svg(&topology, suspect).matches("class=\"gpu suspect\"").count();
     assert_eq!((marked(&[]), marked(&[3]), marked(&[3, 5])), (0, 1, 2));
+    // gpu2 and gpu4 have a link, gpu3 and gpu5 none.
+    let ill = |suspect: &[u32]| svg(&topology, suspect).matches("class=\"link ill\"").count();
+    assert_eq!((ill(&[2]), ill(&[2, 4]), ill(&[3, 5])), (0, 1, 0));
 }
