@@ -20,8 +20,8 @@ pub use tile::SummaryTile;
 pub use verdict::RunAnswer;
 
 use pathline_explain::figure::RunReport;
-use pathline_flow::Network;
-use pathline_schema::Journal;
+use pathline_flow::{MachineDesc, Network};
+use pathline_schema::{Journal, NodeVerdict};
 use serde::Serialize;
 
 /// What a run comes to: the first screen of every report.
@@ -49,4 +49,27 @@ pub fn conclude(
         tiles: tile::tiles(&evidence, report),
     };
     conclusions.into_plain()
+}
+
+impl RunConclusions {
+    /// Compares collectives with the model of the same node, too. One that is slower than its constants leave
+    /// open makes a node without a verdict suspect. `text` is that of the description.
+    #[must_use]
+    pub fn against_model(
+        mut self,
+        journal: &Journal,
+        network: &Network,
+        (desc, text): (&MachineDesc, &str),
+    ) -> Self {
+        let evidence = evidence::Evidence::new(journal, Some(network));
+        let Some(finding) = rules::find_below_model(&evidence, desc, text) else { return self };
+        let is_unjudged = matches!(self.verdict.state, None | Some(NodeVerdict::Ok));
+        if is_unjudged && finding.severity == FindingSeverity::Fault {
+            self.verdict.state = Some(NodeVerdict::Suspect);
+            self.verdict.reason = finding.observation.trim_end_matches('.').to_owned();
+        }
+        self.findings.push(finding);
+        rules::sort(&mut self.findings);
+        self.into_plain()
+    }
 }

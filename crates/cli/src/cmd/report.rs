@@ -23,11 +23,17 @@ struct ConcludedRun {
 }
 
 impl ConcludedRun {
-    fn new(journal: &Journal, network: &Network) -> Self {
+    /// `path` is that of the journal.
+    fn new(journal: &Journal, network: &Network, path: &Path) -> Self {
         let arguments = repeat::arguments(&journal.begin);
         let report =
             pathline_explain::run_report::build_with(journal, Some(network), arguments.as_deref());
         let conclusions = pathline_findings::conclude(journal, Some(network), &report);
+        let model = model(journal, path).ok().flatten();
+        let conclusions = match model.as_ref().map(|model| (model.desc(), model.text())) {
+            Some(model) => conclusions.against_model(journal, network, model),
+            None => conclusions,
+        };
         Self { report, conclusions }
     }
 
@@ -70,13 +76,18 @@ pub(super) struct SummaryForm {
 }
 
 /// Renders a run.
-pub(super) fn render_run(journal: &Journal, network: &Network, form: SummaryForm) -> RenderedRun {
-    ConcludedRun::new(journal, network).render(journal, form)
+pub(super) fn render_run(
+    journal: &Journal,
+    network: &Network,
+    path: &Path,
+    form: SummaryForm,
+) -> RenderedRun {
+    ConcludedRun::new(journal, network, path).render(journal, form)
 }
 
 /// Verdict, findings and figures of a run, as JSON.
-pub(super) fn json_of_run(journal: &Journal, network: &Network) -> Result<String> {
-    ConcludedRun::new(journal, network).to_json(journal)
+pub(super) fn json_of_run(journal: &Journal, network: &Network, path: &Path) -> Result<String> {
+    ConcludedRun::new(journal, network, path).to_json(journal)
 }
 
 pub(super) fn run(args: &ReportArgs) -> Result<ExitKind> {
@@ -86,8 +97,9 @@ pub(super) fn run(args: &ReportArgs) -> Result<ExitKind> {
     };
     let journal = files::read(run)?;
     if let Some(format) = args.format {
-        let network = network(&journal, &files::journal_path(run))?;
-        let ConcludedRun { report, conclusions } = ConcludedRun::new(&journal, &network);
+        let path = files::journal_path(run);
+        let network = network(&journal, &path)?;
+        let ConcludedRun { report, conclusions } = ConcludedRun::new(&journal, &network, &path);
         let text = match format {
             ReportFormat::Osu => pathline_report::format::osu(&journal),
             ReportFormat::NcclTests => pathline_report::format::nccl_tests(&journal),
@@ -103,7 +115,7 @@ pub(super) fn run(args: &ReportArgs) -> Result<ExitKind> {
     let network = network(&journal, &path)?;
     let colour = colour(args.color);
     let form = SummaryForm { full: args.full, colour };
-    let concluded = ConcludedRun::new(&journal, &network);
+    let concluded = ConcludedRun::new(&journal, &network, &path);
     let RenderedRun { page: html, summary, exit } = concluded.render(&journal, form);
     let page = match &args.html {
         Some(named) => {
@@ -156,8 +168,9 @@ fn several(runs: &[PathBuf], args: &ReportArgs) -> Result<ExitKind> {
     let mut reports = Vec::new();
     for run in runs {
         let journal = files::read(run)?;
-        let network = network(&journal, &files::journal_path(run))?;
-        let concluded = ConcludedRun::new(&journal, &network);
+        let path = files::journal_path(run);
+        let network = network(&journal, &path)?;
+        let concluded = ConcludedRun::new(&journal, &network, &path);
         exit = exit.worse((&concluded.conclusions.verdict).into());
         reports.push((run.display().to_string(), concluded));
     }
@@ -170,24 +183,34 @@ fn several(runs: &[PathBuf], args: &ReportArgs) -> Result<ExitKind> {
     Ok(exit)
 }
 
+/// The description next to the journal of a simulated run; none if it is not what the run was simulated on.
+fn model(journal: &Journal, path: &Path) -> Result<Option<MachineModel>> {
+    let description = path.with_file_name(files::MACHINE);
+    let is_simulated = matches!(journal.begin.world, Recorded::Simulated(_));
+    let Some(name) = description.to_str().filter(|_| is_simulated && description.is_file()) else {
+        return Ok(None);
+    };
+    let model = MachineModel::read(name)?;
+    let was = journal.begin.machine_sha256.as_ref();
+    Ok(Some(model).filter(|model| was.is_none_or(|was| *was == model.sha256())))
+}
+
 /// The physics that a run is compared with: of the description next to its journal, if that was
 /// simulated, else of the topology in the journal.
 pub(super) fn network(journal: &Journal, path: &Path) -> Result<Network> {
-    let description = path.with_file_name(files::MACHINE);
-    let mut machine = MachineChoice::Host(HostMachine::default());
-    if matches!(journal.begin.world, Recorded::Simulated(_))
-        && description.is_file()
-        && let Some(name) = description.to_str()
-    {
-        let model = MachineModel::read(name)?;
-        if journal.begin.machine_sha256.as_ref().is_none_or(|was| *was == model.sha256()) {
-            machine = MachineChoice::Model(Box::new(model));
-        } else {
-            errln!(
-                "pathline: {name} is not what this run was simulated on: ceilings are those of the topology"
-            );
+    let machine = match model(journal, path)? {
+        Some(model) => MachineChoice::Model(Box::new(model)),
+        None => {
+            let description = path.with_file_name(files::MACHINE);
+            if matches!(journal.begin.world, Recorded::Simulated(_)) && description.is_file() {
+                errln!(
+                    "pathline: {} is not what this run was simulated on: ceilings are those of the topology",
+                    description.display()
+                );
+            }
+            MachineChoice::Host(HostMachine::default())
         }
-    }
+    };
     machine.network(&journal.topology, &journal.begin.env)
 }
 
@@ -232,7 +255,7 @@ mod tests {
             }
             let name = path.display().to_string();
             let journal = files::read(&path).unwrap();
-            let run = ConcludedRun::new(&journal, &network(&journal, &path).unwrap());
+            let run = ConcludedRun::new(&journal, &network(&journal, &path).unwrap(), &path);
             let form = SummaryForm { full: true, colour: false };
             let page = run.render(&journal, form).page;
             let commands = page.split("<p class=\"command\"><code>").skip(1);

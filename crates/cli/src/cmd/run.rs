@@ -377,12 +377,13 @@ fn report(args: &RunArgs, measured: &RunResult) -> Result<ExitKind> {
     let page = files::page_path(path);
     let colour = colour(args.color);
     let form = SummaryForm { full: args.full, colour };
-    let RenderedRun { page: html, summary, exit } = report::render_run(&journal, network, form);
+    let RenderedRun { page: html, summary, exit } =
+        report::render_run(&journal, network, path, form);
     files::write_page(&page, &html).context(
         "the run is in its journal, its report is not written; `pathline report` or another --out writes it",
     )?;
     if args.json {
-        out!("{}", report::json_of_run(&journal, network)?);
+        out!("{}", report::json_of_run(&journal, network, path)?);
     } else if !args.quiet {
         say::page(&summary, colour);
         if let Some(TuneResult { best, kept }) = found {

@@ -221,7 +221,7 @@ pub(crate) struct LargestAllReduce<'a> {
     pub(crate) by_size: Vec<f64>,
     library: String,
     bytes: Bytes,
-    gpus: Vec<u32>,
+    pub(super) gpus: Vec<u32>,
 }
 
 /// The largest all_reduce of device memory over most ranks, by the faster library.

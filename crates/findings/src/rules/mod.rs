@@ -1,5 +1,6 @@
 //! One file for each subject of findings, and the table of all of them.
 
+mod below_model;
 mod collective_ranks;
 mod collectives;
 mod copy_engine;
@@ -14,6 +15,7 @@ mod storage;
 mod streaming_stores;
 mod unlike;
 
+pub(crate) use below_model::find as find_below_model;
 pub(crate) use collectives::largest_all_reduce;
 pub(crate) use unlike::slow_groups;
 
@@ -80,11 +82,16 @@ pub(crate) fn findings(evidence: &Evidence) -> Vec<Finding> {
         finding.simulated = evidence.is_simulated();
         debug_assert!(!finding.short.is_empty(), "{} has no short form", finding.id);
     }
+    sort(&mut all);
+    all
+}
+
+/// Faults first, then by weight.
+pub(crate) fn sort(all: &mut [Finding]) {
     all.sort_by(|a, b| {
         let weight = b.weight.total_cmp(&a.weight);
         a.severity.cmp(&b.severity).then(weight).then(a.id.cmp(b.id))
     });
-    all
 }
 
 #[cfg(test)]
@@ -102,7 +109,7 @@ mod tests {
     #[test]
     fn the_document_has_a_section_for_every_id() {
         let document = include_str!("../../../../docs/understand/findings.md");
-        for id in RULES.iter().flat_map(|rule| rule.ids) {
+        for id in RULES.iter().flat_map(|rule| rule.ids).chain(&[below_model::ID]) {
             assert!(
                 document.contains(&format!("`{id}`")),
                 "docs/understand/findings.md lacks {id}"

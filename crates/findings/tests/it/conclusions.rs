@@ -8,7 +8,7 @@ use pathline_explain::run_report;
 use pathline_findings::{
     DERIVED_FORMAT, DerivedRun, Finding, FindingSeverity, GainBasis, RunConclusions, conclude,
 };
-use pathline_flow::Network;
+use pathline_flow::{MachineDesc, Network};
 use pathline_schema::{
     Bytes, Case, CaseOutcome, GpuReadings, GpuState, Journal, LinkEnd, MeasuredCase, NodeVerdict,
     SuiteId, Unit, VerifyResult,
@@ -278,6 +278,34 @@ fn the_pair_of_the_tile_is_that_of_the_widest_links() {
         case.series[0].samples_ns.iter_mut().for_each(|ns| *ns *= 0.99);
     }
     assert_eq!(tile(&conclude_alone(&journal, &MI250X.1)), (detail, share));
+}
+
+/// The model leaves a factor of 1.79 open: half of the rate is beyond it, 1 / 1.2 of it is within.
+#[test]
+fn an_all_reduce_far_below_the_model_makes_a_run_suspect() {
+    let (journal, network) = simulated_ranks("mi250x", SuiteId::CclCollectives);
+    let (_, text) = MachineDesc::presets().iter().find(|preset| preset.0 == "mi250x").unwrap();
+    let desc = MachineDesc::preset("mi250x").unwrap();
+    let of = |factor: f64| {
+        let mut journal = journal.clone();
+        for case in measured(&mut journal) {
+            for series in &mut case.series {
+                series.samples_ns.iter_mut().for_each(|ns| *ns *= factor);
+            }
+        }
+        let all = conclude_alone(&journal, &network);
+        let all = all.against_model(&journal, &network, (&desc, text));
+        let finding = find(&all, "collective-below-model").map(|f| (f.severity, f.short.clone()));
+        (all.verdict.state, finding)
+    };
+    assert_eq!(of(1.0), (None, None));
+    let (state, finding) = of(1.2);
+    assert_eq!((state, finding.unwrap().0), (None, FindingSeverity::Note));
+    let (state, finding) = of(2.0);
+    let (severity, short) = finding.unwrap();
+    assert_eq!((state, severity), (Some(NodeVerdict::Suspect), FindingSeverity::Fault));
+    assert!(short.contains("0.50 of the model, below its "), "{short}");
+    assert!(short.chars().count() <= Finding::MAX_SHORT, "{short}");
 }
 
 /// Its only copies of pinned memory are of 64 KiB: mostly their start.
