@@ -66,6 +66,23 @@ fn a_message_between_gpus_loses_to_packets_engine_and_protocol() {
     assert_eq!(found.published.map(|p| p.value), Some(49.0));
 }
 
+/// Bounds are those of links between GPUs. Host memory, asked first, once left those of device memory at 0.
+#[test]
+fn host_memory_takes_no_bounds_from_device_memory() {
+    let case = |mem: &str| {
+        let text = format!("r0.{mem} > r7.{mem} by mpi@gpu0[all_reduce] x 1MiB");
+        let text = if mem.starts_with("numa") { text.replace("@gpu0", "@numa0") } else { text };
+        text.replace("r7.gpu0", "r7.gpu7").parse().unwrap()
+    };
+    let journal = run(WorldKind::Simulated("mi250x".into()), "Cray MPICH", Vec::new());
+    let network = model();
+    let view = RunView::new(&journal, Some(&network));
+    assert_eq!(view.time_bounds(&case("numa0.paged")), None);
+    // Two passes of the smallest copy, 8.7 us.
+    let bounds = view.time_bounds(&case("gpu0.vram")).unwrap();
+    assert!((bounds.latency.0 - 17_400.0).abs() < 100.0 && bounds.flow.0 > 0.0, "{bounds:?}");
+}
+
 /// The same node for ranks that see one GPU each, as `select_gpu` starts them.
 fn masked(mut journal: Journal) -> Journal {
     let topology = &mut journal.topology;

@@ -183,6 +183,43 @@ fn the_first_screen_answers_first() {
     insta::assert_snapshot!(terminal::first_screen(&report, &full_conclusions(), 100, false));
 }
 
+/// Pairs over one, two and four links have a table of classes; one class has none, as the value says
+/// the same. A slow path is marked, and red.
+#[test]
+fn classes_that_differ_have_a_table_and_slow_paths_a_mark() {
+    let desc = pathline_flow::MachineDesc::preset("mi250x").unwrap();
+    let network = Network::new(&desc, Default::default()).unwrap();
+    let journal = mi250x_run();
+    let report = run_report::build(&journal, Some(&network));
+    let mut conclusions = full_conclusions();
+    let of = |conclusions: &RunConclusions, colour| {
+        terminal::first_screen(&report, conclusions, 100, colour)
+    };
+    let text = of(&conclusions, false);
+    for class in ["xGMI, 1 link", "xGMI, 2 links", "xGMI, 4 links"] {
+        assert!(text.contains(class), "{text}");
+    }
+    assert!(!text.contains("slower than its peers ("), "{text}");
+    let slow = "gpu0.vram > gpu1.vram by dma@gpu0 x 256MiB".parse().unwrap();
+    conclusions.verdict.slow = vec![slow];
+    conclusions.tiles[2].slowest = Some(20.0);
+    let text = of(&conclusions, false);
+    assert!(text.contains("!: slower than its peers (1 pair)"), "{text}");
+    assert_eq!(text.matches("!50").count() + text.matches("!49").count(), 1, "{text}");
+    assert!(of(&conclusions, true).contains("\u{1b}[1;31m!"), "red");
+    assert!(text.contains("worst"), "{text}");
+    // The same engine for all: one class, which the value of D2D says already.
+    let mut alike = mi250x_run();
+    alike.outcomes.retain(|outcome| {
+        let is_dma = |f: &pathline_schema::Flow| matches!(f.by, pathline_schema::Mover::Dma { .. });
+        let [flow] = outcome.case().timed.as_slice() else { return false };
+        is_dma(flow) && (flow.src.unit.gpu(), flow.dst.unit.gpu()) == (Some(0), Some(1))
+    });
+    let report = run_report::build(&alike, Some(&network));
+    let text = terminal::first_screen(&report, &full_conclusions(), 100, false);
+    assert!(!text.contains("narrowest hop"), "{text}");
+}
+
 #[test]
 fn columns_are_dropped_before_a_line_is_cut() {
     let report = run_report::build(&mi250x_run(), None);
