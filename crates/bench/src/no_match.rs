@@ -99,7 +99,7 @@ pub(crate) fn explain_suite(scope: &PlanScope<'_>, id: SuiteId) -> String {
         true => format!("the description of this machine has no {what}"),
         false => format!("no {what} in each process; `pathline doctor` says what is missing"),
     };
-    let why = match id {
+    match id {
         Host => "no NUMA domain with CPUs is known".to_owned(),
         Local | HostLink | Latency | Sweep | Fan | Managed | Overhead | Overlap | NumaGpu
         | Contention | Concurrent
@@ -157,6 +157,5 @@ pub(crate) fn explain_suite(scope: &PlanScope<'_>, id: SuiteId) -> String {
             "no place for files: name a folder with --store DIR".to_owned()
         }
         _ => "`pathline topo` shows what this machine is made of".to_owned(),
-    };
-    why
+    }
 }

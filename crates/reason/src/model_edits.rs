@@ -48,6 +48,24 @@ fn likelihood(ratios: impl Iterator<Item = f64>) -> f64 {
     ratios.map(|ratio| ln_likelihood(ratio.max(1e-3).ln(), SCALE)).sum()
 }
 
+/// Adds to what causes expect the level of all rows over the model, and the least of them: `usual` and sound of
+/// those that the model has, and of others `seen`.
+fn expect_levels(
+    draft: &mut DraftAnswer,
+    usual: (f64, f64),
+    seen: (f64, f64),
+    are_exchanges: bool,
+) {
+    for edit in &mut draft.edits {
+        if is_in_model(edit) {
+            edit.expects.extend([(LEVEL, usual.0, usual.1), (LEAST, 0.97, 0.06)]);
+        } else if are_exchanges && !edit.expects.is_empty() {
+            // A cause that predicts the rates predicts their level over the model with them.
+            edit.expects.extend([(LEVEL, seen.0, usual.1), (LEAST, seen.1, 0.06)]);
+        }
+    }
+}
+
 /// Adds the predictions of all rows to an answer, the residuals as features, and the causes that the
 /// model of the node has: as modelled, and broken parts that the slow rows pass. `redraft` gives the
 /// answer to a paste with other figures in these rows.
@@ -62,14 +80,7 @@ pub(crate) fn add_model(
     let Some((level, least)) = level_and_least(ratios()) else { return };
     let usual = of.usual_level();
     let are_exchanges = rows.iter().any(|row| row.query.is_exchange());
-    for edit in &mut draft.edits {
-        if is_in_model(edit) {
-            edit.expects.extend([(LEVEL, usual.0, usual.1), (LEAST, 0.97, 0.06)]);
-        } else if are_exchanges && !edit.expects.is_empty() {
-            // A cause that predicts the rates predicts their level over the model with them.
-            edit.expects.extend([(LEVEL, level, usual.1), (LEAST, least, 0.06)]);
-        }
-    }
+    expect_levels(draft, usual, (level, least), are_exchanges);
     let with = |values: &[f64]| {
         let revalued = |(row, value): (&QueriedRow, &f64)| QueriedRow {
             measured: value * usual.0,

@@ -97,9 +97,9 @@ fn path_classes(matrix: &MatrixBody) -> Option<String> {
             }
         }
     }
-    let class =
-        |(at, (&(hops, links), (times, pairs))): (usize, (&(usize, u32), &(Vec<f64>, _)))| {
-            let pairs: &BTreeSet<String> = pairs;
+    let classes = classes.iter().enumerate();
+    let all: Vec<String> = classes
+        .map(|(at, (&(hops, links), (times, pairs)))| {
             let (low, high) = extremes(times);
             // The noun once for all links, and once for all hops.
             let over = match (hops, links) {
@@ -114,8 +114,8 @@ fn path_classes(matrix: &MatrixBody) -> Option<String> {
             };
             let unit = if at == 0 { " us" } else { "" };
             format!("{}{unit} over {over}{named}", fmt::range(low, high))
-        };
-    let all: Vec<String> = classes.iter().enumerate().map(class).collect();
+        })
+        .collect();
     (all.len() > 1).then(|| all.join(", "))
 }
 
