@@ -21,6 +21,10 @@ pub(crate) fn explain(scope: &PlanScope<'_>, pattern: &CasePattern, suites: &[St
 
 /// The unit of a case that a machine does not have, if there is one.
 pub(crate) fn missing_unit(scope: &PlanScope<'_>, case: &Case) -> Option<String> {
+    // Why a machine has none at all is said by the case.
+    if scope.topology.gpus.is_empty() {
+        return None;
+    }
     let places = case.flows().flat_map(|flow| [flow.src, flow.dst]);
     places.into_iter().find_map(|place| explain_place(scope, &place.to_string()))
 }
