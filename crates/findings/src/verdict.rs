@@ -218,6 +218,10 @@ fn none_sound(
             fmt::count(n, "result")
         ),
     };
-    let to_judge = disturbed > 0 && journal.topology.gpus.len() > 1;
+    // Host results alone were never to be compared with peers.
+    let is_on_gpu = |case: &Case| {
+        case.flows().any(|flow| [flow.src, flow.dst].iter().any(|place| place.unit.gpu().is_some()))
+    };
+    let to_judge = disturbed > 0 && journal.outcomes.iter().any(|o| is_on_gpu(o.case()));
     RunAnswer { state: to_judge.then_some(NodeVerdict::Undecided), reason, ..RunAnswer::default() }
 }

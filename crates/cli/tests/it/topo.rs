@@ -73,9 +73,14 @@ const FILES: &[(&str, &[&str])] = &[
     ("rccl-topo_8p_90a.xml", &["gpu0 · 1 1 · · · 1 ·", "links [xgmi-count-flat]"]),
     (
         "rccl-topo_4p_940.xml",
-        &["gpu0 · 1 1 1", "nics [nic-speed]", "links [xgmi-count-flat]", "links [host-link-claim]"],
+        &[
+            "Hops of the route in use: 1 for each pair",
+            "nics [nic-speed]",
+            "links [xgmi-count-flat]",
+            "links [host-link-claim]",
+        ],
     ),
-    ("rccl-topo_8p_940.xml", &["gpu7 1 1 1 1 1 1 1 ·", "gpu0 · 64 64 64 64 64 64 64"]),
+    ("rccl-topo_8p_940.xml", &["Direct links: 1 for each pair", "gpu0 · 64 64 64 64 64 64 64"]),
     (
         "vm-1x-h200.json",
         &[
