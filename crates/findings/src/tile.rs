@@ -31,8 +31,8 @@ pub struct SummaryTile {
     pub share_of_peak: Option<f64>,
     /// Share of what the model predicts, 0 to 1 and above; none of a simulated run.
     pub share_of_model: Option<f64>,
-    /// The slowest of those that are slower than their peers, else of all if it is more than 5 % below
-    /// `value`, in the same unit.
+    /// The slowest path below its peers, in the same unit. Without such a path, the slowest of all if it is more
+    /// than 5 % below `value`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slowest: Option<f64>,
     /// Values over size or over units, for a small picture.

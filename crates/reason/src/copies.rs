@@ -418,7 +418,7 @@ fn pair_edits(
     let facts = facts.with("share", PCIE_SHARE);
     let no_peer = node.product.is_some_and(|p| !p.pcie_p2p);
     match (node.pair_gbs > 0.0, no_peer) {
-        (true, _) => draft.edits.push(facts.cause("pair.pcie-peer#beside")),
+        (true, _) => draft.edits.push(facts.cause("pair.pcie-peer#with-links")),
         (false, false) => draft.edits.push(facts.cause("pair.pcie-peer")),
         (false, true) => {}
     }

@@ -48,8 +48,8 @@ fn likelihood(ratios: impl Iterator<Item = f64>) -> f64 {
     ratios.map(|ratio| ln_likelihood(ratio.max(1e-3).ln(), SCALE)).sum()
 }
 
-/// Adds to what causes expect the level of all rows over the model, and the least of them: `usual` and sound of
-/// those that the model has, and of others `seen`.
+/// Sets the level and the least ratio to the model that each cause predicts for all rows. A cause that the model
+/// has predicts the `usual` level and sound rows; any other cause predicts what was `seen`.
 fn expect_levels(
     draft: &mut DraftAnswer,
     usual: (f64, f64),

@@ -213,6 +213,10 @@ impl AdviceRun<'_> {
         let nodes = self.args.nodes.or(stated).or_else(slurm_nodes);
         let mut answers =
             known_settings(&variables, &SettingScope { topology: &topology, gpus, nodes });
+        if task.is_some() {
+            // Trials of the command decide what nothing states.
+            answers.retain(|answer| answer.verdict != AdviceVerdict::Unclear);
+        }
         if model.is_none() {
             let rest = |(name, _): &(&String, &String)| !is_answered(&answers, name);
             let rest: ArmEnv = variables.iter().filter(rest).map(pair).collect();

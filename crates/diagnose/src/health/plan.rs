@@ -374,7 +374,7 @@ fn choose(
     choose_classes(&classes, &edits, loss, MAX_ROUND)
 }
 
-/// Parts with those that differ in the number of their unit together: `copy engines to the host of gpu0-gpu7`.
+/// Groups parts that differ only in their unit: `copy engines to the host of gpu0-gpu7`.
 fn name_alike(parts: impl Iterator<Item = String>) -> Vec<String> {
     let mut kinds: Vec<(String, Vec<String>)> = Vec::new();
     for part in parts {

@@ -45,7 +45,7 @@ impl RemoteOp {
     }
 }
 
-/// The functions that end an operation, and those that they need.
+/// Functions that complete an operation, and their prerequisites.
 pub(super) const fn sync_functions(sync: Option<WindowSync>) -> &'static [&'static str] {
     match sync {
         None => &["MPI_Win_flush", "MPI_Win_lock_all", "MPI_Win_unlock_all"],
