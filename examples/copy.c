@@ -1,6 +1,6 @@
 /* Copies a buffer into GPU memory and back over several paths, and prints how.
  *
- *     cc -o copy examples/copy.c -Icrates/capi/include -I/usr/local/cuda/include -L. -lpathline -lcuda
+ *     cc -o copy examples/copy.c -Icrates/act/capi/include -I/usr/local/cuda/include -L. -lpathline -lcuda
  */
 #include <cuda.h>
 #include <pathline.h>

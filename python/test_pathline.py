@@ -2,7 +2,7 @@
 
     LD_LIBRARY_PATH=LIB PATHLINE_CUDA=LIB PATHLINE_LIBRARY=libpathline.so python3 python/test_pathline.py
 
-crates/capi/tests/it/languages.rs runs them.
+crates/act/capi/tests/it/languages.rs runs them.
 """
 
 import ctypes

@@ -585,12 +585,12 @@ fn exchanges() -> Vec<Vec<u8>> {
 }
 
 fn machines() -> Vec<Vec<u8>> {
-    files(&root().join("crates/flow/presets"), ".toml")
+    files(&root().join("crates/model/flow/presets"), ".toml")
 }
 
 /// Sample files of discovery whose text has a mark.
 fn samples(end: &str, mark: &str) -> Vec<Vec<u8>> {
-    let mut found = files(&root().join("crates/topo/tests/data"), end);
+    let mut found = files(&root().join("crates/machine/topo/tests/data"), end);
     found.retain(|text| utf8(text).contains(mark));
     found
 }

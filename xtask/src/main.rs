@@ -137,7 +137,7 @@ fn loops(root: &Path, args: &[String]) -> Result<()> {
     // Without the last option gcc makes calls of memcpy and memset of two of the loops.
     compile.args(["-O3", "-march=native", "-fno-tree-loop-distribute-patterns"]);
     compile.args(["-shared", "-fPIC", "-o"]).arg(&library);
-    call(compile.arg(root.join("crates/host/benches/loops/reference.c")))?;
+    call(compile.arg(root.join("crates/machine/host/benches/loops/reference.c")))?;
     let mut run =
         cargo(root, &["bench", "--quiet", "-p", "pathline-host", "--bench", "loops", "--"]);
     call(run.arg("--library").arg(&library).args(args))
@@ -149,7 +149,7 @@ fn messages(root: &Path, args: &[String]) -> Result<()> {
     let folder = root.join("target/messages");
     std::fs::create_dir_all(&folder)
         .with_context(|| format!("cannot make {}", folder.display()))?;
-    let sources = root.join("crates/transport/benches/messages");
+    let sources = root.join("crates/machine/transport/benches/messages");
     let named = args.iter().position(|arg| Path::new(arg).exists()).unwrap_or(args.len());
     let (options, libraries) = args.split_at(named);
     if libraries.is_empty() {

@@ -12,7 +12,7 @@ const ARGS: &str = "crates/cli/src/args.rs";
 /// ... and the arguments of some commands.
 const MORE_ARGS: &str = "crates/cli/src/args/";
 /// Where the GPU runtimes are described, with the options that name their libraries.
-const RUNTIMES: &str = "crates/gpu/src/runtimes/";
+const RUNTIMES: &str = "crates/machine/gpu/src/runtimes/";
 
 /// Commands and long options of the program.
 struct Cli {

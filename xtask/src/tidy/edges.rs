@@ -1,248 +1,82 @@
 //! The crate graph is the data flow: each edge is allowed by name.
 
+use std::sync::LazyLock;
+
 use toml::{Table, Value};
 
 use super::{Finding, Tree};
 
 /// What a crate may use of this workspace.
 struct Crate {
-    name: &'static str,
+    name: String,
+    /// Where it lies, relative to the root: `crates/GROUP/NAME`.
+    folder: String,
     /// In the shipped code.
-    uses: &'static [&'static str],
+    uses: Vec<String>,
     /// In its tests, besides.
-    tests_use: &'static [&'static str],
+    tests_use: Vec<String>,
     /// Its folders that may hold unsafe code.
-    unsafe_in: &'static [&'static str],
+    unsafe_in: Vec<String>,
 }
 
-/// The allowed edges. `bench` names no vendor and no simulator; `explain` renders nothing
-/// and reaches no device.
-const CRATES: &[Crate] = &[
-    Crate { name: "schema", uses: &[], tests_use: &[], unsafe_in: &[] },
-    Crate { name: "stats", uses: &[], tests_use: &[], unsafe_in: &[] },
-    Crate { name: "flow", uses: &["schema", "stats"], tests_use: &[], unsafe_in: &[] },
-    Crate { name: "message", uses: &["schema", "flow"], tests_use: &[], unsafe_in: &[] },
-    Crate { name: "hal", uses: &["schema"], tests_use: &[], unsafe_in: &[] },
-    Crate { name: "dylib", uses: &[], tests_use: &[], unsafe_in: &["src"] },
-    Crate { name: "tuner", uses: &[], tests_use: &["dylib"], unsafe_in: &["src", "tests"] },
-    Crate {
-        name: "host",
-        uses: &["schema", "hal"],
-        tests_use: &["stats"],
-        unsafe_in: &["src", "benches/loops"],
-    },
-    Crate {
-        name: "gpu",
-        uses: &["schema", "hal", "dylib", "host"],
-        tests_use: &["stub"],
-        unsafe_in: &["src", "examples/hip_over_cuda"],
-    },
-    Crate {
-        name: "transport",
-        uses: &["schema", "hal", "dylib", "host", "gpu"],
-        tests_use: &["stats", "stub"],
-        unsafe_in: &["src", "benches/messages"],
-    },
-    Crate {
-        name: "storage",
-        uses: &["schema", "hal", "dylib", "host", "gpu"],
-        tests_use: &[],
-        unsafe_in: &["src"],
-    },
-    Crate {
-        name: "live",
-        uses: &["schema", "hal", "host", "gpu", "transport", "storage"],
-        tests_use: &["stub"],
-        unsafe_in: &[],
-    },
-    Crate {
-        name: "sim",
-        uses: &["schema", "hal", "flow", "message"],
-        tests_use: &[],
-        unsafe_in: &[],
-    },
-    Crate { name: "topo", uses: &["schema"], tests_use: &[], unsafe_in: &[] },
-    Crate {
-        name: "multipath",
-        uses: &["schema", "hal"],
-        tests_use: &["flow", "sim", "stats"],
-        unsafe_in: &[],
-    },
-    Crate {
-        name: "capi",
-        uses: &["schema", "flow", "hal", "host", "gpu", "topo", "multipath"],
-        tests_use: &["sim", "stub"],
-        unsafe_in: &["src", "tests"],
-    },
-    Crate {
-        name: "diagnose",
-        uses: &["schema", "stats", "flow", "message"],
-        tests_use: &[],
-        unsafe_in: &[],
-    },
-    Crate {
-        name: "bench",
-        uses: &["schema", "stats", "flow", "hal", "diagnose", "multipath"],
-        tests_use: &["sim"],
-        unsafe_in: &[],
-    },
-    Crate {
-        name: "published",
-        uses: &["schema", "stats", "flow", "message"],
-        tests_use: &[],
-        unsafe_in: &[],
-    },
-    Crate {
-        name: "explain",
-        uses: &["schema", "stats", "flow", "message", "published"],
-        tests_use: &[],
-        unsafe_in: &[],
-    },
-    Crate {
-        name: "advise",
-        uses: &["schema", "stats", "flow", "tuner"],
-        tests_use: &[],
-        unsafe_in: &[],
-    },
-    Crate { name: "place", uses: &["schema", "flow"], tests_use: &[], unsafe_in: &[] },
-    Crate { name: "paste", uses: &["schema", "topo"], tests_use: &[], unsafe_in: &[] },
-    Crate {
-        name: "reason",
-        uses: &["schema", "stats", "flow", "message", "diagnose", "paste"],
-        tests_use: &["topo"],
-        unsafe_in: &[],
-    },
-    Crate {
-        name: "findings",
-        uses: &["schema", "stats", "flow", "message", "published", "explain", "diagnose"],
-        tests_use: &["hal", "sim", "bench"],
-        unsafe_in: &[],
-    },
-    Crate {
-        name: "report",
-        uses: &[
-            "schema",
-            "stats",
-            "flow",
-            "message",
-            "published",
-            "explain",
-            "findings",
-            "diagnose",
-        ],
-        tests_use: &[],
-        unsafe_in: &[],
-    },
-    Crate {
-        name: "calibrate",
-        uses: &["schema", "stats", "flow", "diagnose"],
-        tests_use: &["hal", "sim", "bench"],
-        unsafe_in: &[],
-    },
-    Crate {
-        name: "runner",
-        uses: &[
-            "schema",
-            "flow",
-            "hal",
-            "dylib",
-            "host",
-            "gpu",
-            "transport",
-            "storage",
-            "live",
-            "sim",
-            "topo",
-            "bench",
-            "diagnose",
-            "advise",
-            "stats",
-            "place",
-        ],
-        tests_use: &[],
-        unsafe_in: &[],
-    },
-    Crate {
-        name: "cli",
-        uses: &[
-            "schema",
-            "stats",
-            "flow",
-            "dylib",
-            "gpu",
-            "transport",
-            "storage",
-            "sim",
-            "topo",
-            "bench",
-            "runner",
-            "explain",
-            "diagnose",
-            "advise",
-            "place",
-            "paste",
-            "reason",
-            "findings",
-            "report",
-            "calibrate",
-            "message",
-            "published",
-        ],
-        tests_use: &["stub", "guard"],
-        unsafe_in: &[],
-    },
-    // Never shipped: only tests may use them.
-    Crate {
-        name: "stub",
-        uses: &["schema", "hal", "flow", "sim"],
-        tests_use: &[],
-        unsafe_in: &["src"],
-    },
-    Crate { name: "stub/guard", uses: &[], tests_use: &[], unsafe_in: &["src", "tests"] },
-];
+/// The allowed edges, group by group. `bench` names no vendor and no simulator; `explain` renders nothing
+/// and reaches no device; nothing but tests uses group `testing`, and nothing the tools.
+static CRATES: LazyLock<Vec<Crate>> =
+    LazyLock::new(|| read_crates(include_str!("../../crates.toml")));
 
-/// Development tools beside the crates; nothing may use them.
-const TOOLS: &[Crate] = &[
-    Crate { name: "xtask", uses: &["schema"], tests_use: &[], unsafe_in: &[] },
-    Crate {
-        name: "fuzz",
-        uses: &[
-            "schema",
-            "flow",
-            "message",
-            "topo",
-            "published",
-            "advise",
-            "paste",
-            "reason",
-            "place",
-            "storage",
-            "tuner",
-            "capi",
-            "stub",
-        ],
-        tests_use: &[],
-        unsafe_in: &["src"],
-    },
-];
+/// Crates in the order of their groups; none of a text that is no such table.
+fn read_crates(text: &str) -> Vec<Crate> {
+    let table = text.parse::<Table>().unwrap_or_default();
+    let mut crates = Vec::new();
+    for group in strings(&table, "groups") {
+        let Some(entries) = table.get(&group).and_then(Value::as_table) else { continue };
+        // The program is a crate beside the groups.
+        if group == "cli" {
+            crates.push(read_crate("cli", "crates/cli".to_owned(), entries));
+            continue;
+        }
+        for (name, entry) in entries {
+            let Some(entry) = entry.as_table() else { continue };
+            let folder = match group == "tools" {
+                true => name.clone(),
+                false => format!("crates/{group}/{name}"),
+            };
+            crates.push(read_crate(name, folder, entry));
+        }
+    }
+    crates
+}
+
+fn read_crate(name: &str, folder: String, entry: &Table) -> Crate {
+    let [uses, tests_use, unsafe_in] =
+        ["uses", "tests_use", "unsafe_in"].map(|key| strings(entry, key));
+    Crate { name: name.to_owned(), folder, uses, tests_use, unsafe_in }
+}
+
+/// The strings of an array; none where there is no such array.
+fn strings(table: &Table, key: &str) -> Vec<String> {
+    let values = table.get(key).and_then(Value::as_array).into_iter().flatten();
+    values.filter_map(|value| Some(value.as_str()?.to_owned())).collect()
+}
 
 /// Whether a file may hold unsafe code.
 pub(super) fn may_be_unsafe(path: &str) -> bool {
-    let crates = CRATES.iter().map(|c| ("crates/", c)).chain(TOOLS.iter().map(|tool| ("", tool)));
-    let mut folders =
-        crates.flat_map(|(at, c)| c.unsafe_in.iter().map(move |inner| (at, c.name, inner)));
-    folders.any(|(at, name, inner)| path.starts_with(&format!("{at}{name}/{inner}/")))
+    CRATES.iter().any(|known| {
+        let inside = path.strip_prefix(&known.folder).and_then(|file| file.strip_prefix('/'));
+        let in_folder = |folder: &String| {
+            inside.is_some_and(|file| {
+                file.strip_prefix(folder.as_str()).is_some_and(|f| f.starts_with('/'))
+            })
+        };
+        known.unsafe_in.iter().any(in_folder)
+    })
 }
 
 /// Manifests with the crate that each belongs to.
 fn manifests(tree: &Tree) -> impl Iterator<Item = (&str, &str, Option<&'static Crate>)> {
     tree.ending("Cargo.toml").filter(|(path, _)| *path != "Cargo.toml").map(|(path, text)| {
         let folder = path.trim_end_matches("/Cargo.toml");
-        let known = match folder.strip_prefix("crates/") {
-            Some(name) => CRATES.iter().find(|c| c.name == name),
-            None => TOOLS.iter().find(|c| c.name == folder),
-        };
-        (path, text, known)
+        (path, text, CRATES.iter().find(|known| known.folder == folder))
     })
 }
 
@@ -251,8 +85,7 @@ pub(super) fn edges(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text, known) in manifests(tree) {
         let Some(known) = known else {
-            let say =
-                "is not in the table of crates (xtask/src/tidy/edges.rs); say what it may use";
+            let say = "is not in the table of crates (xtask/crates.toml); say what it may use";
             findings.push(Finding::new(path, 1, say));
             continue;
         };
@@ -266,7 +99,9 @@ pub(super) fn edges(tree: &Tree) -> Vec<Finding> {
         for (section, name, _) in dependencies(&manifest, "") {
             let Some(used) = name.strip_prefix("pathline-") else { continue };
             let in_tests = section.ends_with("dev-dependencies");
-            if known.uses.contains(&used) || (in_tests && known.tests_use.contains(&used)) {
+            if known.uses.iter().any(|u| u == used)
+                || (in_tests && known.tests_use.iter().any(|u| u == used))
+            {
                 continue;
             }
             let line = text.lines().position(|l| l.starts_with(&name)).map_or(1, |at| at + 1);
@@ -389,29 +224,29 @@ mod tests {
     #[test]
     fn an_edge_against_the_flow_is_found() {
         let manifest = "[package]\nname = \"x\"\n[dependencies]\npathline-sim.workspace = true\n";
-        let found = edges(&Tree::of([("crates/bench/Cargo.toml", manifest)]));
+        let found = edges(&Tree::of([("crates/measure/bench/Cargo.toml", manifest)]));
         assert_eq!(
             found,
             [Finding::new(
-                "crates/bench/Cargo.toml",
+                "crates/measure/bench/Cargo.toml",
                 4,
                 "bench may not depend on sim (dependencies)"
             )]
         );
         // The same edge in its tests is allowed, and explain may not have it even there.
         let dev = manifest.replace("[dependencies]", "[dev-dependencies]");
-        assert_eq!(edges(&Tree::of([("crates/bench/Cargo.toml", &dev)])), []);
-        assert_eq!(edges(&Tree::of([("crates/explain/Cargo.toml", &dev)])).len(), 1);
+        assert_eq!(edges(&Tree::of([("crates/measure/bench/Cargo.toml", &dev)])), []);
+        assert_eq!(edges(&Tree::of([("crates/show/explain/Cargo.toml", &dev)])).len(), 1);
     }
 
     #[test]
     fn edges_do_not_hide_behind_names_or_targets() {
         let renamed = "[dependencies]\nphysics = { package = \"pathline-gpu\", path = \"x\" }\n";
-        assert_eq!(edges(&Tree::of([("crates/explain/Cargo.toml", renamed)])).len(), 1);
+        assert_eq!(edges(&Tree::of([("crates/show/explain/Cargo.toml", renamed)])).len(), 1);
         let target = "[target.'cfg(unix)'.dependencies]\npathline-hal.workspace = true\n";
-        assert_eq!(edges(&Tree::of([("crates/schema/Cargo.toml", target)])).len(), 1);
+        assert_eq!(edges(&Tree::of([("crates/ground/schema/Cargo.toml", target)])).len(), 1);
         assert_eq!(edges(&Tree::of([("crates/news/Cargo.toml", "")])).len(), 1, "unknown crate");
-        assert_eq!(edges(&Tree::of([("crates/hal/Cargo.toml", "[[")])).len(), 1, "no TOML");
+        assert_eq!(edges(&Tree::of([("crates/machine/hal/Cargo.toml", "[[")])).len(), 1, "no TOML");
     }
 
     #[test]
@@ -422,11 +257,14 @@ mod tests {
         let found = |lib: &str, test: &str| {
             unused(&Tree::of([
                 ("Cargo.toml", root),
-                ("crates/hal/Cargo.toml", manifest),
-                ("crates/hal/src/lib.rs", lib),
-                ("crates/hal/tests/it/a.rs", test),
+                ("crates/machine/hal/Cargo.toml", manifest),
+                ("crates/machine/hal/src/lib.rs", lib),
+                ("crates/machine/hal/tests/it/a.rs", test),
                 // Of another crate.
-                ("crates/sim/src/lib.rs", "use serde::Serialize;\nuse proptest::prelude::*;\n"),
+                (
+                    "crates/machine/sim/src/lib.rs",
+                    "use serde::Serialize;\nuse proptest::prelude::*;\n",
+                ),
             ]))
         };
         let (lib, test) = ("use serde::Serialize;\n", "fn f() { proptest::proptest!(); }\n");
@@ -437,13 +275,13 @@ mod tests {
         let say = "serde is not used (dependencies); take it out";
         assert_eq!(
             found(idle, &format!("{lib}{test}")),
-            [Finding::new("crates/hal/Cargo.toml", 2, say)]
+            [Finding::new("crates/machine/hal/Cargo.toml", 2, say)]
         );
         assert_eq!(found(lib, "").len(), 1);
         assert_eq!(found("use serde as s;\n", test), []);
         // A shared object that tests load.
         assert_eq!(found(lib, "fn f() { pathline_stub::built(\"proptest\"); }\n"), []);
-        let bare = Tree::of([("Cargo.toml", root), ("crates/hal/Cargo.toml", "")]);
+        let bare = Tree::of([("Cargo.toml", root), ("crates/machine/hal/Cargo.toml", "")]);
         let say = "no crate depends on serde; take it out";
         assert_eq!(unused(&bare), [Finding::new("Cargo.toml", 1, say)]);
     }
@@ -452,21 +290,30 @@ mod tests {
     fn a_crate_without_the_lints_is_found() {
         let root = "[workspace.lints.rust]\nunsafe_code = \"deny\"\n";
         let good = "[lints]\nworkspace = true\n";
-        assert_eq!(lints(&Tree::of([("Cargo.toml", root), ("crates/hal/Cargo.toml", good)])), []);
         assert_eq!(
-            lints(&Tree::of([("Cargo.toml", root), ("crates/hal/Cargo.toml", "")])).len(),
+            lints(&Tree::of([("Cargo.toml", root), ("crates/machine/hal/Cargo.toml", good)])),
+            []
+        );
+        assert_eq!(
+            lints(&Tree::of([("Cargo.toml", root), ("crates/machine/hal/Cargo.toml", "")])).len(),
             1
         );
         assert_eq!(lints(&Tree::of([("Cargo.toml", "")])).len(), 1);
     }
 
     #[test]
-    fn the_table_has_no_circle() {
-        // Every crate uses only crates that stand before it.
+    fn every_edge_stays_in_its_group_or_leads_to_one_before() {
+        // Crates stand in the order of their groups: the last of a group comes before the first of the next.
+        let group =
+            |known: &Crate| known.folder.rsplit_once('/').map(|(group, _)| group.to_owned());
         for (at, known) in CRATES.iter().enumerate() {
-            for used in known.uses {
-                assert!(CRATES[..at].iter().any(|c| c.name == *used), "{} uses {used}", known.name);
+            for used in &known.uses {
+                let before = CRATES.iter().position(|c| c.name == *used);
+                let allowed =
+                    before.is_some_and(|to| to < at || group(&CRATES[to]) == group(known));
+                assert!(allowed, "{} uses {used}", known.name);
             }
         }
+        assert_eq!(CRATES.len(), include_str!("../../crates.toml").matches("\n[").count());
     }
 }

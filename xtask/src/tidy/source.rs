@@ -16,24 +16,24 @@ const FUNCTION_LINES: usize = 100;
 /// Places that may read a real clock: the machine's own, timeouts of processes, the progress bar,
 /// development tools.
 const CLOCK_HOMES: &[&str] = &[
-    "crates/host/src/clock.rs",
-    "crates/host/benches/",
-    "crates/runner/",
+    "crates/machine/host/src/clock.rs",
+    "crates/machine/host/benches/",
+    "crates/measure/runner/",
     "crates/cli/",
-    "crates/tuner/tests/",
+    "crates/act/tuner/tests/",
     "xtask/",
     "fuzz/",
 ];
 /// Crates that know GPUs by what they can do.
 const VENDOR_FREE: &[&str] = &[
-    "crates/bench/",
-    "crates/calibrate/",
-    "crates/explain/",
-    "crates/flow/",
-    "crates/hal/",
-    "crates/message/",
-    "crates/report/",
-    "crates/sim/",
+    "crates/measure/bench/",
+    "crates/judge/calibrate/",
+    "crates/show/explain/",
+    "crates/model/flow/",
+    "crates/machine/hal/",
+    "crates/model/message/",
+    "crates/show/report/",
+    "crates/machine/sim/",
 ];
 /// Places that may print or exit.
 const PRINT_HOMES: &[&str] = &["crates/cli/", "xtask/", "fuzz/"];
@@ -248,7 +248,7 @@ pub(super) fn clock(sources: &[Source]) -> Vec<Finding> {
         CLOCK_HOMES,
         false,
         CLOCKS,
-        "use the machine's Clock; real clocks live in crates/host",
+        "use the machine's Clock; real clocks live in crates/machine/host",
     )
 }
 
@@ -348,58 +348,61 @@ mod tests {
     #[test]
     fn unsafe_outside_its_home_is_found_even_in_a_macro() {
         let block = "fn f() {\n    unsafe { g() }\n}\n";
-        assert_eq!(one(sound, "crates/sim/src/a.rs", block), [2]);
+        assert_eq!(one(sound, "crates/machine/sim/src/a.rs", block), [2]);
         let hidden = "macro_rules! m { () => {\n    unsafe { g() }\n} }\n";
-        assert_eq!(one(sound, "crates/sim/src/a.rs", hidden), [2]);
+        assert_eq!(one(sound, "crates/machine/sim/src/a.rs", hidden), [2]);
         let allowed = "#![allow(unsafe_code)]\n";
-        assert_eq!(one(sound, "crates/sim/src/a.rs", allowed), [1]);
+        assert_eq!(one(sound, "crates/machine/sim/src/a.rs", allowed), [1]);
         let words = "// unsafe { }\nconst A: &str = \"unsafe {\";\n";
-        assert_eq!(one(sound, "crates/sim/src/a.rs", words), NONE);
+        assert_eq!(one(sound, "crates/machine/sim/src/a.rs", words), NONE);
     }
 
     #[test]
     fn an_unsafe_block_needs_its_reason() {
         let bare = "fn f() {\n    g();\n    unsafe { h() }\n}\n";
-        assert_eq!(one(sound, "crates/gpu/src/a.rs", bare), [3]);
+        assert_eq!(one(sound, "crates/machine/gpu/src/a.rs", bare), [3]);
         let said =
             "fn f() {\n    g();\n    // SAFETY: h has no conditions.\n    unsafe { h() }\n}\n";
-        assert_eq!(one(sound, "crates/gpu/src/a.rs", said), NONE);
+        assert_eq!(one(sound, "crates/machine/gpu/src/a.rs", said), NONE);
         let in_statement =
             "fn f() {\n    // SAFETY: fine.\n    let a =\n        unsafe { h() };\n}\n";
-        assert_eq!(one(sound, "crates/gpu/src/a.rs", in_statement), NONE);
+        assert_eq!(one(sound, "crates/machine/gpu/src/a.rs", in_statement), NONE);
         let of_another = "fn f() {\n    // SAFETY: fine.\n    let a = 1;\n    unsafe { h() };\n}\n";
-        assert_eq!(one(sound, "crates/gpu/src/a.rs", of_another), [4]);
-        assert_eq!(one(sound, "crates/gpu/src/a.rs", "unsafe impl Send for A {}\n"), [1]);
+        assert_eq!(one(sound, "crates/machine/gpu/src/a.rs", of_another), [4]);
+        assert_eq!(one(sound, "crates/machine/gpu/src/a.rs", "unsafe impl Send for A {}\n"), [1]);
     }
 
     #[test]
     fn real_clocks_are_found_away_from_home() {
         let read = "use std::time::Instant;\nfn f() { let t = Instant::now(); }\n";
-        assert_eq!(one(clock, "crates/sim/src/a.rs", read), [1, 2]);
-        assert_eq!(one(clock, "crates/host/src/clock.rs", read), NONE);
-        assert_eq!(one(clock, "crates/host/src/team.rs", read), [1, 2]);
+        assert_eq!(one(clock, "crates/machine/sim/src/a.rs", read), [1, 2]);
+        assert_eq!(one(clock, "crates/machine/host/src/clock.rs", read), NONE);
+        assert_eq!(one(clock, "crates/machine/host/src/team.rs", read), [1, 2]);
         let stamp = "fn f() { jiff::Timestamp::now(); }\n";
-        assert_eq!(one(clock, "crates/bench/src/a.rs", stamp), [1]);
-        assert_eq!(one(clock, "crates/bench/src/a.rs", "fn f(d: std::time::Duration) {}\n"), NONE);
+        assert_eq!(one(clock, "crates/measure/bench/src/a.rs", stamp), [1]);
+        assert_eq!(
+            one(clock, "crates/measure/bench/src/a.rs", "fn f(d: std::time::Duration) {}\n"),
+            NONE
+        );
     }
 
     #[test]
     fn a_vendor_is_named_in_tests_only() {
         let asks = "fn f(v: &str) -> bool {\n    v == \"amd\"\n}\n";
-        assert_eq!(one(vendors, "crates/bench/src/a.rs", asks), [2]);
-        assert_eq!(one(vendors, "crates/topo/src/a.rs", asks), NONE);
+        assert_eq!(one(vendors, "crates/measure/bench/src/a.rs", asks), [2]);
+        assert_eq!(one(vendors, "crates/machine/topo/src/a.rs", asks), NONE);
         let test = format!("#[cfg(test)]\nmod tests {{\n{asks}}}\n");
-        assert_eq!(one(vendors, "crates/bench/src/a.rs", &test), NONE);
+        assert_eq!(one(vendors, "crates/measure/bench/src/a.rs", &test), NONE);
     }
 
     #[test]
     fn printing_is_for_the_command_line_and_tests() {
         let print = "fn f() {\n    println!(\"a\");\n    std::process::exit(1);\n}\n";
-        assert_eq!(one(printing, "crates/explain/src/a.rs", print), [2, 3]);
+        assert_eq!(one(printing, "crates/show/explain/src/a.rs", print), [2, 3]);
         assert_eq!(one(printing, "crates/cli/src/a.rs", print), NONE);
-        assert_eq!(one(printing, "crates/explain/tests/a.rs", print), NONE);
+        assert_eq!(one(printing, "crates/show/explain/tests/a.rs", print), NONE);
         let tested = format!("#[cfg(test)]\nmod tests {{\n{print}}}\n");
-        assert_eq!(one(printing, "crates/explain/src/a.rs", &tested), NONE);
+        assert_eq!(one(printing, "crates/show/explain/src/a.rs", &tested), NONE);
     }
 
     #[test]

@@ -31,7 +31,7 @@ fn json(args: &[&str]) -> Topology {
 }
 
 fn data(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../topo/tests/data").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../machine/topo/tests/data").join(name)
 }
 
 fn text(path: &Path) -> &str {

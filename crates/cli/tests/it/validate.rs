@@ -85,7 +85,7 @@ fn the_h200_preset_misses_its_target_as_documented() {
     assert!(stdout.contains("p95 34.6 % (at most 6.0 %), 17 rows"), "{stdout}");
     for document in [
         include_str!("../../../../docs/understand/validate.md"),
-        include_str!("../../../flow/presets/hgx-h200.md"),
+        include_str!("../../../model/flow/presets/hgx-h200.md"),
     ] {
         assert!(document.contains("34.6 %"), "the document does not state the miss");
     }
@@ -186,7 +186,7 @@ fn the_documented_rows_hold_the_constants() {
         .map(|record| record.map(|r| (r[0].to_owned(), r[3].to_owned())).unwrap())
         .collect();
     assert_eq!(rows.len(), keys.len(), "{stdout}");
-    let document = include_str!("../../../flow/presets/mi250x.md");
+    let document = include_str!("../../../model/flow/presets/mi250x.md");
     for (key, rows) in rows {
         let line = document.lines().find(|line| line.starts_with(&format!("| `{key}` |")));
         let line = line.unwrap_or_else(|| panic!("{key} is not in mi250x.md"));
