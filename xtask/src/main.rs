@@ -31,7 +31,7 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "size",
-        what: "[--lower]: lines, circles, words, with the most that each may be",
+        what: "[--lower] [--circles]: lines, circles, words, with the most that each may be",
         run: tidy::size::run,
     },
     Task { name: "bless", what: "record snapshots anew; look at the diff", run: bless },

@@ -33,13 +33,14 @@ fn figures(tree: &Tree, sources: &[Source]) -> Vec<SizeFigure> {
         tree.ending(".md").filter(|(path, _)| *path == "README.md" || path.starts_with("docs/"));
     let words = documents.map(|(_, text)| text.split_whitespace().count()).sum::<usize>();
     let crates = tree.ending("/Cargo.toml").count();
-    let (circles, in_circles) = module_circles(tree);
+    let circles = module_circles(tree);
+    let in_circles = circles.iter().map(|circle| circle.modules.len()).sum();
     let figure = |key, what, value: usize| SizeFigure { key, what, value: value as f64 };
     vec![
         figure("code-lines", "lines of code without tests, comments and blanks", product),
         figure("test-lines", "lines of code of tests, benches and examples", tests),
         figure("crates", "crates", crates),
-        figure("circles", "circles of modules", circles),
+        figure("circles", "circles of modules", circles.len()),
         figure("modules-in-circles", "modules that are in one", in_circles),
         SizeFigure {
             key: "one-word-functions",
@@ -84,9 +85,16 @@ fn number(value: &toml::Value) -> Option<f64> {
     value.as_float().or_else(|| value.as_integer().map(|whole| whole as f64))
 }
 
-/// `cargo xtask size [--lower]`: prints every figure with its limit; `--lower` writes lower limits.
+/// `cargo xtask size [--lower] [--circles]`: prints every figure with its limit; `--lower` writes lower
+/// limits, `--circles` lists the modules of each circle with what they use of each other.
 pub(crate) fn run(root: &Path, args: &[String]) -> Result<()> {
     let tree = Tree::read(root)?;
+    if args.iter().any(|arg| arg == "--circles") {
+        for Circle { package, modules, uses } in module_circles(&tree) {
+            println!("{package}: {} modules\n  {}", modules.len(), uses.join("\n  "));
+        }
+        return Ok(());
+    }
     let figures = figures(&tree, &Source::all(&tree));
     let text = tree.get(RATCHET).unwrap_or_default();
     let limits: toml::Table = text.parse().with_context(|| RATCHET.to_owned())?;
@@ -115,9 +123,20 @@ pub(crate) fn run(root: &Path, args: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Files of one crate that use each other in a circle: number of circles, and of files in them. A file
-/// uses another if a path of it leads there; what a file re-exports counts as its own.
-fn module_circles(tree: &Tree) -> (usize, usize) {
+/// Files of one crate that use each other in a circle.
+struct Circle {
+    package: String,
+    modules: BTreeSet<Vec<String>>,
+    /// `a -> b: names`, for each file that uses another of the circle.
+    uses: Vec<String>,
+}
+
+/// What a file uses of other files: names by module.
+type Uses = BTreeMap<Vec<String>, BTreeSet<String>>;
+
+/// Every circle. A file uses another if a path of it leads there; what a file re-exports counts as its
+/// own.
+fn module_circles(tree: &Tree) -> Vec<Circle> {
     let mut crates: BTreeMap<&str, BTreeMap<Vec<String>, &str>> = BTreeMap::new();
     for (path, text) in tree.ending(".rs") {
         if let Some((package, file)) = path.split_once("/src/")
@@ -126,43 +145,56 @@ fn module_circles(tree: &Tree) -> (usize, usize) {
             crates.entry(package).or_default().insert(module_path(file), text);
         }
     }
-    let (mut circles, mut members) = (0, 0);
-    for modules in crates.values() {
-        let edges: BTreeMap<&Vec<String>, BTreeSet<Vec<String>>> = modules
+    let mut circles: Vec<Circle> = Vec::new();
+    for (package, modules) in crates {
+        let edges: BTreeMap<&Vec<String>, Uses> = modules
             .iter()
             .filter_map(|(module, text)| {
-                let mut uses = ModuleUses { module, modules, found: BTreeSet::new() };
+                let mut uses = ModuleUses { module, modules: &modules, found: Uses::new() };
                 uses.visit_file(&syn::parse_file(text).ok()?);
                 uses.found.remove(module);
                 Some((module, uses.found))
             })
             .collect();
         let reached: BTreeMap<_, _> =
-            edges.keys().map(|from| (*from, reach(&edges, from))).collect();
+            edges.keys().map(|from| (*from, reachable_modules(&edges, from))).collect();
         let mut seen = BTreeSet::new();
         for from in edges.keys() {
-            let circle: Vec<_> = reached[from]
-                .iter()
-                .filter(|to| reached.get(to).is_some_and(|back| back.contains(*from)))
-                .collect();
-            if circle.len() > 1 && !seen.contains(from) {
-                circles += 1;
-                members += circle.len();
-                seen.extend(circle);
+            let leads_back =
+                |to: &&Vec<String>| reached.get(*to).is_some_and(|back| back.contains(*from));
+            let circle: BTreeSet<_> = reached[from].iter().filter(leads_back).cloned().collect();
+            if circle.len() > 1 && !seen.contains(*from) {
+                seen.extend(circle.clone());
+                let uses =
+                    circle.iter().flat_map(|from| describe_uses(from, &edges[from], &circle));
+                circles.push(Circle {
+                    package: package.to_owned(),
+                    uses: uses.collect(),
+                    modules: circle,
+                });
             }
         }
     }
-    (circles, members)
+    circles
 }
 
-fn reach(
-    edges: &BTreeMap<&Vec<String>, BTreeSet<Vec<String>>>,
+fn describe_uses(from: &[String], uses: &Uses, circle: &BTreeSet<Vec<String>>) -> Vec<String> {
+    let inside = uses.iter().filter(|(to, _)| circle.contains(*to));
+    let line = |(to, names): (&Vec<String>, &BTreeSet<String>)| {
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        format!("{} -> {}: {}", from.join("::"), to.join("::"), names.join(", "))
+    };
+    inside.map(line).collect()
+}
+
+fn reachable_modules(
+    edges: &BTreeMap<&Vec<String>, Uses>,
     from: &Vec<String>,
 ) -> BTreeSet<Vec<String>> {
     let mut reached = BTreeSet::new();
     let mut open = vec![from];
     while let Some(at) = open.pop() {
-        for to in edges.get(at).into_iter().flatten() {
+        for to in edges.get(at).into_iter().flat_map(BTreeMap::keys) {
             if reached.insert(to.clone()) {
                 open.push(to);
             }
@@ -185,7 +217,7 @@ fn module_path(file: &str) -> Vec<String> {
 struct ModuleUses<'a> {
     module: &'a Vec<String>,
     modules: &'a BTreeMap<Vec<String>, &'a str>,
-    found: BTreeSet<Vec<String>>,
+    found: Uses,
 }
 
 impl ModuleUses<'_> {
@@ -196,6 +228,7 @@ impl ModuleUses<'_> {
             Some("super") => self.module[..self.module.len().saturating_sub(1)].to_vec(),
             _ => return,
         };
+        let mut name = "*";
         for part in &path[1..] {
             if part == "super" {
                 at.pop();
@@ -204,11 +237,12 @@ impl ModuleUses<'_> {
             at.push(part.clone());
             if !self.modules.contains_key(&at) {
                 at.pop();
+                name = part;
                 break;
             }
         }
         if !at.is_empty() {
-            self.found.insert(at);
+            self.found.entry(at).or_default().insert(name.to_owned());
         }
     }
 
@@ -265,11 +299,17 @@ mod tests {
         let b = ("crates/x/src/b/mod.rs", "fn f() { super::a::g() }");
         let apart =
             [a, b, ("crates/x/src/c.rs", "use std::fmt;"), ("crates/x/src/lib.rs", "mod a;")];
-        assert_eq!(module_circles(&Tree::of(apart)), (1, 2), "a and b");
+        let found = module_circles(&Tree::of(apart));
+        assert_eq!(found[0].uses, ["a -> b: B", "b -> a: g"]);
+        let sizes = |files| {
+            let circles = module_circles(&Tree::of(files)).into_iter();
+            circles.map(|circle| circle.modules.len()).collect::<Vec<_>>()
+        };
+        assert_eq!(sizes(apart), [2], "a and b");
         let closed = [a, b, ("crates/x/src/c.rs", "use super::b::B;"), ("crates/x/src/d.rs", "")];
-        assert_eq!(module_circles(&Tree::of(closed)), (1, 3), "a, b and c");
+        assert_eq!(sizes(closed), [3], "a, b and c");
         let line = [a, ("crates/x/src/b.rs", "use crate::c::C;"), ("crates/x/src/c.rs", "")];
-        assert_eq!(module_circles(&Tree::of(line)), (0, 0));
+        assert!(module_circles(&Tree::of(line)).is_empty());
     }
 
     #[test]
