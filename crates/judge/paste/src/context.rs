@@ -49,6 +49,14 @@ pub(crate) fn take(context: &mut PasteContext, text: &str) {
         return;
     }
     settings(context, text);
+    const MAKERS: [&str; 7] =
+        ["EPYC", "Xeon", "Ryzen", "Threadripper", "Core(TM)", "POWER9", " i7-"];
+    if context.processor.is_empty()
+        && text.len() < 400
+        && MAKERS.iter().any(|name| text.contains(name))
+    {
+        text.clone_into(&mut context.processor);
+    }
     let is_command = PROGRAMS.split('|').any(|program| text.contains(program));
     let has_option = text.contains(" -") || text.starts_with("./") || text.contains("mpirun");
     if is_command && has_option && text.len() < 2000 && context.commands.len() < MAX_KEPT {

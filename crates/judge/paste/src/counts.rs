@@ -30,6 +30,8 @@ enum Token {
     Skipped,
     /// `-n` of a command.
     Option,
+    /// `two cards with 10GbE` counts cards.
+    With,
     Times,
     Other,
     Stop,
@@ -123,7 +125,7 @@ fn take_clause(context: &mut PasteContext, clause: &[Token]) {
 
 /// The noun that a count counts: the first one before another count.
 fn noun_after(rest: &[Token]) -> Option<Token> {
-    let end = rest.iter().position(|token| matches!(token, Token::Count(_)));
+    let end = rest.iter().position(|token| matches!(token, Token::Count(_) | Token::With));
     let rest = rest.get(..end.unwrap_or(rest.len()).min(MAX_APART)).unwrap_or_default();
     let is_noun = |token: &&Token| {
         matches!(
@@ -207,9 +209,25 @@ fn take_word(found: &mut Vec<Token>, words: &[&str]) -> usize {
 
 fn noun(word: &str, lower: &str) -> Token {
     let is_digit = |c: char| c.is_ascii_digit();
-    const NODES: [&str; 10] =
-        ["node", "server", "machine", "instance", "host", "client", "dgx", "hgx", "box", "system"];
-    const ADAPTERS: [&str; 14] = [
+    const NODES: [&str; 13] = [
+        "node",
+        "server",
+        "machine",
+        "instance",
+        "host",
+        "client",
+        "dgx",
+        "hgx",
+        "box",
+        "system",
+        "workstation",
+        "computer",
+        "pc",
+    ];
+    const ADAPTERS: [&str; 17] = [
+        "bluefield",
+        "e810",
+        "iwarp",
         "nic",
         "adapter",
         "hca",
@@ -238,6 +256,7 @@ fn noun(word: &str, lower: &str) -> Token {
         () if matches!(word, "x" | "×" | "*" | "X") => Token::Times,
         () if word.starts_with('-') && word.len() > 1 => Token::Option,
         () if matches!(lower, "only" | "just" | "uses" | "using") => Token::Skipped,
+        () if matches!(lower, "with" | "over" | "via" | "through") => Token::With,
         // `4 host threads` are no hosts.
         () if lower == "host" => Token::Other,
         () if NODES.contains(&family) => Token::Node,
@@ -381,6 +400,8 @@ mod tests {
                 Some(200.0),
             ),
             ("adapters of 200 Gbps", None, None, Some(200.0)),
+            ("two workstations with 10GbE", Some(2), None, Some(10.0)),
+            ("two rigs with 10GbE", None, None, Some(10.0)),
             ("SATA SSD (6 Gbit/s), 10 jobs", None, None, None),
             ("from node 1 to node 2, ConnectX 7 cards, 4 host threads", None, None, None),
         ] {

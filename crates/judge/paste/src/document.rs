@@ -199,6 +199,8 @@ pub struct MessageTable {
     pub rows: Vec<(u64, f64)>,
     /// Bytes with the longest time of a rank, us, where the tool prints it.
     pub longest: Vec<(u64, f64)>,
+    /// Rates of the intervals of one run, GB/s.
+    pub intervals: Vec<f64>,
 }
 
 /// The tools that print matrices.

@@ -124,6 +124,9 @@ pub(crate) fn elbencho_json(root: &Value) -> Vec<FileIoResult> {
 /// Avg_Latency: 589.4 usecs`, on one line or two; all such lines that follow each other.
 pub(crate) fn gdsio(lines: &[PasteLine], at: usize) -> Option<(Vec<FileIoResult>, usize)> {
     let mut line = lines.get(at)?.text.trim().to_owned();
+    if line.contains("Throughput:") && line.contains("Avg_Latency:") && !line.contains("IoType:") {
+        line.insert_str(0, &options_of_gdsio(lines, at)?);
+    }
     if !line.contains("IoType:") || !line.contains("XferType:") {
         return None;
     }
@@ -155,6 +158,33 @@ pub(crate) fn gdsio(lines: &[PasteLine], at: usize) -> Option<(Vec<FileIoResult>
         ..FileIoResult::default()
     };
     (result.gbs > 0.0).then_some((vec![result], next))
+}
+
+/// `IoType: READ XferType: GPUD ` by the command above a result that was pasted without its beginning: `-I 0` reads,
+/// `-x 2` goes through host memory.
+fn options_of_gdsio(lines: &[PasteLine], at: usize) -> Option<String> {
+    let above = lines.get(at.saturating_sub(3)..at)?.iter().rev();
+    let text =
+        above.map(|line| line.text.as_str()).take_while(|text| !text.contains("Throughput:"));
+    let text = text.collect::<Vec<_>>().join(" ");
+    let words: Vec<&str> = text.split([' ', '`', '=']).filter(|word| !word.is_empty()).collect();
+    let option = |name: &str| {
+        words.windows(2).find_map(|pair| match *pair {
+            [known, value] if known == name => Some(value),
+            _ => None,
+        })
+    };
+    let kind = match option("-x") {
+        _ if text.contains("CPU_GPU") => "CPU_GPU",
+        Some("0") => "GPUD",
+        Some("1") => "CPUONLY",
+        Some("2") => "CPU_GPU",
+        _ => return None,
+    };
+    let reads =
+        option("-I").map_or(!text.to_lowercase().contains("write"), |way| way == "0" || way == "2");
+    let way = if reads { "READ" } else { "WRITE" };
+    Some(format!("IoType: {way} XferType: {kind} "))
 }
 
 /// dd's last line: `10737418240 bytes (11 GB, 10 GiB) copied, 5.5149 s, 1.9 GB/s`.
@@ -228,6 +258,10 @@ mod tests {
         let staged = text.replace("GPUD", "CPU_GPU").replace(" IOSize", "\nIOSize");
         let (found, next) = gdsio(&clean_lines(staged.as_bytes()).0, 0).unwrap();
         assert_eq!((found[0].staged, found[0].gpu_direct, next), (true, false, 2));
+        let short =
+            "gdsio -w 8 -x 0 -I 0\n`Throughput: 6.885191 GiB/sec, Avg_Latency: 27231.0 usecs`\n";
+        let (found, _) = gdsio(&clean_lines(short.as_bytes()).0, 1).unwrap();
+        assert_eq!((found[0].gpu_direct, found[0].operation.as_str()), (true, "READ"));
         let text = r#"[{"label":"","operation":"READ","threads":"8","block size":"1048576",
             "direct IO":"1","IO depth":"4","IOPS [last]":"9048","MiB/s [last]":"9048",
             "IO lat us [avg]":"3223"},{"operation":"MKDIRS","MiB/s [last]":""}]"#;

@@ -191,9 +191,13 @@ fn row(text: &str) -> Option<(CollectiveRow, f64)> {
     let times = (value(0)?, value(1)?, value(2)?);
     let is_spread = values.len() == 5 && times.1 <= times.0 * 1.001 && times.0 <= times.2 * 1.001;
     let (time_us, algbw, busbw) = if is_spread { (times.0, value(3)?, value(4)?) } else { times };
-    let wrong = value(3).unwrap_or(0.0).max(value(7).unwrap_or(0.0));
-    // Old versions print an error of the sums, not a count of wrong elements.
-    let wrong = if wrong.fract() == 0.0 { wrong } else { 0.0 };
+    // Old versions print an error of the sums as `2e-06` or `0e+00`, not a count of wrong elements.
+    let errors = |at: usize| {
+        let is_error =
+            values.get(at).is_some_and(|word| word.contains("e-0") || word.contains("e+0"));
+        value(at).filter(|found| !is_error && found.fract() == 0.0).unwrap_or(0.0)
+    };
+    let wrong = errors(3).max(errors(7));
     let in_place_busbw = value(6).or(value(2));
     let parts = bytes / count.saturating_mul(bytes_of(kind)).max(1);
     let row = CollectiveRow { bytes, time_us, algbw, busbw, in_place_busbw, wrong, parts };
@@ -320,7 +324,7 @@ mod tests {
         // 2.17: redop and root; 2.10: redop alone and an error; 2.5: no redop; 2024: N/A.
         for line in [
             "  1048576  262144  float  sum  -1  30.5  34.38  60.16  0  30.1  34.84  60.96  0",
-            "  1048576  262144  float  sum      30.5  34.38  60.16  0e+00  30.1  34.84  60.96  0e+00",
+            "  1048576  262144  float  sum      30.5  34.38  60.16  2e-06  30.1  34.84  60.96  1e+00",
             "  1048576  262144  float           30.5  34.38  60.16  N/A  30.1  34.84  60.96  N/A",
             "[0]  1048576  262144  float  sum  -1[0]  30.5  34.38  60.16  0[0]  30.1  34.84  60.96  0",
             "  1048576  262144  float  sum  -1  30,5  34,38  60,16  0  30,1  34,84  60,96  0",
@@ -332,7 +336,7 @@ mod tests {
                 (1 << 20, 30.5, 34.38, 60.16),
                 "{line}"
             );
-            assert_eq!(row.in_place_busbw, Some(60.96), "{line}");
+            assert_eq!((row.in_place_busbw, row.wrong), (Some(60.96), 0.0), "{line}");
             // 60.16 / 34.38 = 1.75 = 2 x 7/8.
             assert_eq!((table.op, table.ranks), (Some(Collective::AllReduce), Some(8)), "{line}");
         }

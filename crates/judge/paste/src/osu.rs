@@ -38,6 +38,7 @@ pub(crate) fn read(lines: &[PasteLine], at: usize) -> Option<(MessageTable, usiz
         command: String::new(),
         rows: Vec::new(),
         longest: Vec::new(),
+        intervals: Vec::new(),
     };
     let (mut last, mut gap) = (at, 0);
     let mut longest_at = None;
@@ -96,6 +97,7 @@ fn intel(lines: &[PasteLine], at: usize, name: &str) -> Option<(MessageTable, us
         command: String::new(),
         rows: Vec::new(),
         longest: Vec::new(),
+        intervals: Vec::new(),
     };
     let mut last = at;
     for (index, line) in lines.iter().enumerate().skip(at + 1).take(80) {
@@ -172,8 +174,23 @@ pub(crate) fn ucx_perftest(lines: &[PasteLine], at: usize) -> Option<(MessageTab
         command: String::new(),
         rows: vec![(bytes, value)],
         longest: Vec::new(),
+        intervals: if is_latency { Vec::new() } else { intervals(lines, at) },
     };
     (value > 0.0).then_some((table, at + 1))
+}
+
+/// The rates of the intervals above the last line of one thread.
+fn intervals(lines: &[PasteLine], at: usize) -> Vec<f64> {
+    let before = lines.get(at.saturating_sub(MAX_BOX)..=at).unwrap_or_default().iter().rev();
+    let rate = |line: &PasteLine| {
+        let (_, rest) = line.text.trim().strip_prefix("[thread 0]")?.split_once(' ')?;
+        let values: Vec<f64> = rest.split_whitespace().map_while(number).take(12).collect();
+        Some(values.get(4)? * (1u64 << 20) as f64 / 1e9)
+    };
+    let last = before.skip_while(|line| line.text.trim().starts_with("Final:"));
+    let mut rates: Vec<f64> = last.map_while(rate).collect();
+    rates.reverse();
+    rates
 }
 
 /// The overall rates of other threads that end above this line, as the tool prints them.

@@ -13,6 +13,10 @@ pub struct PasteContext {
     pub gpus: Vec<String>,
     /// A GPU that a list of devices names and the table of products does not; empty if none.
     pub unknown_gpu: String,
+    /// Names of GPUs by number, as a list of devices has them.
+    pub devices: BTreeMap<u32, String>,
+    /// Name of the first processor that a list of devices, lscpu or a sentence has.
+    pub processor: String,
     /// GPUs of each product, where lists count them.
     pub gpu_count: Option<u32>,
     /// Ordered pairs of GPUs of which a tool says that there is no peer access.
@@ -33,16 +37,20 @@ pub struct PasteContext {
     pub ports: u32,
     /// Whether a link of PCIe is marked as `downgraded`.
     pub pcie_downgraded: bool,
-    /// Whether its speed is.
-    pub speed_downgraded: bool,
+    /// Whether its width is.
+    pub width_downgraded: bool,
     /// Adapters of a node, where a sentence counts them.
     pub adapters: Option<u32>,
     /// Nodes that a sentence counts.
     pub nodes: Option<u32>,
     /// Drives that a sentence counts.
     pub drives: Option<u32>,
-    /// What the link of a drive carries each way, GB/s.
+    /// What the link of a drive can carry each way, GB/s.
     pub drive_gbs: Option<f64>,
+    /// What a SATA link carries as it was trained, GB/s.
+    pub drive_now: Option<f64>,
+    /// What a drive is rated for, reads and writes, GB/s.
+    pub rated_gbs: (Option<f64>, Option<f64>),
     /// Whether a drive is said to rotate.
     pub rotates: bool,
     /// Columns of lsblk that say whether a drive rotates, and how it is attached.

@@ -14,7 +14,7 @@ pub(crate) fn read(lines: &[PasteLine], at: usize) -> Option<(NetworkTable, usiz
     let is_title = is_title && (first.contains("BW Test") || first.contains("Latency Test"))
         || first.contains("Bidirectional BW Test");
     if !is_title && !is_columns(first) {
-        return None;
+        return bare_rows(lines, at);
     }
     let mut table = NetworkTable::default();
     if is_title {
@@ -88,6 +88,24 @@ impl NetworkTable {
     }
 }
 
+/// Rows of bandwidth whose header was not pasted: bytes, iterations, peak, average, messages. Bytes times messages are
+/// the average in one of the tool's units.
+fn bare_rows(lines: &[PasteLine], at: usize) -> Option<(NetworkTable, usize)> {
+    let row = |line: &PasteLine| {
+        let words: Vec<&str> = line.text.split_whitespace().take(6).collect();
+        let values: Vec<f64> = words.iter().filter_map(|word| number(word)).collect();
+        let &[bytes, _, _, average, messages] = values.as_slice() else { return None };
+        let gbs = whole(words.first()?).map(|bytes| bytes as f64 * messages * 1e-3)?;
+        let is_it = |unit: f64| (average * unit / gbs - 1.0).abs() < 0.02;
+        let unit = [(1u64 << 20) as f64 / 1e9, 0.125].into_iter().find(|unit| is_it(*unit));
+        (words.len() == 5 && gbs > 0.0).then_some((bytes as u64, average * unit?))
+    };
+    let rows: Vec<(u64, f64)> = lines.iter().skip(at).take(256).map_while(row).collect();
+    let next = at + rows.len();
+    let table = NetworkTable { test: "RDMA bandwidth".to_owned(), rows, ..NetworkTable::default() };
+    (next > at).then_some((table, next))
+}
+
 fn is_columns(text: &str) -> bool {
     text.trim_start_matches(['#', ' ']).starts_with("bytes") && text.contains("#iterations")
 }
@@ -121,6 +139,10 @@ mod tests {
         let text = "#bytes #iterations BW peak[MB/sec] BW average[MB/sec] MsgRate[Mpps]\n8388608 5000 11000,0 10000,0 0.001\n";
         let (table, _) = read(&clean_lines(text.as_bytes()).0, 0).unwrap();
         assert!((table.rows[0].1 - 10.48576).abs() < 1e-9);
+        // 4194304 B x 0.000241e6 a second = 1.011 GB/s = 964 x 2^20 B/s.
+        let text = "Node B:\n 4194304 4826 0.00 965.20 0.000241\n 4194304 7695 0.00 1539.00 0.000385\nend\n";
+        let (table, next) = read(&clean_lines(text.as_bytes()).0, 1).unwrap();
+        assert!(next == 3 && (table.rows[0].1 - 1.012).abs() < 1e-3);
         let text = "#bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]\n2 1000 1.0 9.9 1.5 1.6\n";
         let (table, _) = read(&clean_lines(text.as_bytes()).0, 0).unwrap();
         assert_eq!((table.is_latency, table.rows[0]), (true, (2, 1.5)));

@@ -174,7 +174,14 @@ impl PasteSplitter<'_> {
                     self.processors = self.processors.max(number.saturating_add(1));
                     context::take(&mut self.reading.context, name);
                 }
-                false => context::take_device(&mut self.reading.context, text),
+                false => {
+                    context::take_device(&mut self.reading.context, text);
+                    let gpu = number.saturating_sub(self.processors);
+                    let devices = &mut self.reading.context.devices;
+                    if devices.len() < 512 {
+                        devices.insert(gpu, name.to_owned());
+                    }
+                }
             }
             return;
         }

@@ -117,15 +117,21 @@ fn drive(context: &mut PasteContext, text: &str) {
     let lower = text.to_lowercase() + " ";
     if ["sata", "sas", "signaling"].iter().any(|name| lower.contains(name)) {
         let words: Vec<&str> = lower.split([' ', '(', ')', ',']).take(64).collect();
-        let mut rates = words.windows(2).filter_map(|pair| {
+        let rates = words.windows(2).filter_map(|pair| {
             let [word, next] = *pair else { return None };
             let glued = word.strip_suffix("gb/s").or(word.strip_suffix("gbps"));
             let digits = glued.or(Some(word).filter(|_| ["gb/s", "gbps"].contains(&next)))?;
-            number(digits).filter(|rate| DRIVE_RATES.contains(rate))
+            number(digits).filter(|rate| DRIVE_RATES.contains(rate)).map(|rate| rate / 10.0)
         });
-        // `SATA 3.2, 6.0 Gb/s (current: 3.0 Gb/s)`, and hdparm's lines of what a drive can: the last one counts.
-        context.drive_gbs = rates.next_back().map(|rate| rate / 10.0).or(context.drive_gbs);
+        let rates: Vec<f64> = rates.collect();
+        // `SATA 3.2, 6.0 Gb/s (current: 3.0 Gb/s)`, `SATA link up 6.0 Gbps`; hdparm has a line of each rate that a
+        // drive can.
+        let is_now = lower.contains("current:") || lower.contains("link up");
+        context.drive_now = rates.last().copied().filter(|_| is_now).or(context.drive_now);
+        let most = rates.iter().take(if lower.contains("link up") { 0 } else { rates.len() });
+        context.drive_gbs = most.copied().chain(context.drive_gbs).reduce(f64::max);
     }
+    rating(context, &lower);
     // `7200 rpm`, and not a package of that name.
     context.rotates |= lower
         .split_once("rpm")
@@ -145,6 +151,50 @@ fn drive(context: &mut PasteContext, text: &str) {
     context.rotates |= cell(rotation) == Some(&"1");
     if cell(transport) == Some(&"sata") {
         context.drive_gbs = context.drive_gbs.or(Some(0.6));
+    }
+}
+
+/// `rated for 6800 MB/s read and 4000 MB/s write`: reads and writes; a rate without a direction is of both.
+fn rating(context: &mut PasteContext, lower: &str) {
+    const RATED: [&str; 6] = ["rated", "spec", "advertise", "datasheet", "data sheet", "nominal"];
+    let Some(start) = RATED.iter().filter_map(|word| lower.find(word)).min() else { return };
+    let rest = lower.get(start..).unwrap_or_default().replace(',', "");
+    let words: Vec<&str> = rest.split([' ', '(', ')', '/', '~', ';']).take(64).collect();
+    let is_read = |word: &str| match word.trim_end_matches([':', '.', 's']) {
+        "read" => Some(true),
+        "write" => Some(false),
+        _ => None,
+    };
+    let is_number = |word: &&str| word.starts_with(|c: char| c.is_ascii_digit());
+    // `read 7 GB/s, write 5 GB/s` or `7 GB/s read, 5 GB/s write`: one order in a line.
+    let before =
+        words.iter().position(is_number) > words.iter().position(|word| is_read(word).is_some());
+    let direction = |at: usize| {
+        let part = if before { words.get(at.saturating_sub(2)..at) } else { words.get(at..at + 5) };
+        let part = part.or(words.get(at..)).unwrap_or_default();
+        let mut found = part.iter().filter_map(|word| is_read(word));
+        if before { found.next_back() } else { found.next() }
+    };
+    for at in 0..words.len() {
+        let word = words.get(at).copied().unwrap_or_default();
+        let end = word.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(word.len());
+        let (digits, glued) = word.split_at(end);
+        let unit =
+            if glued.is_empty() { words.get(at + 1).copied().unwrap_or_default() } else { glued };
+        let scale = match unit {
+            "mb" => 1e-3,
+            "gb" => 1.0,
+            _ => continue,
+        };
+        let Some(gbs) = number(digits).map(|rate| rate * scale).filter(|gbs| *gbs > 0.0) else {
+            continue;
+        };
+        let (read, write) = &mut context.rated_gbs;
+        match direction(at) {
+            Some(true) => *read = read.or(Some(gbs)),
+            Some(false) => *write = write.or(Some(gbs)),
+            None => (*read, *write) = (read.or(Some(gbs)), write.or(Some(gbs))),
+        }
     }
 }
 
@@ -188,7 +238,8 @@ fn pcie(context: &mut PasteContext, text: &str) {
     }
     let is_state = text.contains("LnkSta:");
     context.pcie_downgraded |= is_state && text.contains("(downgraded)");
-    context.speed_downgraded |= is_state && text.contains("GT/s (downgraded)");
+    let is_narrow = text.split_once("Width").is_some_and(|(_, rest)| rest.contains("(downgraded)"));
+    context.width_downgraded |= is_state && is_narrow;
     if !is_state && !text.contains("LnkCap:") {
         return;
     }
@@ -314,8 +365,14 @@ mod tests {
         let lsblk = "NAME ROTA MODEL\nsdb     1 ABC";
         assert!(found(lsblk).rotates && !found("NAME ROTA\nnvme0n1 0").rotates);
         // 8 of 10 bits of 6 Gbit/s are data: 0.6 GB/s.
-        assert_eq!(found("ata1: SATA link up 6.0 Gbps (SStatus 133)").drive_gbs, Some(0.6));
+        assert_eq!(found("ata1: SATA link up 6.0 Gbps (SStatus 133)").drive_now, Some(0.6));
         assert_eq!(found("* Gen3 signaling speed (6.0Gb/s)").drive_gbs, Some(0.6));
+        let down = found("SATA Version is:  SATA 3.2, 6.0 Gb/s (current: 1.5 Gb/s)");
+        assert_eq!((down.drive_now, down.drive_gbs), (Some(0.15), Some(0.6)));
+        let rated = |text: &str| found(text).rated_gbs;
+        assert_eq!(rated("rated 6800 MB/s read and 4000 MB/s write"), (Some(6.8), Some(4.0)));
+        assert_eq!(rated("spec: read 7.0 GB/s, write 5.1 GB/s"), (Some(7.0), Some(5.1)));
+        assert_eq!(rated("4 drives, each rated at 3,500 MB/s"), (Some(3.5), Some(3.5)));
         assert!(found("Rotation Rate: 7200 rpm").rotates && !found("sudo rpm -i a.rpm").rotates);
         assert!(!found("NAME ROTA\nnvme0n1 0\nStarting 1 process").rotates);
     }

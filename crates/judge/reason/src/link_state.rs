@@ -23,7 +23,7 @@ pub(crate) fn explain_link_state(context: &PasteContext, figures: &[f64]) -> Opt
         |of: (f64, u32)| format!("{} GT/s x{}, {} GB/s", of.0, of.1, figure(link_peak_gbs(of)));
     let all = most.map_or("more, by the mark `downgraded`".to_owned(), at);
     // Idle links keep their width and lower their speed.
-    let is_narrow = most.map_or(now.1 < 16 && !context.speed_downgraded, |most| now.1 < most.1);
+    let is_narrow = context.width_downgraded || most.is_some_and(|most| now.1 < most.1);
     let loaded = figures.iter().find(|gbs| **gbs > rate * LOADED && **gbs <= rate * 1.02);
     let mut draft = DraftAnswer {
         meaning: format!("a PCIe link at {}", at(now)),
