@@ -3,56 +3,58 @@
 
 use crate::draft::DraftAnswer;
 use crate::node_facts::figure;
+use crate::usual_share::least_share;
 
-/// A standard link: rate each way in GB/s, and the share that sound copies reach of it at least.
+/// A standard link: rate each way in GB/s.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StandardLink {
     name: &'static str,
     pub(crate) gbs: f64,
-    usual: f64,
+    /// Its row of the usual shares.
+    path: &'static str,
     /// Whether no link of its kind is wider.
     is_widest: bool,
 }
 
-const fn link(name: &'static str, gbs: f64, usual: f64, is_widest: bool) -> StandardLink {
-    StandardLink { name, gbs, usual, is_widest }
+const fn link(name: &'static str, gbs: f64, path: &'static str, is_widest: bool) -> StandardLink {
+    StandardLink { name, gbs, path, is_widest }
 }
 
 /// Between a host and a GPU: PCI Express by generation and lanes.
 pub(crate) const HOST_LINKS: [StandardLink; 5] = [
-    link("PCIe 3 x4", 3.94, 0.7, false),
-    link("PCIe 3 x8 or 4 x4", 7.88, 0.7, false),
-    link("PCIe 3 x16 or 4 x8", 15.75, 0.7, false),
-    link("PCIe 4 x16 or 5 x8", 31.5, 0.7, false),
-    link("PCIe 5 x16", 63.0, 0.7, true),
+    link("PCIe 3 x4", 3.94, "host.pcie", false),
+    link("PCIe 3 x8 or 4 x4", 7.88, "host.pcie", false),
+    link("PCIe 3 x16 or 4 x8", 15.75, "host.pcie", false),
+    link("PCIe 4 x16 or 5 x8", 31.5, "host.pcie", false),
+    link("PCIe 5 x16", 63.0, "host.pcie", true),
 ];
 
-/// Between two GPUs: PCI Express, and NVLinks of a pair, of which copies get 80 % and more (NVIDIA data sheets).
+/// Between two GPUs: PCI Express, and NVLinks of a pair (NVIDIA data sheets).
 pub(crate) const PAIR_LINKS: [StandardLink; 10] = [
-    link("PCIe 3 x16 or 4 x8", 15.75, 0.7, false),
-    link("one NVLink", 25.0, 0.85, false),
-    link("PCIe 4 x16 or 5 x8", 31.5, 0.65, false),
-    link("two NVLinks", 50.0, 0.85, false),
-    link("PCIe 5 x16", 63.0, 0.7, true),
-    link("six NVLinks", 150.0, 0.8, false),
-    link("NVLink of an A800 or H800", 200.0, 0.75, false),
-    link("NVLink of an A100", 300.0, 0.75, false),
-    link("NVLink of an H100 or H200", 450.0, 0.75, false),
-    link("NVLink of a B200", 900.0, 0.75, true),
+    link("PCIe 3 x16 or 4 x8", 15.75, "pair.pcie", false),
+    link("one NVLink", 25.0, "pair.nvlink", false),
+    link("PCIe 4 x16 or 5 x8", 31.5, "pair.pcie", false),
+    link("two NVLinks", 50.0, "pair.nvlink", false),
+    link("PCIe 5 x16", 63.0, "pair.pcie", true),
+    link("six NVLinks", 150.0, "pair.nvlink", false),
+    link("NVLink of an A800 or H800", 200.0, "pair.nvlink", false),
+    link("NVLink of an A100", 300.0, "pair.nvlink", false),
+    link("NVLink of an H100 or H200", 450.0, "pair.nvlink", false),
+    link("NVLink of a B200", 900.0, "pair.nvlink", true),
 ];
 
 /// Ports of adapters.
 pub(crate) const PORTS: [StandardLink; 10] = [
-    link("1 Gbit/s", 0.125, 0.88, false),
-    link("10 Gbit/s", 1.25, 0.88, false),
-    link("25 Gbit/s", 3.125, 0.88, false),
-    link("40 Gbit/s", 5.0, 0.88, false),
-    link("50 Gbit/s", 6.25, 0.88, false),
-    link("56 Gbit/s", 7.0, 0.88, false),
-    link("100 Gbit/s", 12.5, 0.88, false),
-    link("200 Gbit/s", 25.0, 0.88, false),
-    link("400 Gbit/s", 50.0, 0.88, false),
-    link("800 Gbit/s", 100.0, 0.88, true),
+    link("1 Gbit/s", 0.125, "adapter.line", false),
+    link("10 Gbit/s", 1.25, "adapter.line", false),
+    link("25 Gbit/s", 3.125, "adapter.line", false),
+    link("40 Gbit/s", 5.0, "adapter.line", false),
+    link("50 Gbit/s", 6.25, "adapter.line", false),
+    link("56 Gbit/s", 7.0, "adapter.line", false),
+    link("100 Gbit/s", 12.5, "adapter.line", false),
+    link("200 Gbit/s", 25.0, "adapter.line", false),
+    link("400 Gbit/s", 50.0, "adapter.line", false),
+    link("800 Gbit/s", 100.0, "adapter.line", true),
 ];
 
 /// A figure on a link may be above its rate by what rounding and clocks explain.
@@ -62,7 +64,8 @@ const ROUNDING: f64 = 1.015;
 /// what carries it at least. The question of the draft stays.
 pub(crate) fn assume_link(draft: &mut DraftAnswer, value: f64, links: &[StandardLink]) {
     let carries = |link: &&StandardLink| value <= link.gbs * ROUNDING;
-    let is_usual = |link: &&StandardLink| carries(link) && value >= link.gbs * link.usual;
+    let is_usual =
+        |link: &&StandardLink| carries(link) && value >= link.gbs * least_share(link.path);
     let fits: Vec<&StandardLink> = links.iter().filter(is_usual).collect();
     if let [only] = fits[..]
         && only.is_widest

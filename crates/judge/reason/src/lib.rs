@@ -32,6 +32,7 @@ mod node_facts;
 mod outlier;
 mod pair_levels;
 mod paste_answer;
+mod processor_facts;
 mod product_facts;
 mod repeated_runs;
 mod row_predictor;
@@ -40,6 +41,7 @@ mod stated_settings;
 mod store_worlds;
 mod table_rows;
 mod table_summary;
+mod usual_share;
 mod verdict;
 mod wiring;
 

@@ -180,6 +180,26 @@ pub(crate) fn long_tails(rows: &[(u64, f64)], longest: &[(u64, f64)]) -> Vec<Out
     each.collect()
 }
 
+/// A run whose intervals of one size differ this much is not steady: the least over the best of them.
+const STEADY: f64 = 0.5;
+
+/// A run of messages of one size whose rate goes up and down. The first interval has the start.
+pub(crate) fn unsteady(rates: &[f64]) -> Option<Outlier> {
+    let after = rates.get(1..).filter(|after| after.len() >= 3).unwrap_or_default();
+    let least = after.iter().copied().reduce(f64::min)?;
+    let most = rates.iter().copied().fold(0.0, f64::max);
+    let low = after.iter().filter(|rate| **rate < most * STEADY).count();
+    let text = format!(
+        "intervals of one run: {} to {} GB/s, {low} of {} below half of the best",
+        figure(least),
+        figure(most),
+        after.len()
+    );
+    let check = "ethtool -S or the counters of the port at both ends: pauses, discards, retransmits; the same on an idle network";
+    let (part, share) = ("the run".to_owned(), least / most);
+    (low > 0).then(|| Outlier { part, share, text, check: check.to_owned(), is_row: true })
+}
+
 /// Intervals of a run that are slower than the others.
 pub(crate) fn slow_intervals(intervals: &[(u64, f64)]) -> Vec<Outlier> {
     let rates: Vec<f64> = intervals.iter().map(|interval| interval.1).collect();

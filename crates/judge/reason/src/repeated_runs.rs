@@ -48,7 +48,8 @@ fn measured(content: &PasteContent, context: &PasteContext) -> Option<MeasuredRu
         }
         PasteContent::Network(table) if !table.is_latency && !table.is_short() => {
             let key = format!("{} {}", table.device, table.both_ways);
-            let name = format!("{} by {}", table.test, table.device);
+            let by = if table.device.is_empty() { "" } else { " by " };
+            let name = format!("{}{by}{}", table.test, table.device);
             let mut one = run(&name, key, table.rows.clone())?;
             one.check = "the same with the options of the other test; ib_read_bw -o 16";
             if table.outstanding_reads == Some(1) {
