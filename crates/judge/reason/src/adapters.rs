@@ -7,8 +7,9 @@ use crate::checks::CheckPath;
 use crate::draft::DraftAnswer;
 use crate::fitting_links::{PORTS, fitting_text};
 use crate::node_facts::{FactSource, NodeLimits, figure};
-use crate::outlier::{Outlier, long_tails};
+use crate::outlier::{Outlier, long_tails, unsteady};
 use crate::score::{ObservedFeature, WorldEdit};
+use crate::usual_share::{least_share, usual_share};
 
 /// Payload of slots, GB/s: 256 B of 280 B and a few percent of acknowledgements.
 const SLOTS: [(&str, f64, f64); 4] = [
@@ -52,14 +53,13 @@ pub(crate) fn explain(table: &NetworkTable, node: Option<&NodeLimits>) -> DraftA
         path: CheckPath::Adapter,
         ..DraftAnswer::default()
     };
-    if ["rxe", "siw"].iter().any(|name| table.device.starts_with(name)) {
-        draft.limit = format!("none: {} is no adapter but RDMA in software", table.device);
-        let facts = CauseFacts::default().word("device", &*table.device);
-        draft.edits.push(facts.cause("adapter.software-rdma"));
-        return draft;
+    // Rows of one size are intervals of a run.
+    if table.rows.iter().all(|row| row.0 == largest) {
+        let rates: Vec<f64> = table.rows.iter().map(|row| row.1).collect();
+        draft.outliers.extend(unsteady(&rates));
     }
     if largest >= SMALL {
-        draft.usual = Some((0.88, "headers take 2 to 5 % of a line"));
+        draft.usual = usual_share("adapter.line");
     }
     if named.is_some() {
         let source = node.map_or("", |node| node.nic_source.label());
@@ -77,7 +77,7 @@ pub(crate) fn explain(table: &NetworkTable, node: Option<&NodeLimits>) -> DraftA
             false => "unknown: messages this small say nothing of the line".to_owned(),
         };
         draft.ask = "what is the rate of the adapter's port (ibstat, ethtool)?".to_owned();
-        draft.note = match rate >= line * 0.88 {
+        draft.note = match rate >= line * least_share("adapter.line") {
             true => format!(
                 "as expected if the port has {} Gbit/s, of which it is {:.0} %; slow if it has more",
                 figure(line * 8.0),
@@ -86,7 +86,20 @@ pub(crate) fn explain(table: &NetworkTable, node: Option<&NodeLimits>) -> DraftA
             false => "the paste does not say the adapter's rate".to_owned(),
         };
     }
-    if table.is_short() {
+    let is_usual = named.is_some() && rate >= line * least_share("adapter.line");
+    if ["rxe", "siw"].iter().any(|name| table.device.starts_with(name)) && !is_usual {
+        // A full line shows that the processor keeps up with it.
+        let facts = CauseFacts::default().word("device", &*table.device);
+        let is_full = named.is_none() && rate >= line * least_share("adapter.line");
+        let edit = facts.cause("adapter.software-rdma");
+        if is_full {
+            draft.note = format!("{}; {}", draft.note, edit.text);
+        } else {
+            draft.edits.push(edit);
+        }
+        return draft;
+    }
+    if table.is_short() && !is_usual {
         draft.note = "the run lasts less than 2 ms: its start counts".to_owned();
         draft.ask = "what does it give with -D 10?".to_owned();
     }

@@ -13,15 +13,15 @@ use crate::draft::{DraftAnswer, ProbeSubject};
 use crate::exact_messages::{FoundMessage, find_messages};
 use crate::further_figures::{figures_of_matrices, further_figures};
 use crate::model_edits::{add_collective_causes, add_model};
-use crate::node_facts::{NodeLimits, figure, find_log};
+use crate::node_facts::{NodeLimits, figure, find_log, rate};
 use crate::paste_answer::PasteAnswer;
-use crate::product_facts::narrower_link;
+use crate::product_facts::{lanes_of, narrower_link};
 use crate::repeated_runs::faster_run;
 use crate::row_predictor::{PredictedRow, QueriedRow, RowPredictor};
 use crate::score::{AnswerClass, WorldEdit, rank};
 use crate::stated_settings::{StatedSetting, find_settings};
 use crate::table_summary::TableSummary;
-use crate::verdict::{JudgedFigure, decide, is_within, possible};
+use crate::verdict::{ABOVE, JudgedFigure, decide, is_within, possible};
 use crate::{adapters, collectives, copies, io, link_state, logs, memory, messages, wiring};
 
 /// Causes of an answer.
@@ -299,8 +299,10 @@ impl<'a> PasteExplainer<'a> {
         let condition = draft.condition.as_str();
         // A link that the paste shows is no other.
         let is_open = draft.limit.contains("PCIe (assumed");
+        let product = self.limits.as_ref().and_then(|limits| limits.product);
         let narrower = draft.value.zip(draft.limit_gbs).filter(|_| is_open);
-        let narrower = narrower.and_then(|(value, limit)| narrower_link(value, limit));
+        let narrower =
+            narrower.and_then(|(value, limit)| narrower_link(value, limit, lanes_of(product)));
         let narrower = narrower.as_deref().unwrap_or_default();
         let judged = JudgedFigure {
             outliers,
@@ -315,6 +317,13 @@ impl<'a> PasteExplainer<'a> {
         };
         let decision = decide(&causes, &judged);
         let is_open = decision.cause.is_none() && decision.verdict != NodeVerdict::Ok;
+        // What is below the figure is no limit of its path.
+        let is_above =
+            share.is_some_and(|share| share > ABOVE) && decision.verdict != NodeVerdict::Ok;
+        if let Some(value) = draft.value.filter(|_| is_above && (is_open || !outliers.is_empty())) {
+            draft.limit = format!("unknown: {} are more than {}", rate(value), draft.limit);
+            draft.limit_gbs = None;
+        }
         let possible = possible(&causes, &decision).into_iter();
         let possible = possible.map(|cause| cause.text.clone()).collect();
         causes.truncate(MAX_CAUSES);

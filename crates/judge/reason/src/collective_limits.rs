@@ -7,10 +7,9 @@ use crate::draft::DraftAnswer;
 use crate::fitting_links::{PORTS, fitting_text};
 use crate::node_facts::{FactSource, NodeLimits, figure};
 use crate::product_facts::FabricKind;
-use crate::table_summary::{RING_SHARE, TableSummary, links_among};
+use crate::table_summary::{TableSummary, links_among};
+use crate::usual_share::{least_share, usual_share};
 
-/// Share of a ring's best rate that runs of other sizes and numbers of GPUs reach.
-const PLATEAU: f64 = 0.9;
 /// What an operation without a name may be.
 pub(crate) const ALL_TO_ALL: &str = "it is an all-to-all";
 
@@ -27,15 +26,13 @@ pub(crate) fn set_limit(
     };
     // A ring passes the links of each GPU too: at their usual share no other part holds it back.
     let inner = node.filter(|node| !shape.is_one_node() && node.fabric == FabricKind::Switched);
-    let inner = inner
-        .filter(|node| node.nic_gbs <= 0.0 && shape.best >= node.links_gbs * RING_SHARE * PLATEAU);
+    let inner = inner.filter(|node| {
+        node.nic_gbs <= 0.0 && shape.best >= node.links_gbs * least_share("ring.inner")
+    });
     if let Some(node) = inner {
         draft.limit = format!("{}: what one node reaches", node.link_text());
         draft.limit_gbs = Some(node.links_gbs);
-        draft.usual = Some((
-            RING_SHARE * PLATEAU,
-            "as much as within one node, so the network does not hold it back",
-        ));
+        draft.usual = usual_share("ring.inner");
         return;
     }
     let Some(node) = node.filter(is_known) else {
@@ -74,18 +71,32 @@ fn within_node(draft: &mut DraftAnswer, shape: &TableSummary, node: &NodeLimits)
         draft.limit =
             format!("{} GB/s each way, NVLinks among these GPUs (in the paste)", figure(pair));
     }
+    // More than PCIe carries passes the bridge that the product may have.
+    let bridge =
+        node.product.map_or(0.0, |p| if shape.ranks > 2 { p.links_gbs } else { p.pair_gbs });
+    let is_bridged = node.links_gbs <= 0.0 && node.pcie_gbs > 0.0 && shape.best > node.pcie_gbs;
+    if bridge > 0.0 && is_bridged && draft.limit_gbs.is_some_and(|limit| shape.best > limit) {
+        draft.limit_gbs = Some(bridge);
+        draft.limit = format!(
+            "{} GB/s each way, all bridges between GPUs that the product takes",
+            figure(bridge)
+        );
+        if shape.best < bridge * least_share("ring.links") {
+            draft.condition = "all of them are fitted".to_owned();
+        }
+    }
     if draft.limit_gbs.is_none() {
         draft.ask = "which GPU product is it?".to_owned();
     }
     let no_peer = node.product.is_some_and(|product| !product.pcie_p2p);
-    draft.usual = Some(
-        match draft.limit_gbs.is_some_and(|gbs| gbs > node.pcie_gbs) || node.links_gbs > 0.0 {
-            true => (0.6, "collectives over GPU links reach 60 % and more at large sizes"),
-            false if no_peer => (0.2, "rings through host memory reach 20 to 40 % of PCIe"),
-            false => (0.55, "rings over PCIe with P2P reach 55 % and more"),
-        },
-    );
-    if !shape.is_placed && node.links_source != FactSource::Machine {
+    let has_links = draft.limit_gbs.is_some_and(|gbs| gbs > node.pcie_gbs) || node.links_gbs > 0.0;
+    draft.usual = usual_share(match has_links {
+        true if node.fabric == FabricKind::Xgmi => "ring.xgmi",
+        true => "ring.links",
+        false if no_peer => "ring.host",
+        false => "ring.pcie",
+    });
+    if !shape.is_placed && draft.condition.is_empty() && node.links_source != FactSource::Machine {
         draft.condition = "all ranks are on one node".to_owned();
         draft.ask = "on how many nodes are the ranks?".to_owned();
     }
@@ -99,7 +110,7 @@ fn over_network(
 ) {
     let nics = node.nics.unwrap_or(1);
     let total = f64::from(nics) * node.nic_gbs;
-    draft.usual = Some((0.75, "collectives over a network reach 75 to 97 % of its adapters"));
+    draft.usual = usual_share("ring.network");
     draft.limit_gbs = Some(total);
     draft.limit = format!(
         "{} GB/s of network each way, {nics} x {} GB/s of a node ({})",
@@ -125,7 +136,13 @@ fn over_network(
         ));
     }
     // One GPU of a node has one adapter as a rule.
-    if node.nics.is_none() && shape.ranks > shape.nodes {
+    // More of them only raise the limit: below the usual share of one the figure is slow anyway.
+    let limit = draft.limit_gbs.unwrap_or(total);
+    let is_slow = draft.usual.is_some_and(|usual| shape.best < limit * usual.slow);
+    // Nodes of a few cards without links have one; a full line of it says the same.
+    let is_small = node.fabric == FabricKind::Pcie && shape.ranks <= 4 * shape.nodes;
+    let is_full = draft.usual.is_some_and(|usual| shape.best >= limit * usual.least);
+    if node.nics.is_none() && shape.ranks > shape.nodes && !is_slow && !(is_small && is_full) {
         draft.condition = "a node has one adapter".to_owned();
         draft.ask = "how many adapters has a node?".to_owned();
     }

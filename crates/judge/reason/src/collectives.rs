@@ -26,6 +26,8 @@ pub(crate) fn explain(
     context: &PasteContext,
 ) -> DraftAnswer {
     let shape = TableSummary::new(table, log, node, context);
+    let fitted = node.and_then(|node| node.fitted(shape.best, "ring.links"));
+    let node = fitted.as_ref().or(node);
     // Without a name the rows say what the factor is: only a reduction to all has 1 or more.
     let of_rows = table.rows.iter().rev().find(|row| row.algbw >= 1.0 && table.op.is_none());
     let of_rows = of_rows.map(|row| row.busbw / row.algbw);
@@ -78,7 +80,7 @@ pub(crate) fn explain(
     draft.outliers = slow_sizes(table);
     draft.features.push(ObservedFeature::new("busbw", best.max(1e-3)));
     shape.observe(&mut draft, table);
-    let is_usual = draft.usual.zip(draft.limit_gbs).is_some_and(|((u, _), l)| best >= u * l);
+    let is_usual = draft.usual.zip(draft.limit_gbs).is_some_and(|(u, l)| best >= u.least * l);
     if let Some(growth) = shape.growth.filter(|growth| *growth > STILL_GROWS && !is_usual) {
         draft.note = format!(
             "the largest size still grows ({growth:.1} times the rate of half of it): no plateau is shown"
@@ -115,8 +117,14 @@ fn slow_sizes(table: &CollectiveTable) -> Vec<Outlier> {
     let factor = best.map_or(1.0, |row| row.busbw / row.algbw.max(1e-9));
     // Small rates have two digits: times say more.
     let of_time = |row: &CollectiveRow| row.bytes as f64 / row.time_us.max(1e-3) / 1e3 * factor;
-    let out: Vec<(u64, f64)> = table.rows.iter().map(|row| (row.bytes, of_time(row))).collect();
-    let inner = table.rows.iter().filter_map(|row| Some((row.bytes, row.in_place_busbw?)));
+    // Where the bytes take less than a start, the time is that of the start, and varies as starts do.
+    let start = table.rows.iter().map(|row| row.time_us).filter(|us| *us > 0.0);
+    let start = start.fold(f64::INFINITY, f64::min);
+    let most = best.map_or(0.0, |row| row.algbw);
+    let is_moving = |row: &&CollectiveRow| row.bytes as f64 / 1e3 >= start * most;
+    let rows = || table.rows.iter().filter(is_moving);
+    let out: Vec<(u64, f64)> = rows().map(|row| (row.bytes, of_time(row))).collect();
+    let inner = rows().filter_map(|row| Some((row.bytes, row.in_place_busbw?)));
     let inner: Vec<(u64, f64)> = inner.filter(|row| row.1 >= 1.0).collect();
     let mut found = slow_rows(&out, DIP);
     found.extend(falls_off(&out));

@@ -21,6 +21,7 @@ use crate::pair_levels::{
 };
 use crate::product_facts::{FabricKind, PCIE_SHARE};
 use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
+use crate::usual_share::{UsualShare, least_share, usual_share};
 
 /// Share of NVLink that a copy engine reaches: 16 of 17 flits are payload, 16 of 17 bits are not error
 /// correction.
@@ -119,6 +120,18 @@ pub(crate) fn explain_matrices(
     node: Option<&NodeLimits>,
     context: &PasteContext,
 ) -> Vec<DraftAnswer> {
+    // GPUs of another product have other links: they are no peers, and their limit is another one.
+    let own = node.map(|node| &node.own_gpus).filter(|own| !own.is_empty());
+    let kept: Vec<RateMatrix> = own.map_or_else(Vec::new, |own| {
+        let is_own = |end: &MatrixEnd| !matches!(end, MatrixEnd::Gpu(gpu) if !own.contains(gpu));
+        let of_own = |matrix: &&RateMatrix| RateMatrix {
+            cells: matrix.cells.iter().filter(|c| is_own(&c.0) && is_own(&c.1)).copied().collect(),
+            ..(*matrix).clone()
+        };
+        all.iter().map(of_own).collect()
+    });
+    let kept: Vec<&RateMatrix> = kept.iter().collect();
+    let all = if own.is_some() { &kept[..] } else { all };
     let between = between_gpus(all, node);
     let host = with_host(all, node, context);
     let between = between.map(|draft| DraftAnswer { subject: ProbeSubject::GpuPairs, ..draft });
@@ -204,10 +217,12 @@ fn between_gpus(matrices: &[&RateMatrix], node: Option<&NodeLimits>) -> Option<D
         draft.condition =
             "the figure counts both directions together, which the tool does not say".to_owned();
     }
+    let fitted = node.and_then(|node| node.fitted(middle / ways, "pair.nvlink"));
+    let node = fitted.as_ref().or(node);
     let Some(node) = node.filter(|node| node.pair_gbs > 0.0 || node.pcie_gbs > 0.0) else {
         draft.ask =
             "which GPU product is it? `nvidia-smi topo -m` or `rocm-smi --showtopo`?".to_owned();
-        draft.usual = Some((0.65, "usual for copies between GPUs"));
+        draft.usual = usual_share("pair.pcie");
         assume_link(&mut draft, middle / ways, &PAIR_LINKS);
         // Whatever the links are: P2P that is slower than its detour is not direct.
         if let Some(ratio) = ratio.filter(|ratio| *ratio < SLOWER_THAN_STAGED) {
@@ -230,13 +245,26 @@ fn between_gpus(matrices: &[&RateMatrix], node: Option<&NodeLimits>) -> Option<D
     let node = bridged.as_ref().or(staged.as_ref()).unwrap_or(node);
     let gpus: BTreeSet<u32> = list.iter().flat_map(|pair| [pair.0, pair.1]).collect();
     set_pair_limit(&mut draft, node, bridged.is_some(), gpus.len());
-    draft.usual = Some(usual_of_pairs(node, is_staged));
+    draft.usual = usual_of_pairs(node, is_staged);
     middle_of_unlike(&mut draft, node, &list, ways);
     let middle = draft.value.map_or(middle, |value| value * ways);
     draft.features.push(ObservedFeature::new("pair", middle / ways));
     let least = if unlike_limits(Some(node)).is_some() { middle } else { least };
     draft.features.push(ObservedFeature::new("least", (least / middle).max(1e-3)));
     pair_edits(&mut draft, node, ways, &list, ratio);
+    // Where the slowest pair is slow by itself the middle one clears nothing. Pairs of a mesh have unlike links.
+    let slow = draft.usual.map_or(0.0, |usual| usual.slow);
+    let worst = least / ways / draft.limit_gbs.unwrap_or(f64::INFINITY);
+    let is_mesh = matches!(node.fabric, FabricKind::Meshed | FabricKind::Xgmi);
+    if draft.outliers.is_empty() && !is_mesh && worst < slow && middle >= least * 1.2 {
+        draft.note = format!(
+            "the slowest pair has {} GB/s, {:.0} % of the limit: pairs may be joined unlike",
+            figure(least / ways),
+            worst * 100.0
+        );
+        draft.ask =
+            "nvidia-smi topo -m or rocm-smi --showtopo: how is each pair joined?".to_owned();
+    }
     Some(draft)
 }
 
@@ -261,14 +289,14 @@ fn staged_pairs(list: &[(u32, u32, f64)], closed: &BTreeSet<(u32, u32)>) -> Opti
 }
 
 /// The share of their limit that copies between two GPUs reach at least.
-fn usual_of_pairs(node: &NodeLimits, is_staged: bool) -> (f64, &'static str) {
+fn usual_of_pairs(node: &NodeLimits, is_staged: bool) -> Option<UsualShare> {
     let no_peer = is_staged || node.product.is_some_and(|product| !product.pcie_p2p);
-    match node.fabric {
-        FabricKind::Switched | FabricKind::Meshed => (0.75, "copies over NVLink reach 75 to 97 %"),
-        FabricKind::Xgmi => (0.6, "copies over xGMI reach 60 to 80 %"),
-        FabricKind::Pcie if no_peer => (0.45, "copies staged in host memory reach 45 to 80 %"),
-        FabricKind::Pcie => (0.65, "P2P over PCIe reaches 65 to 93 %"),
-    }
+    usual_share(match node.fabric {
+        FabricKind::Switched | FabricKind::Meshed => "pair.nvlink",
+        FabricKind::Xgmi => "pair.xgmi",
+        FabricKind::Pcie if no_peer => "pair.staged",
+        FabricKind::Pcie => "pair.pcie",
+    })
 }
 
 /// Pairs of boards with four GPUs and no switch share the links of a GPU evenly: 4 of 12 NVLinks of an A100, 6 of 18
@@ -278,7 +306,7 @@ fn four_gpu_board(draft: &mut DraftAnswer, node: &NodeLimits, gpus: usize) {
     let links = (node.links_gbs / node.link_gbs / 3.0).floor();
     let limit = links * node.link_gbs;
     let value = draft.value.unwrap_or(0.0);
-    if is_open && gpus == 4 && (0.75..=1.0).contains(&(value / limit)) {
+    if is_open && gpus == 4 && (least_share("pair.nvlink")..=1.0).contains(&(value / limit)) {
         draft.limit_gbs = Some(limit);
         draft.limit = format!(
             "{} GB/s each way, {links:.0} NVLinks a pair, as on boards of four GPUs without a switch; through a \

@@ -6,6 +6,7 @@ use crate::checks::CheckPath;
 use crate::outlier::Outlier;
 use crate::row_predictor::PredictedRow;
 use crate::score::{ObservedFeature, WorldEdit};
+use crate::usual_share::UsualShare;
 
 /// The paths that the causes of an answer are about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -31,8 +32,8 @@ pub(crate) struct DraftAnswer {
     pub(crate) limit_gbs: Option<f64>,
     /// What the limit holds for, where the paste does not say that the path is that one.
     pub(crate) condition: String,
-    /// Share of the limit that sound paths of this kind reach at least, with the words for it.
-    pub(crate) usual: Option<(f64, &'static str)>,
+    /// The share of the limit that is usual for this kind of path.
+    pub(crate) usual: Option<UsualShare>,
     /// Further figures of the output.
     pub(crate) also: Vec<String>,
     /// What the rows show that no cause says.

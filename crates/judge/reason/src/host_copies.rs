@@ -10,8 +10,9 @@ use crate::host_outliers::{shared_paths, slow_host_links};
 use crate::node_facts::{NodeLimits, figure};
 use crate::outlier::{Outlier, RUN_SHARE, median};
 use crate::pair_levels::{DIRECTION, host_cells, slow_direction};
-use crate::product_facts::{PCIE_SHARE, narrower_link};
+use crate::product_facts::{PCIE_SHARE, lanes_of, narrower_link};
 use crate::score::ObservedFeature;
+use crate::usual_share::usual_share;
 
 /// What to do where runs differ in their NUMA domain.
 const NEAR_NODE: &str = "numactl with the GPU's domain (nvidia-smi topo -m: NUMA Affinity): the other is the far socket";
@@ -152,7 +153,7 @@ pub(crate) fn with_host(
         let least = (rates.least / rates.middle).max(1e-3);
         draft.features.push(ObservedFeature::new("least", least));
     }
-    draft.usual = Some((0.7, "pinned copies reach 70 to 93 % of PCIe"));
+    draft.usual = usual_share("host.pcie");
     if let (Some(inward), Some(outward), true) = (inward, outward, by_kernel)
         && inward.middle.min(outward.middle) < headline * DIRECTION
     {
@@ -167,7 +168,8 @@ pub(crate) fn with_host(
         draft.limit_gbs = Some(pcie);
         let source = node.map_or("", |node| node.pcie_source.label());
         draft.limit = format!("{} GB/s each way, PCIe ({source})", figure(pcie));
-        host_edits(&mut draft, pcie, is_duplex, context);
+        let lanes = lanes_of(node.and_then(|node| node.product));
+        host_edits(&mut draft, (pcie, lanes), is_duplex, context);
         let is_host = |m: &&&RateMatrix| m.cells.iter().any(|cell| cell.0 != cell.1);
         if matrices.iter().filter(is_host).all(|matrix| matrix.test.contains("pageable")) {
             draft.limit.push_str(", of pinned memory");
@@ -199,17 +201,23 @@ fn chip_to_chip(draft: &mut DraftAnswer, node: Option<&NodeLimits>, headline: f6
     draft.limit =
         format!("{} GB/s each way, NVLink-C2C ({})", figure(c2c), node.c2c_source.label());
     draft.limit_gbs = Some(c2c);
+    draft.usual = usual_share("host.c2c");
     draft.edits.push(CauseFacts::new(&[("c2c", c2c)]).cause("host.link-full"));
 }
 
-fn host_edits(draft: &mut DraftAnswer, pcie: f64, has_both: bool, context: &PasteContext) {
+fn host_edits(
+    draft: &mut DraftAnswer,
+    (pcie, lanes): (f64, f64),
+    has_both: bool,
+    context: &PasteContext,
+) {
     let facts =
         CauseFacts::new(&[("pcie", pcie), ("full", pcie * PCIE_SHARE), ("share", PCIE_SHARE)]);
     draft.edits.push(facts.cause("host.pcie-full"));
     if has_both {
         draft.edits.push(facts.cause("host.one-of-two-streams"));
     }
-    let narrower = draft.value.and_then(|value| narrower_link(value, pcie));
+    let narrower = draft.value.and_then(|value| narrower_link(value, pcie, lanes));
     let is_down = context.pcie.zip(context.pcie_most).is_some_and(|(now, most)| now != most);
     for (part, prior, what) in [
         (0.5, 0.12, "half the lanes or the generation below"),

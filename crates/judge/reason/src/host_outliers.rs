@@ -71,7 +71,14 @@ pub(crate) fn slow_host_links(matrices: &[&RateMatrix], node: Option<&NodeLimits
         }
         let is_known = ways.get(1 - way).into_iter().flatten().any(|rates| rates.contains_key(gpu));
         let is_slow = slow.get(1 - way).into_iter().flatten().any(|(other, _)| other == gpu);
+        // NVLink-C2C, which carries more than PCIe, loses no lanes.
+        let is_chip = |rates: &BTreeMap<u32, f64>| {
+            node.is_some_and(|node| {
+                node.c2c_gbs > 0.0 && rates.values().any(|r| *r > node.pcie_gbs)
+            })
+        };
         let lanes = match one.share {
+            _ if ways.iter().flatten().any(is_chip) => "",
             _ if is_known && !is_slow => "; its other direction is normal, so no lanes are lost",
             share if (share / 0.5 - 1.0).abs() < EXACT => {
                 ": half of its lanes, or a generation less"

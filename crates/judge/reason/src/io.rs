@@ -10,6 +10,7 @@ use crate::node_facts::{figure, link_peak_gbs, rate};
 use crate::outlier::{DIP, Outlier, median, slow_intervals, slow_values};
 use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
 use crate::store_worlds::{self, IoLoad};
+use crate::usual_share::{least_share, usual_share};
 
 /// Time of an I/O on flash and over a network, us, where none is printed.
 const IO_US: f64 = 150.0;
@@ -25,6 +26,11 @@ const EVEN: (f64, f64) = (0.96, 0.06);
 /// Random I/Os a second of a rotating disk, at most and at least: half a turn at 7200 a minute takes 4.2 ms, a seek 1 to 9.
 const DISK_IOPS: f64 = 200.0;
 const LEAST_DISK_IOPS: f64 = 70.0;
+/// Options with which each write, or each few of them, waits for the device's flush.
+const FLUSHES: [&str; 6] =
+    ["fsync=", "fdatasync=", "sync=1", "sync=dsync", "oflag=sync", "oflag=dsync"];
+/// A SATA link of the third generation, which drives have since 2009, GB/s.
+const SATA_GBS: f64 = 0.6;
 /// What its outer tracks carry, GB/s.
 const DISK_GBS: f64 = 0.285;
 /// Bytes up to which a random I/O is mostly its seek.
@@ -114,6 +120,8 @@ pub(crate) fn explain(
         ..DraftAnswer::default()
     };
     set_limit(&mut draft, result, block, context);
+    let waits = FLUSHES.iter().any(|option| command.contains(option));
+    let note = unfilled(&mut draft, in_flight, block, waits);
     draft.features.push(ObservedFeature::new("rate", gbs.max(1e-5)));
     // With many in flight the product of both is the rate whatever binds.
     let few = in_flight.or(desc.map(|_| 1.0)).filter(|n| *n < FEW || desc.is_some());
@@ -146,6 +154,12 @@ pub(crate) fn explain(
         store_worlds::add_store_worlds(&mut draft, store, load, direct == Some(true));
     }
     slow_parts(&mut draft, result, all, store.is_some());
+    if store.is_none()
+        && draft.note.is_empty()
+        && draft.edits.iter().all(|edit| edit.exact.is_none())
+    {
+        draft.note = note;
+    }
     draft
 }
 
@@ -227,10 +241,10 @@ fn set_limit(
     context: &PasteContext,
 ) {
     let value = draft.value.unwrap_or(0.0);
-    let mut set = |gbs: f64, text: String, usual: Option<(f64, &'static str)>| {
+    let mut set = |gbs: f64, text: String, path: &'static str| {
         draft.limit = text;
         draft.limit_gbs = Some(gbs);
-        draft.usual = usual;
+        draft.usual = usual_share(path);
     };
     let is_random = result.is_random.unwrap_or(block.is_some_and(|block| block <= SMALL_BLOCK));
     if let Some(block) = block.filter(|_| context.rotates && is_random) {
@@ -240,17 +254,31 @@ fn set_limit(
             rate(DISK_IOPS * block / 1e9),
             figure(block / 1024.0)
         );
-        let usual = (LEAST_DISK_IOPS / DISK_IOPS, "as a rotating disk does, 75 to 200 a second");
-        return set(DISK_IOPS * block / 1e9, text, Some(usual));
+        return set(DISK_IOPS * block / 1e9, text, "file.rotating");
     }
     if context.rotates {
         let text = format!("{} GB/s, the outer tracks of a rotating disk", figure(DISK_GBS));
-        return set(DISK_GBS, text, Some((0.35, "as a rotating disk does, by track")));
+        return set(DISK_GBS, text, "file.rotating");
+    }
+    let count = f64::from(context.drives.unwrap_or(1));
+    let writes = result.operation.to_lowercase().contains("write");
+    let way = |rates: (Option<f64>, Option<f64>)| if writes { rates.1 } else { rates.0 };
+    let stated = way(context.rated_gbs).map(|gbs| (gbs, "file.drive-rated", "in the paste"));
+    let is_large = block.is_none_or(|block| block > SMALL_BLOCK) && context.drive_now.is_none();
+    let of_model = || Some((way(model_rates(&context.prose)?)?, "file.drive-model", "data sheet"));
+    if let Some((each, path, source)) = stated.or_else(|| of_model().filter(|_| is_large)) {
+        let total = count * each;
+        let text = format!(
+            "{} GB/s, the rating of {count:.0} x {} GB/s ({source})",
+            figure(total),
+            figure(each)
+        );
+        return set(total, text, path);
     }
     // lspci of a paste without GPUs and adapters is of the drive.
     let link = context.pcie.filter(|_| context.gpus.is_empty() && context.network_gbits.is_none());
-    let drive = context.drive_gbs.or(link.map(link_peak_gbs));
-    let drives = drive.map(|gbs| (f64::from(context.drives.unwrap_or(1)), gbs, "drive"));
+    let drive = context.drive_now.or(context.drive_gbs).or(link.map(link_peak_gbs));
+    let drives = drive.map(|gbs| (count, gbs, "drive"));
     // Each client reaches the store by its own adapters.
     let clients = f64::from(context.nodes.unwrap_or(1) * context.adapters.unwrap_or(1));
     let network = context.network_gbits.map(|gbits| (clients, gbits / 8.0, "adapter"));
@@ -268,14 +296,65 @@ fn set_limit(
         ),
         false => format!("{} GB/s each way of the {what} (in the paste)", figure(total)),
     };
-    let is_large = block.is_some_and(|block| block > SMALL_BLOCK);
-    let usual = match what {
-        "drive" => (0.6, "large blocks reach 60 to 95 % of a drive's link"),
-        _ => (0.75, "files over a network reach 75 to 97 % of its adapters"),
-    };
-    set(total, text, Some(usual).filter(|_| is_large || what != "drive"));
-    if what == "adapter" && value < total * usual.0 {
+    let path = if what == "drive" { "file.drive-link" } else { "file.network" };
+    set(total, text, path);
+    if what == "adapter" && value < total * least_share(path) {
         draft.condition = "the servers and their drives have more".to_owned();
+    }
+    if let Some(now) = context.drive_now.filter(|now| *now < SATA_GBS) {
+        let most = context.drive_gbs.filter(|most| *most > now);
+        let facts =
+            CauseFacts::new(&[("now", now * 10.0), ("most", most.unwrap_or(SATA_GBS) * 10.0)]);
+        match most {
+            Some(_) => draft.edits.push(facts.cause("state.narrow-sata")),
+            None => draft.note = facts.cause("state.narrow-sata").text,
+        }
+    }
+}
+
+/// What the data sheet of a drive that the text names has, reads and writes.
+fn model_rates(prose: &str) -> Option<(Option<f64>, Option<f64>)> {
+    let rows = include_str!("../data/drives.tsv").lines().filter(|line| !line.starts_with('#'));
+    let is_named = |name: &str| {
+        prose.match_indices(name).any(|(at, _)| {
+            let (before, after) = (prose.get(..at), prose.get(at + name.len()..));
+            let joins = |c: char| c.is_ascii_alphanumeric();
+            !before.is_some_and(|text| text.ends_with(joins))
+                && !after.is_some_and(|text| text.starts_with(joins))
+        })
+    };
+    let mut row = rows.map(|line| line.split('\t')).filter_map(|mut cells| {
+        cells.next().filter(|name| is_named(name))?;
+        Some((cells.next()?.parse().ok(), cells.next()?.parse().ok()))
+    });
+    row.next()
+}
+
+/// The share of a limit counts only where the load can fill it: blocks in flight over the time of an unloaded I/O are
+/// the most that they bring, and a flush after each write is a time and no rate.
+fn unfilled(
+    draft: &mut DraftAnswer,
+    in_flight: Option<f64>,
+    block: Option<f64>,
+    waits: bool,
+) -> String {
+    let Some((limit, usual)) = draft.limit_gbs.zip(draft.usual) else { return String::new() };
+    let most = in_flight.zip(block).map(|(n, block)| n * block / IO_US / 1e3);
+    // Of a share that is reached the load was enough.
+    let is_reached = draft.value.is_some_and(|value| value >= limit * usual.least);
+    let is_few = most.is_none_or(|most| most < limit);
+    if is_reached || !waits && !is_few {
+        return String::new();
+    }
+    draft.usual = None;
+    match (waits, most) {
+        (true, _) => "each write waits for a flush of the device: it is a time, and no link's rate"
+            .to_owned(),
+        (_, Some(most)) => format!(
+            "so few in flight bring at most {} at {IO_US:.0} us each: it is a time, and no link's rate",
+            rate(most)
+        ),
+        _ => String::new(),
     }
 }
 

@@ -8,6 +8,7 @@ use crate::draft::DraftAnswer;
 use crate::node_facts::{NodeLimits, figure};
 use crate::outlier::{Outlier, slow_values};
 use crate::score::ObservedFeature;
+use crate::usual_share::usual_share;
 
 /// Times the peak of its memory from which on a cache must answer: more than clocks and variants of a product differ.
 const CACHED: f64 = 1.5;
@@ -106,7 +107,7 @@ fn judge(draft: &mut DraftAnswer, value: f64, node: Option<&NodeLimits>) {
         return;
     };
     draft.limit_gbs = Some(peak);
-    draft.usual = Some((0.65, "streams reach 65 to 95 % of a memory's peak"));
+    draft.usual = usual_share("memory.peak");
     draft.limit =
         format!("{} GB/s, theoretical peak of the memory (assumed of the product)", figure(peak));
     if value > peak * CACHED {

@@ -7,8 +7,9 @@ use crate::checks::CheckPath;
 use crate::draft::{DraftAnswer, ProbeSubject};
 use crate::fitting_links::{PORTS, fitting_text};
 use crate::node_facts::{NodeLimits, figure, is_set};
-use crate::outlier::{Outlier, falls_off, long_tails, slow_rows};
+use crate::outlier::{Outlier, falls_off, long_tails, slow_rows, unsteady};
 use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
+use crate::usual_share::usual_share;
 
 /// Share of its neighbours below which a size is slow: a protocol that begins there costs less.
 const MESSAGE_DIP: f64 = 0.5;
@@ -141,6 +142,7 @@ pub(crate) fn explain(
     draft.features.push(ObservedFeature::new("best", best.max(1e-4) / ways));
     draft.outliers = slow_rows(&table.rows, MESSAGE_DIP);
     draft.outliers.extend(falls_off(&table.rows));
+    draft.outliers.extend(unsteady(&table.intervals));
     let fall = deepest_fall(&table.rows);
     if let Some(fall) = fall {
         draft.features.push(ObservedFeature::new("fall", fall.ratio.clamp(1e-3, 1.0)));
@@ -151,6 +153,7 @@ pub(crate) fn explain(
         let source = node.map_or("", |node| node.pcie_source.label());
         draft.limit = format!("{} GB/s each way, PCIe ({source})", figure(pcie));
         draft.limit_gbs = Some(pcie);
+        draft.usual = usual_share("host.pcie");
         draft.edits.push(CauseFacts::new(&[("pcie", pcie)]).cause("message.pcie-full"));
         return draft;
     }
@@ -215,7 +218,7 @@ fn set_limit(
         Some((gbs, what)) => {
             draft.limit = format!("{} GB/s each way, {what}", figure(gbs));
             draft.limit_gbs = Some(gbs);
-            draft.usual = Some((0.65, "windows of messages reach 65 to 97 % of a link"));
+            draft.usual = usual_share("message.link");
             if on_gpu && context.nodes.is_none() {
                 let is_inner = what.contains("of a node");
                 let place = if is_inner { "the ranks are on one node" } else { "they are on two" };

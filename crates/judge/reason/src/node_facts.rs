@@ -6,7 +6,10 @@ use pathline_diagnose::{NodePeers, unit_shape};
 use pathline_paste::{NcclLog, PasteContent, PasteContext, PasteReading, find_product};
 use pathline_schema::{LinkEnd, LinkKind, Topology};
 
-use crate::product_facts::{FabricKind, ProductFacts, product_facts};
+use crate::processor_facts::processor_generation;
+use crate::product_facts::{FabricKind, ProductFacts, pcie_gbs, product_facts};
+use crate::usual_share::least_share;
+use crate::verdict::ABOVE;
 
 /// Where a fact comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,6 +22,8 @@ pub(crate) enum FactSource {
     Slot,
     /// The product's data sheet.
     Assumed,
+    /// The generation of the processor that the paste names, which is below the product's.
+    Processor,
 }
 
 impl FactSource {
@@ -28,6 +33,7 @@ impl FactSource {
             Self::Paste => "in the paste",
             Self::Slot => "the slot of the adapter, in the paste",
             Self::Assumed => "assumed of the product",
+            Self::Processor => "the generation of the processor in the paste, below the GPU's",
         }
     }
 }
@@ -53,6 +59,8 @@ pub(crate) struct NodeLimits {
     pub(crate) no_access: BTreeSet<(u32, u32)>,
     /// Whether all GPUs are of one product.
     pub(crate) has_one_product: bool,
+    /// GPUs of the product, where the paste lists others too.
+    pub(crate) own_gpus: BTreeSet<u32>,
     /// Class of peers of each ordered pair of GPUs, and of each GPU next to the host, where the node is known.
     pub(crate) peer_classes: BTreeMap<(u32, u32), usize>,
     /// One direction of PCIe, GB/s; 0 where it is not known.
@@ -87,8 +95,12 @@ impl NodeLimits {
             _ => None,
         });
         let of_gpus = |topology: &Topology| find_product(&topology.gpus.first()?.name);
+        let own_gpus = own_gpus(&reading.context.devices);
+        let of_own =
+            own_gpus.first().and_then(|gpu| find_product(reading.context.devices.get(gpu)?));
         let product = machine
             .and_then(of_gpus)
+            .or(of_own)
             .or_else(|| reading.context.gpus.first().map(String::as_str))
             .or_else(|| in_file.and_then(of_gpus))
             .and_then(product_facts);
@@ -110,7 +122,8 @@ impl NodeLimits {
             link_gbs: link_gbs(product),
             pair_links: BTreeMap::new(),
             no_access: context.no_access.clone(),
-            has_one_product: context.gpus.len() <= 1,
+            has_one_product: context.gpus.len() <= 1 || !own_gpus.is_empty(),
+            own_gpus,
             peer_classes: machine.map(peer_classes).unwrap_or_default(),
             // The maker of a notebook wires 8 lanes or 16, whatever the GPU can.
             pcie_gbs: product.filter(|p| !p.name.contains("Laptop")).map_or(0.0, |p| p.pcie_gbs),
@@ -154,6 +167,13 @@ impl NodeLimits {
             self.pair_gbs = links * self.link_gbs;
             self.fabric = FabricKind::Meshed;
             self.links_source = FactSource::Paste;
+        }
+        let generation = processor_generation(&reading.context.processor);
+        if let Some((product, generation)) = self.product.zip(generation) {
+            let port = pcie_gbs(generation) * product.pcie_lanes / 16.0;
+            if port < self.pcie_gbs * 0.9 {
+                (self.pcie_gbs, self.pcie_source) = (port, FactSource::Processor);
+            }
         }
         if let Some((speed, width)) = reading.context.pcie_most.or(reading.context.pcie) {
             (self.pcie_gbs, self.pcie_source) = (link_peak_gbs((speed, width)), FactSource::Paste);
@@ -307,6 +327,31 @@ impl NodeLimits {
         if self.links_gbs > 0.0 { self.links_gbs } else { self.pcie_gbs }
     }
 
+    /// The same with the one rate of a link of which a figure has the usual share, where the paste has the number of
+    /// links of a pair and no product.
+    pub(crate) fn fitted(&self, gbs: f64, path: &'static str) -> Option<Self> {
+        let count = |text: &String| text.strip_prefix("NV")?.parse::<f64>().ok();
+        let widest = self.pair_links.values().filter_map(count).fold(0.0, f64::max);
+        let is_open = self.product.is_none() && self.pair_gbs <= 0.0 && widest > 0.0;
+        let shares = LINK_RATES.map(|each| (each, gbs / (each * widest)));
+        let is_usual = |(_, share): &&(f64, f64)| (least_share(path)..=ABOVE).contains(share);
+        let fits: Vec<&(f64, f64)> = shares.iter().filter(is_usual).collect();
+        let [(each, _)] = fits[..] else { return None };
+        let first: f64 = self
+            .pair_links
+            .iter()
+            .filter(|(pair, _)| pair.0 == 0)
+            .filter_map(|(_, t)| count(t))
+            .sum();
+        let links = if self.fabric == FabricKind::Switched { widest } else { first };
+        is_open.then(|| Self {
+            link_gbs: *each,
+            pair_gbs: widest * each,
+            links_gbs: links * each,
+            ..self.clone()
+        })
+    }
+
     /// What joins the first `ranks` GPUs where a matrix shows NVLinks between all of them and not all of the node's:
     /// the links of the one with the fewest, GB/s.
     pub(crate) fn joined_gbs(&self, ranks: u32) -> Option<f64> {
@@ -317,12 +362,14 @@ impl NodeLimits {
         };
         let of_gpu = |a: u32| (0..ranks).filter(|b| *b != a).map(|b| links(a, b)).sum();
         let each: Option<Vec<f64>> = (0..ranks).filter(|_| is_bridged).map(of_gpu).collect();
-        each?.into_iter().reduce(f64::min).map(|links| links * self.link_gbs)
+        let links = each?.into_iter().reduce(f64::min)?;
+        Some(links * self.link_gbs).filter(|gbs| *gbs > 0.0)
     }
 
     /// `18 x NVLink of an H100, 450 GB/s each way (assumed of the product)`.
     pub(crate) fn link_text(&self) -> String {
-        if self.product.is_none() && self.links_source == FactSource::Assumed {
+        let is_open = self.links_source == FactSource::Assumed || self.fabric_gbs() <= 0.0;
+        if self.product.is_none() && is_open {
             return "unknown: the paste names no GPU product".to_owned();
         }
         let name = self.product.map_or("GPU", |product| product.name);
@@ -349,6 +396,7 @@ impl NodeLimits {
         kinds.dedup();
         for kind in &kinds {
             let links = kind.strip_prefix("NV").and_then(|links| links.parse::<f64>().ok());
+            let links = links.filter(|_| self.link_gbs > 0.0);
             parts.extend(links.map(|links| {
                 format!("{kind} {} GB/s each way a pair", figure(links * self.link_gbs))
             }));
@@ -383,6 +431,18 @@ fn peer_classes(topology: &Topology) -> BTreeMap<(u32, u32), usize> {
     pairs.into_iter().zip(classes).collect()
 }
 
+/// The GPUs of the name that most have, a known product before others, where a list has several names.
+fn own_gpus(devices: &BTreeMap<u32, String>) -> BTreeSet<u32> {
+    let mut names: BTreeMap<&str, BTreeSet<u32>> = BTreeMap::new();
+    for (gpu, name) in devices {
+        names.entry(name).or_default().insert(*gpu);
+    }
+    let is_mixed = names.len() > 1;
+    let weight = |(name, gpus): &(&str, BTreeSet<u32>)| (find_product(name).is_some(), gpus.len());
+    let most = names.into_iter().filter(|_| is_mixed).max_by_key(weight);
+    most.map(|(_, gpus)| gpus).unwrap_or_default()
+}
+
 /// What a PCIe link of this speed in GT/s and width carries each way, GB/s.
 pub(crate) fn link_peak_gbs((speed_gts, width): (f64, u32)) -> f64 {
     pathline_schema::PcieLink { speed_gts, width, ..Default::default() }.peak().gbs()
@@ -404,10 +464,15 @@ fn adapters_of_list(list: &str) -> Option<u32> {
     names.iter().all(is_one).then(|| u32::try_from(names.len()).ok())?
 }
 
-/// One NVLink of a product per direction, GB/s (NVIDIA data sheets).
+/// One NVLink per direction, GB/s, of GA102, Pascal, Volta to Hopper, and Blackwell (NVIDIA white papers).
+const LINK_RATES: [f64; 4] = [14.0625, 20.0, 25.0, 50.0];
+
+/// One NVLink of a product per direction, GB/s; 0 where the product is not known: `NV4` is 56 GB/s of an RTX 3090 and
+/// 100 of an A100.
 fn link_gbs(product: Option<&ProductFacts>) -> f64 {
     match product.map_or("", |product| product.name) {
-        "P100" => 20.0,
+        "" => 0.0,
+        "P100" | "Quadro GP100" => 20.0,
         "A40" | "A6000" | "A5500" | "A5000" | "A4500" | "3090" | "3090 Ti" => 14.0625,
         "B200" | "B100" | "B300" | "GB200" | "GB300" => 50.0,
         _ => 25.0,

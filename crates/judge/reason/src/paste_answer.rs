@@ -8,6 +8,7 @@ use crate::draft::{ProbeOutcome, ProbeSubject};
 use crate::node_facts::{figure, rate};
 use crate::row_predictor::PredictedRow;
 use crate::score::LikelyCause;
+use crate::verdict::percent;
 
 /// A share of a cause that a probe changes by less is the same.
 const MOVED: f64 = 0.1;
@@ -78,7 +79,7 @@ impl PasteAnswer {
                 true => format!("{} / {}", rate(value), rate(limit)),
                 false => format!("{} / {} GB/s", figure(value), figure(limit)),
             };
-            let text = format!("{rates} = {:.0} % of the limit", share * 100.0);
+            let text = format!("{rates} = {} of the limit", percent(share));
             lines.push(("share", text));
         }
         if !self.model.is_empty() {

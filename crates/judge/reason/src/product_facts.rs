@@ -33,6 +33,8 @@ pub struct ProductFacts {
     pub package_gbs: f64,
     /// PCIe per direction, GB/s.
     pub pcie_gbs: f64,
+    /// Lanes of it.
+    pub pcie_lanes: f64,
     /// NVLink-C2C of a GPU to its processor per direction, GB/s; 0 without.
     pub c2c_gbs: f64,
     /// Theoretical peak of its memory, GB/s.
@@ -43,15 +45,21 @@ pub struct ProductFacts {
     pub pcie_p2p: bool,
 }
 
+/// Lanes of a product, or those of a full slot.
+pub(crate) fn lanes_of(product: Option<&ProductFacts>) -> f64 {
+    product.map_or(16.0, |product| product.pcie_lanes)
+}
+
 /// Facts of the products that crate `paste` names; a name without facts has none.
 static PRODUCTS: LazyLock<Vec<ProductFacts>> =
     LazyLock::new(|| PRODUCT_TABLE.lines().filter_map(parse_row).collect());
 
 fn parse_row(line: &'static str) -> Option<ProductFacts> {
     let cells: Vec<&'static str> = line.split('\t').collect();
+    let lanes = |text: &str| text.split_once('x').map_or("16", |of| of.1).parse::<f64>().ok();
     let pcie = |text: &str| {
-        let (generation, lanes) = text.split_once('x').unwrap_or((text, "16"));
-        Some(pcie_gbs(generation.parse().ok()?) * lanes.parse::<f64>().ok()? / 16.0)
+        let generation = text.split('x').next()?.parse().ok()?;
+        Some(pcie_gbs(generation) * lanes(text)? / 16.0)
     };
     if let [name, generation, memory, pcie_p2p] = cells[..] {
         return Some(ProductFacts {
@@ -61,6 +69,7 @@ fn parse_row(line: &'static str) -> Option<ProductFacts> {
             pair_gbs: 0.0,
             package_gbs: 0.0,
             pcie_gbs: pcie(generation)?,
+            pcie_lanes: lanes(generation)?,
             c2c_gbs: 0.0,
             memory_gbs: memory.parse().ok()?,
             nvls: false,
@@ -84,6 +93,7 @@ fn parse_row(line: &'static str) -> Option<ProductFacts> {
         pair_gbs: pair.parse().ok()?,
         package_gbs: package.parse().ok()?,
         pcie_gbs: pcie(generation)?,
+        pcie_lanes: lanes(generation)?,
         c2c_gbs: c2c.parse().ok()?,
         memory_gbs: memory.parse().ok()?,
         nvls: nvls == "yes",
@@ -114,8 +124,8 @@ pub(crate) const PCIE_SHARE: f64 = 0.84;
 /// Share of a link that pinned copies reach, low and high.
 const REACHED: (f64, f64) = (0.74, 0.93);
 
-/// A narrower link that such a rate fits, of the product's: `half of it, as Gen4 x8 or Gen3 x16 (15.8 GB/s, 80 %)`.
-pub(crate) fn narrower_link(gbs: f64, link: f64) -> Option<String> {
+/// A narrower link that such a rate fits, of the product's with its lanes: `half of it, as Gen4 x8 or Gen3 x16 (15.8 GB/s, 80 %)`.
+pub(crate) fn narrower_link(gbs: f64, link: f64, lanes: f64) -> Option<String> {
     let parts = [(0.5, "half"), (0.25, "a quarter"), (0.125, "an eighth")];
     let (part, name) = parts
         .into_iter()
@@ -128,7 +138,7 @@ pub(crate) fn narrower_link(gbs: f64, link: f64) -> Option<String> {
         .rev()
         .flat_map(|generation| [16, 8, 4, 2, 1].map(|lanes| (generation, lanes)))
         .filter(|(generation, _)| pcie_gbs(*generation) <= link * 1.02)
-        .filter(|(generation, lanes)| is_it(*generation, *lanes))
+        .filter(|(generation, of)| is_it(*generation, *of) && f64::from(*of) <= lanes)
         .map(|(generation, lanes)| format!("Gen{generation} x{lanes}"))
         .take(3)
         .collect();
@@ -154,13 +164,16 @@ mod tests {
             assert_eq!(product_facts(name).is_some(), row != name, "{row}");
         }
         // 12.4 / 15.75 = 79 %.
-        let half = narrower_link(12.4, 31.5).unwrap_or_default();
+        let half = narrower_link(12.4, 31.5, 16.0).unwrap_or_default();
         assert!(
             half.contains("half of the link: Gen4 x8 or Gen3 x16") && half.contains("79 %"),
             "{half}"
         );
-        assert!(narrower_link(6.6, 31.5).is_some_and(|text| text.contains("a quarter")));
-        assert_eq!(narrower_link(18.0, 31.5), None);
+        assert!(narrower_link(6.6, 31.5, 16.0).is_some_and(|text| text.contains("a quarter")));
+        assert_eq!(narrower_link(18.0, 31.5, 16.0), None);
+        // A card with 8 lanes has no 16.
+        let half = narrower_link(6.6, 15.75, 8.0).unwrap_or_default();
+        assert!(half.contains("half of the link: Gen3 x8 (7.88"), "{half}");
         assert_eq!(product_facts("H100").map(|facts| facts.links_gbs), Some(450.0));
     }
 }

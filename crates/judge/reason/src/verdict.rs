@@ -6,13 +6,21 @@ use crate::node_facts::figure;
 use crate::outlier::Outlier;
 use crate::row_predictor::PredictedRow;
 use crate::score::{AnswerClass, CauseBasis, LikelyCause};
+use crate::usual_share::UsualShare;
 
-/// Below this share of the limit of its path a figure is slow, whatever the cause: what sound paths reach is more.
-const SLOW: f64 = 0.6;
-/// Of the least share that is usual, what is no more noise.
-const BELOW: f64 = 0.9;
 /// Above this share of a limit, the limit is not that of the path.
-const ABOVE: f64 = 1.03;
+pub(crate) const ABOVE: f64 = 1.03;
+/// Causes that say no more than that a figure is the usual share of its limit: where that share is known it decides.
+const FULL: [&str; 8] = [
+    "device-full",
+    "line-full",
+    "link-full",
+    "memory-full",
+    "network-full",
+    "pcie-full",
+    "pcie-peer",
+    "ring",
+];
 /// Share of the posterior from which on a cause by a model of the node is said to be the cause.
 const LIKELY: f64 = 0.5;
 /// Share from which on another cause that gives the rows too is a rival.
@@ -67,8 +75,8 @@ pub(crate) struct JudgedFigure<'a> {
     pub(crate) outliers: &'a [Outlier],
     /// Share of the limit.
     pub(crate) share: Option<f64>,
-    /// The share that sound paths reach at least, with the words for it.
-    pub(crate) usual: Option<(f64, &'static str)>,
+    /// The share that is usual for this kind of path.
+    pub(crate) usual: Option<UsualShare>,
     /// Whether a model of the node predicts the rows.
     pub(crate) is_modelled: bool,
     /// Whether a probe of the node took part.
@@ -133,14 +141,16 @@ pub(crate) fn decide(causes: &[LikelyCause], judged: &JudgedFigure<'_>) -> Decis
         }
         _ => false,
     };
-    let good = causes.iter().find(|cause| is_good(cause.class) && cause.fits);
+    let is_less = judged.usual.zip(share).is_some_and(|(usual, share)| share < usual.least);
+    let good = causes
+        .iter()
+        .find(|cause| is_good(cause.class) && cause.fits && !(is_less && FULL.contains(&cause.id)));
     let cause = causes.iter().filter(shown).max_by(|a, b| a.share.total_cmp(&b.share));
     match (good, cause) {
         (Some(good), Some(cause)) if good.share >= cause.share => by(good),
         (_, Some(cause)) => by(cause),
         (Some(good), None) if note.is_empty() => by(good),
-        (None, None) if let Some(usual) = usual_share(judged) => usual,
-        (None, None) if let Some(less) = below_limit(judged) => less,
+        (None, None) if let Some(decision) = by_share(judged) => decision,
         _ if share.is_some_and(|share| share > ABOVE) => {
             Decision::undecided("more than the limit: the limit is not that of this path")
         }
@@ -148,34 +158,31 @@ pub(crate) fn decide(causes: &[LikelyCause], judged: &JudgedFigure<'_>) -> Decis
     }
 }
 
-/// A figure that is as usual for its limit.
-fn usual_share(judged: &JudgedFigure<'_>) -> Option<Decision> {
-    let (least, what) = judged.usual?;
-    let share = judged.share.filter(|share| (least..=ABOVE).contains(share))?;
-    let is_plain = judged.note.is_empty() && judged.condition.is_empty();
-    is_plain.then(|| Decision {
-        verdict: NodeVerdict::Ok,
-        ..Decision::undecided(format!("{:.0} % of the limit; {what}", share * 100.0))
-    })
-}
-
-/// A figure that is far below the limit of its path, with no cause that is shown.
-fn below_limit(judged: &JudgedFigure<'_>) -> Option<Decision> {
-    let slow = judged.usual.map_or(SLOW, |(least, _)| SLOW.min(least * BELOW));
-    let share = judged.share.filter(|share| *share < slow)?;
-    let is_shown = judged.note.is_empty() && judged.condition.is_empty();
-    let (reason, action) = match judged.narrower {
-        "" => ("the paste does not show why", ""),
-        narrower => (
-            narrower,
+/// A figure by its share of the limit, where a usual one is known: as usual, less than that, or far below.
+fn by_share(judged: &JudgedFigure<'_>) -> Option<Decision> {
+    let (usual, share) = judged.usual.zip(judged.share.filter(|share| *share <= ABOVE))?;
+    if !judged.note.is_empty() || !judged.condition.is_empty() {
+        return None;
+    }
+    let (verdict, reason, action) = match share {
+        _ if share >= usual.least => (NodeVerdict::Ok, usual.text, ""),
+        _ if share >= usual.slow => (NodeVerdict::Undecided, usual.text, ""),
+        _ if judged.narrower.is_empty() => {
+            (NodeVerdict::Suspect, "the paste does not show why", "")
+        }
+        _ => (
+            NodeVerdict::Suspect,
+            judged.narrower,
             "lspci -vv | grep -e LnkCap -e LnkSta of the GPU and each bridge above it, under load",
         ),
     };
-    is_shown.then(|| Decision {
-        verdict: NodeVerdict::Suspect,
-        action: action.to_owned(),
-        ..Decision::undecided(format!("{:.0} % of the limit; {reason}", share * 100.0))
-    })
+    let reason = format!("{} of the limit; {reason}", percent(share));
+    Some(Decision { verdict, action: action.to_owned(), ..Decision::undecided(reason) })
+}
+
+/// `77 %`, `less than 1 %`.
+pub(crate) fn percent(share: f64) -> String {
+    if share < 0.005 { "less than 1 %".to_owned() } else { format!("{:.0} %", share * 100.0) }
 }
 
 /// Whether a row is as fast as the model leaves open.

@@ -75,7 +75,7 @@ const FORMS: [PastedForm; 31] = [
         NodeVerdict::Undecided,
         "if the port has 200 Gbit/s",
     ),
-    form("perftest-slot.txt", 31.49, 50.0, NodeVerdict::Undecided, "neither arithmetic"),
+    form("perftest-slot.txt", 31.49, 50.0, NodeVerdict::Undecided, "63 % of the limit"),
     form("osu-cuda-no-buffers.txt", 255.4, 300.0, NodeVerdict::Ok, "300 GB/s"),
     form("osu-german.txt", 37.6, 50.0, NodeVerdict::Ok, "50.0 GB/s"),
     form("osu-two-nodes-rocm.txt", 23.81, 25.0, NodeVerdict::Ok, "line rate"),

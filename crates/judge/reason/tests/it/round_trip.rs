@@ -134,8 +134,7 @@ const PAIRS: [(&str, Writer); 7] = [
     ("rocm-bandwidth-test", |node| {
         let mut text = "Device: 0, AMD EPYC 7A53\n".to_owned();
         for gpu in 0..node.gpus {
-            writeln!(text, "Device: {}, GPU {gpu}, GPU-XX, c{gpu}:0.0", gpu + 1)
-                .expect("it is there");
+            writeln!(text, "Device: {}, A GPU, GPU-XX, c{gpu}:0.0", gpu + 1).expect("it is there");
         }
         text.push_str("Unidirectional copy peak bandwidth GB/s\n\n D/D");
         (0..=node.gpus).for_each(|n| write!(text, " {n:8}").expect("it is there"));
