@@ -58,7 +58,8 @@ fn take_clause(context: &mut PasteContext, clause: &[Token]) {
     let has = |token: Token| clause.contains(&token);
     let named = |token: &Token| match *token {
         Token::LineRate(rate, is_named) => {
-            Some(rate).filter(|_| is_named || has(Token::Adapter) || has(Token::Port))
+            let has_noun = has(Token::Adapter) || has(Token::Port) || has(Token::Node);
+            Some(rate).filter(|_| is_named || has_noun)
         }
         _ => None,
     };
@@ -209,40 +210,11 @@ fn take_word(found: &mut Vec<Token>, words: &[&str]) -> usize {
 
 fn noun(word: &str, lower: &str) -> Token {
     let is_digit = |c: char| c.is_ascii_digit();
-    const NODES: [&str; 13] = [
-        "node",
-        "server",
-        "machine",
-        "instance",
-        "host",
-        "client",
-        "dgx",
-        "hgx",
-        "box",
-        "system",
-        "workstation",
-        "computer",
-        "pc",
-    ];
-    const ADAPTERS: [&str; 17] = [
-        "bluefield",
-        "e810",
-        "iwarp",
-        "nic",
-        "adapter",
-        "hca",
-        "rail",
-        "connectx",
-        "cx",
-        "mellanox",
-        "infiniband",
-        "ib",
-        "roce",
-        "rocev2",
-        "efa",
-        "slingshot",
-        "ethernet",
-    ];
+    const NODES: &str =
+        "node server machine instance host client dgx hgx box system workstation computer pc";
+    const ADAPTERS: &str = "nic adapter hca rail connectx cx mellanox infiniband ib roce rocev2 efa slingshot \
+                            ethernet bluefield e810 iwarp";
+    let is_in = |list: &str, word: &str| list.split(' ').any(|one| one == word);
     const DRIVES: [&str; 4] = ["drive", "ssd", "nvme", "disk"];
     let stem = lower.strip_suffix("es").filter(|stem| *stem == "box").unwrap_or(lower);
     let stem = stem.strip_suffix('s').unwrap_or(stem);
@@ -259,8 +231,8 @@ fn noun(word: &str, lower: &str) -> Token {
         () if matches!(lower, "with" | "over" | "via" | "through") => Token::With,
         // `4 host threads` are no hosts.
         () if lower == "host" => Token::Other,
-        () if NODES.contains(&family) => Token::Node,
-        () if ADAPTERS.contains(&family) || is_port_name(family) => Token::Adapter,
+        () if is_in(NODES, family) => Token::Node,
+        () if is_in(ADAPTERS, family) || is_port_name(family) => Token::Adapter,
         () if family == "port" => Token::Port,
         () if family.strip_prefix("nvme").is_some_and(|rest| rest.starts_with(is_digit)) => {
             Token::NamedDrive
@@ -400,6 +372,7 @@ mod tests {
                 Some(200.0),
             ),
             ("adapters of 200 Gbps", None, None, Some(200.0)),
+            ("2 clients, 100 Gbit/s each", Some(2), None, Some(100.0)),
             ("two workstations with 10GbE", Some(2), None, Some(10.0)),
             ("two rigs with 10GbE", None, None, Some(10.0)),
             ("SATA SSD (6 Gbit/s), 10 jobs", None, None, None),

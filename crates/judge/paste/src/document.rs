@@ -61,8 +61,6 @@ pub enum PasteContent {
     NcclLog(Box<NcclLog>),
     /// A topology file of NCCL.
     Topology(Box<Topology>),
-    /// A summary of a profiler.
-    Profile(ProfileTable),
     /// STREAM, BabelStream.
     Streams(StreamTable),
 }
@@ -71,11 +69,9 @@ impl PasteContent {
     /// The tool's name, for people.
     pub fn tool(&self) -> &str {
         match self {
-            Self::Collective(CollectiveTable { profiler: Some(name), .. }) => name,
             Self::Collective(table) if table.is_rccl => "rccl-tests",
             Self::Collective(_) => "nccl-tests",
             Self::Messages(table) => table.tool,
-            Self::Profile(profile) => profile.tool,
             Self::Streams(table) => table.tool,
             Self::Matrix(matrix) => matrix.tool.name(),
             Self::Transfers(_) => "TransferBench",
@@ -93,7 +89,6 @@ impl PasteContent {
         match self {
             Self::Collective(table) => table.rows.len() + table.devices.len(),
             Self::Messages(table) => table.rows.len(),
-            Self::Profile(profile) => profile.rows.len(),
             Self::Streams(table) => table.rows.len(),
             Self::Matrix(matrix) => matrix.cells.len(),
             Self::Transfers(list) => list.len(),
@@ -129,14 +124,6 @@ pub struct CollectiveTable {
     pub average_busbw: Option<f64>,
     /// Wrong elements over all rows.
     pub wrong: f64,
-    /// Nodes of the communicator, where the output states them.
-    pub nodes: Option<u32>,
-    /// Channels that carried it, where the output states them.
-    pub channels: Option<u32>,
-    /// The plugin that wrote the records, if no benchmark made them.
-    pub profiler: Option<&'static str>,
-    /// Whether the plugin's file lacks the line that says that nothing was dropped.
-    pub is_incomplete: bool,
 }
 
 /// A device of nccl-tests' header.
@@ -458,26 +445,4 @@ pub struct NcclLog {
     pub reasons: Vec<String>,
     /// Host names that wrote it.
     pub hosts: Vec<String>,
-}
-
-/// A table of a profiler: rocprof, nvprof.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct ProfileTable {
-    /// `rocprof` or `nvprof`.
-    pub tool: &'static str,
-    /// Kernels, copies and calls.
-    pub rows: Vec<ProfileRow>,
-}
-
-/// What a profiler summed up.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct ProfileRow {
-    /// Kernel, call or `[CUDA memcpy HtoD]`.
-    pub name: String,
-    /// How often.
-    pub calls: u64,
-    /// All of them, us.
-    pub total_us: f64,
-    /// Share of the time, 0 to 1.
-    pub share: f64,
 }

@@ -1,4 +1,4 @@
-//! fio's output as text, of versions 2 and 3, and as terse lines.
+//! fio's output as text, of versions 2 and 3.
 
 use crate::clean::PasteLine;
 use crate::document::FileIoResult;
@@ -16,9 +16,6 @@ const ALIKE: f64 = 0.8;
 /// `read: IOPS=397, BW=49.7MiB/s (52.1MB/s)(4096MiB/82485msec)`; or only its `Run status group`.
 pub(crate) fn read(lines: &[PasteLine], at: usize) -> Option<(Vec<FileIoResult>, usize)> {
     let first = lines.get(at)?.text.trim();
-    if let Some(found) = terse(first) {
-        return Some((found, at + 1));
-    }
     let is_group = first.contains("(groupid=") && first.contains("err=");
     let begins = is_job(first) || is_group || first.starts_with("Run status group");
     if !begins && result(first).is_none() {
@@ -256,28 +253,6 @@ fn result(text: &str) -> Option<(String, f64, Option<f64>)> {
     Some((operation.to_owned(), rate_of(rest)?, iops))
 }
 
-/// A line of `--output-format=terse`, version 3: fields of reads from the sixth on, of writes 41 later; KiB/s, us.
-fn terse(text: &str) -> Option<Vec<FileIoResult>> {
-    let fields: Vec<&str> = text.split(';').take(256).collect();
-    if !fields.get(1)?.starts_with("fio-") || fields.len() < 88 {
-        return None;
-    }
-    let value = |at: usize| fields.get(at).and_then(|field| number(field));
-    let side = |(first, operation): (usize, &str)| {
-        let gbs = value(first + 1)? * 1024.0 / 1e9;
-        Some(FileIoResult {
-            tool: "fio",
-            operation: operation.to_owned(),
-            gbs,
-            iops: value(first + 2),
-            latency_us: value(first + 34).filter(|us| *us > 0.0),
-            ..FileIoResult::default()
-        })
-        .filter(|one| one.gbs > 0.0)
-    };
-    Some([(5, "read"), (46, "write")].into_iter().filter_map(side).collect())
-}
-
 /// Whether a line of fio below a result has nothing that is used.
 fn is_detail(text: &str) -> bool {
     const DETAILS: &str = concat!(
@@ -375,15 +350,6 @@ mod tests {
             "a: (groupid=0, jobs=1): err= 0: pid=1\n  write: io=10240MB, bw=1000.0MB/s, iops=1000, runt= 10008msec\n",
         );
         assert!((old[0].gbs - 1.0486).abs() < 1e-3 && old[0].iops == Some(1000.0));
-        let mut fields = vec!["0"; 130];
-        (fields[0], fields[1], fields[2]) = ("3", "fio-3.28", "a");
-        (fields[6], fields[7], fields[39]) = ("1000000", "7812", "500.0");
-        let terse = found(&fields.join(";"));
-        assert_eq!(
-            (terse.len(), terse[0].iops, terse[0].latency_us),
-            (1, Some(7812.0), Some(500.0))
-        );
-        assert!((terse[0].gbs - 1.024).abs() < 1e-9);
     }
 
     #[test]

@@ -12,8 +12,6 @@ pub(crate) fn is_fixed(text: &str) -> bool {
     let is_adapter = text.strip_prefix("NIC").and_then(|rest| rest.split_once(": "));
     is_rule
         || is_process
-        // `==4711== Profiling result:` of nvprof.
-        || text.strip_prefix("==").is_some_and(|rest| rest.contains("== Profiling"))
         || text.starts_with("====")
         // Boxes of ucx_perftest.
         || text.ends_with(" |") && text.contains(": ")
@@ -31,7 +29,6 @@ mod tests {
     fn headers_are_fixed_and_rows_are_not() {
         for line in [
             "Process 3 (n7): device 1: NVIDIA GB200 (00000009:01:00)",
-            "==99== Profiling application: ./step",
             "Stage     | # iterations | 50.0%ile | average | overall |",
             "NOTE: This tool reports current measured bandwidth on your system.",
             "+------+-----+",

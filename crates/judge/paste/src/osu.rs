@@ -235,19 +235,7 @@ fn test(title: &str) -> Option<MessageTest> {
 fn collective(title: &str) -> Option<Collective> {
     let plain = title.replace(['-', '_'], "").to_lowercase();
     let plain = plain.replace("alltoall personalized", "alltoall");
-    let names = [
-        "allreduce",
-        "reducescatter",
-        "allgather",
-        "alltoall",
-        "broadcast",
-        "bcast",
-        "gather",
-        "scatter",
-        "reduce",
-    ];
-    let named = names.iter().any(|name| plain.contains(name));
-    if named { operation(&plain) } else { plain.contains("barrier").then_some(Collective::Barrier) }
+    operation(&plain).or(plain.contains("barrier").then_some(Collective::Barrier))
 }
 
 fn row(text: &str, table: &MessageTable, unit: f64) -> Option<(u64, f64)> {

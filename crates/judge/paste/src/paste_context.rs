@@ -61,8 +61,6 @@ pub struct PasteContext {
     pub modules: (u32, u32),
     /// MT/s of a module.
     pub module_mts: Option<f64>,
-    /// Sizes outside of tables, bytes.
-    pub sizes: Vec<u64>,
     /// All of the text in lower case that belongs to no table, at most 64 KiB.
     pub prose: String,
 }

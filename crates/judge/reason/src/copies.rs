@@ -71,8 +71,8 @@ pub(crate) fn times_alone(matrices: &[&RateMatrix]) -> DraftAnswer {
         outliers: long_accesses(matrices),
         ..DraftAnswer::default()
     };
-    let of = |m: &&&RateMatrix| m.is_latency && m.peer_access != Some(false);
-    let cells = matrices.iter().filter(of).flat_map(|m| &m.cells).filter(|cell| cell.0 != cell.1);
+    let of = matrices.iter().filter(|m| m.is_latency && m.peer_access != Some(false));
+    let cells = of.flat_map(|m| &m.cells).filter(|cell| cell.0 != cell.1);
     let direct = median(&cells.map(|cell| cell.2).collect::<Vec<_>>());
     if let Some(us) = direct.filter(|us| draft.outliers.is_empty() && *us <= DIRECT_US) {
         let facts = CauseFacts::new(&[("us", us), ("most", DIRECT_US)]);
@@ -245,7 +245,7 @@ fn between_gpus(matrices: &[&RateMatrix], node: Option<&NodeLimits>) -> Option<D
     let node = bridged.as_ref().or(staged.as_ref()).unwrap_or(node);
     let gpus: BTreeSet<u32> = list.iter().flat_map(|pair| [pair.0, pair.1]).collect();
     set_pair_limit(&mut draft, node, bridged.is_some(), gpus.len());
-    draft.usual = usual_of_pairs(node, is_staged);
+    draft.usual = usual_of_pairs(node, is_staged, ways > 1.0);
     middle_of_unlike(&mut draft, node, &list, ways);
     let middle = draft.value.map_or(middle, |value| value * ways);
     draft.features.push(ObservedFeature::new("pair", middle / ways));
@@ -289,12 +289,13 @@ fn staged_pairs(list: &[(u32, u32, f64)], closed: &BTreeSet<(u32, u32)>) -> Opti
 }
 
 /// The share of their limit that copies between two GPUs reach at least.
-fn usual_of_pairs(node: &NodeLimits, is_staged: bool) -> Option<UsualShare> {
+fn usual_of_pairs(node: &NodeLimits, is_staged: bool, has_both: bool) -> Option<UsualShare> {
     let no_peer = is_staged || node.product.is_some_and(|product| !product.pcie_p2p);
     usual_share(match node.fabric {
         FabricKind::Switched | FabricKind::Meshed => "pair.nvlink",
         FabricKind::Xgmi => "pair.xgmi",
         FabricKind::Pcie if no_peer => "pair.staged",
+        FabricKind::Pcie if has_both => "pair.pcie-both",
         FabricKind::Pcie => "pair.pcie",
     })
 }
@@ -494,9 +495,8 @@ pub(crate) fn transfer_matrix(list: &[TimedTransfer]) -> Option<RateMatrix> {
 /// Single transfers of TransferBench.
 pub(crate) fn explain_transfers(list: &[TimedTransfer], node: Option<&NodeLimits>) -> DraftAnswer {
     let best = list.iter().map(|t| t.gbs).fold(0.0, f64::max);
-    let mut draft = DraftAnswer { value: Some(best), ..DraftAnswer::default() };
+    let draft = DraftAnswer { value: Some(best), ..DraftAnswer::default() };
     let Some(matrix) = transfer_matrix(list) else { return draft };
     let found = explain_matrices(&[&matrix], node, &PasteContext::default());
-    draft = found.into_iter().next().unwrap_or(draft);
-    draft
+    found.into_iter().next().unwrap_or(draft)
 }

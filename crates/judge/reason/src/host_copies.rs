@@ -153,7 +153,8 @@ pub(crate) fn with_host(
         let least = (rates.least / rates.middle).max(1e-3);
         draft.features.push(ObservedFeature::new("least", least));
     }
-    draft.usual = usual_share("host.pcie");
+    let is_one_way = inward.or(outward).is_some();
+    draft.usual = usual_share(if is_one_way { "host.pcie" } else { "host.pcie-both" });
     if let (Some(inward), Some(outward), true) = (inward, outward, by_kernel)
         && inward.middle.min(outward.middle) < headline * DIRECTION
     {

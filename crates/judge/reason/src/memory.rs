@@ -7,7 +7,6 @@ use crate::checks::CheckPath;
 use crate::draft::DraftAnswer;
 use crate::node_facts::{NodeLimits, figure};
 use crate::outlier::{Outlier, slow_values};
-use crate::score::ObservedFeature;
 use crate::usual_share::usual_share;
 
 /// Times the peak of its memory from which on a cache must answer: more than clocks and variants of a product differ.
@@ -94,13 +93,11 @@ pub(crate) fn explain_streams(
         ]);
         draft.edits.push(facts.cause("memory.few-modules"));
     }
-    draft.features.push(ObservedFeature::new("memory", best));
-    draft.edits.push(CauseFacts::new(&[("peak", peak)]).cause("memory.memory-full"));
+    draft.usual = usual_share("memory.peak");
     draft
 }
 
 fn judge(draft: &mut DraftAnswer, value: f64, node: Option<&NodeLimits>) {
-    draft.features.push(ObservedFeature::new("memory", value));
     let Some(peak) = node.and_then(|node| Some(node.product?.memory_gbs)) else {
         draft.limit = "unknown: the paste names no GPU product".to_owned();
         draft.ask = "which GPU product is it?".to_owned();
@@ -114,5 +111,4 @@ fn judge(draft: &mut DraftAnswer, value: f64, node: Option<&NodeLimits>) {
         let facts = CauseFacts::new(&[("times", value / peak)]);
         draft.edits.push(facts.cause("memory.gpu-cache"));
     }
-    draft.edits.push(CauseFacts::new(&[("peak", peak)]).cause("memory.memory-full"));
 }

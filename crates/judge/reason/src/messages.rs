@@ -40,7 +40,7 @@ fn long_times(rows: &[(u64, f64)]) -> Vec<Outlier> {
     let mut found = Vec::new();
     for (at, &(bytes, time)) in rows.iter().enumerate().skip(1) {
         let (Some(&(size, before)), after) = (rows.get(at - 1), rows.get(at + 1)) else { continue };
-        let grown = (bytes as f64 / size.max(1) as f64).clamp(1.0, 4.0);
+        let grown = (bytes as f64 / size.max(1) as f64).max(1.0);
         if before <= 0.0 || time < before * LONG_TIME || time < before * grown * LONG_TIME / 2.0 {
             continue;
         }
@@ -154,7 +154,6 @@ pub(crate) fn explain(
         draft.limit = format!("{} GB/s each way, PCIe ({source})", figure(pcie));
         draft.limit_gbs = Some(pcie);
         draft.usual = usual_share("host.pcie");
-        draft.edits.push(CauseFacts::new(&[("pcie", pcie)]).cause("message.pcie-full"));
         return draft;
     }
     let rails = match table.tool {
@@ -248,15 +247,11 @@ fn bandwidth_edits(
     fall: Option<RateFall>,
     context: &PasteContext,
 ) {
-    let line = context.network_gbits.map(|gbits| gbits / 8.0);
-    let many = draft.limit_gbs.filter(|_| draft.limit.contains(" adapters (in the paste)"));
-    let nic = many.or(line);
     let (pcie, pair) = node.map_or((0.0, 0.0), |node| (node.pcie_gbs, node.pair_gbs));
     // Of a package's links the limit says more than the product's single link.
     let links = draft.limit_gbs.filter(|_| pair > 0.0).unwrap_or(pair);
     let facts = CauseFacts::new(&[
         ("value", draft.value.unwrap_or(1.0)),
-        ("nic", nic.unwrap_or(0.0)),
         ("links", links),
         ("pcie", pcie),
         ("tolerance", if context.nodes == Some(1) { 0.6 } else { 0.0 }),
@@ -275,9 +270,6 @@ fn bandwidth_edits(
         draft.outliers.retain(|one| one.part != part || !is_rendezvous);
         draft.note = edit.text.clone();
         draft.edits.push(if is_rendezvous { edit.stated() } else { edit });
-    }
-    if nic.is_some() {
-        draft.edits.push(facts.cause("message.network-full"));
     }
     let is_named = ["OMPI_MCA_btl", "UCX_TLS"]
         .iter()

@@ -11,16 +11,7 @@ use crate::usual_share::UsualShare;
 /// Above this share of a limit, the limit is not that of the path.
 pub(crate) const ABOVE: f64 = 1.03;
 /// Causes that say no more than that a figure is the usual share of its limit: where that share is known it decides.
-const FULL: [&str; 8] = [
-    "device-full",
-    "line-full",
-    "link-full",
-    "memory-full",
-    "network-full",
-    "pcie-full",
-    "pcie-peer",
-    "ring",
-];
+const FULL: &str = "device-full line-full link-full network-full pcie-full pcie-peer ring";
 /// Share of the posterior from which on a cause by a model of the node is said to be the cause.
 const LIKELY: f64 = 0.5;
 /// Share from which on another cause that gives the rows too is a rival.
@@ -142,9 +133,9 @@ pub(crate) fn decide(causes: &[LikelyCause], judged: &JudgedFigure<'_>) -> Decis
         _ => false,
     };
     let is_less = judged.usual.zip(share).is_some_and(|(usual, share)| share < usual.least);
-    let good = causes
-        .iter()
-        .find(|cause| is_good(cause.class) && cause.fits && !(is_less && FULL.contains(&cause.id)));
+    let good = causes.iter().find(|cause| {
+        is_good(cause.class) && cause.fits && !(is_less && FULL.split(' ').any(|id| id == cause.id))
+    });
     let cause = causes.iter().filter(shown).max_by(|a, b| a.share.total_cmp(&b.share));
     match (good, cause) {
         (Some(good), Some(cause)) if good.share >= cause.share => by(good),

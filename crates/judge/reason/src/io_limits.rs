@@ -1,0 +1,148 @@
+//! The limit of file I/O: a rotating disk, the rating or the link of the drives, the adapters of the clients; and
+//! whether the load can fill it.
+
+use pathline_paste::{FileIoResult, PasteContext};
+
+use crate::cause_table::CauseFacts;
+use crate::draft::DraftAnswer;
+use crate::node_facts::{figure, link_peak_gbs, rate};
+use crate::usual_share::{least_share, usual_share};
+
+/// Time of an I/O on flash and over a network, us, where none is printed.
+pub(crate) const IO_US: f64 = 150.0;
+/// Random I/Os a second of a rotating disk at most: half a turn at 7200 a minute takes 4.2 ms, a seek 1 to 9.
+const DISK_IOPS: f64 = 200.0;
+/// What its outer tracks carry, GB/s.
+const DISK_GBS: f64 = 0.285;
+/// Bytes up to which a random I/O is mostly its seek.
+pub(crate) const SMALL_BLOCK: f64 = 65536.0;
+/// A SATA link of the third generation, which drives have since 2009, GB/s.
+const SATA_GBS: f64 = 0.6;
+/// Options with which each write, or each few of them, waits for the device's flush.
+const FLUSHES: &str = "fsync= fdatasync= sync=1 sync=dsync oflag=sync oflag=dsync";
+
+/// What the drives carry, or the adapters of all clients, where the paste counts them.
+pub(crate) fn set_limit(
+    draft: &mut DraftAnswer,
+    result: &FileIoResult,
+    block: Option<f64>,
+    context: &PasteContext,
+) {
+    let value = draft.value.unwrap_or(0.0);
+    let mut set = |gbs: f64, text: String, path: &'static str| {
+        draft.limit = text;
+        draft.limit_gbs = Some(gbs);
+        draft.usual = usual_share(path);
+    };
+    let is_random = result.is_random.unwrap_or(block.is_some_and(|block| block <= SMALL_BLOCK));
+    if let Some(block) = block.filter(|_| context.rotates && is_random) {
+        let text = format!(
+            "{} = {DISK_IOPS:.0} I/Os a second of {} KiB, what a rotating disk makes at most (half a turn and a seek \
+             take 5 to 13 ms)",
+            rate(DISK_IOPS * block / 1e9),
+            figure(block / 1024.0)
+        );
+        return set(DISK_IOPS * block / 1e9, text, "file.rotating");
+    }
+    if context.rotates {
+        let text = format!("{} GB/s, the outer tracks of a rotating disk", figure(DISK_GBS));
+        return set(DISK_GBS, text, "file.rotating");
+    }
+    let count = f64::from(context.drives.unwrap_or(1));
+    let writes = result.operation.to_lowercase().contains("write");
+    let way = |rates: (Option<f64>, Option<f64>)| if writes { rates.1 } else { rates.0 };
+    let stated = way(context.rated_gbs).map(|gbs| (gbs, "file.drive-rated", "in the paste"));
+    let is_large = block.is_none_or(|block| block > SMALL_BLOCK) && context.drive_now.is_none();
+    let of_model = || Some((way(model_rates(&context.prose)?)?, "file.drive-model", "data sheet"));
+    if let Some((each, path, source)) = stated.or_else(|| of_model().filter(|_| is_large)) {
+        let total = count * each;
+        let text = format!(
+            "{} GB/s, the rating of {count:.0} x {} GB/s ({source})",
+            figure(total),
+            figure(each)
+        );
+        return set(total, text, path);
+    }
+    // lspci of a paste without GPUs and adapters is of the drive.
+    let link = context.pcie.filter(|_| context.gpus.is_empty() && context.network_gbits.is_none());
+    let drive = context.drive_now.or(context.drive_gbs).or(link.map(link_peak_gbs));
+    let drives = drive.map(|gbs| (count, gbs, "drive"));
+    // Each client reaches the store by its own adapters.
+    let clients = f64::from(context.nodes.unwrap_or(1) * context.adapters.unwrap_or(1));
+    let network = context.network_gbits.map(|gbits| (clients, gbits / 8.0, "adapter"));
+    let Some((count, each, what)) = drives.or(network) else {
+        draft.ask =
+            "what are the drives, their number and their links, or the network's rate?".to_owned();
+        return;
+    };
+    let total = count * each;
+    let text = match count > 1.0 {
+        true => format!(
+            "{} GB/s each way, {count:.0} {what}s of {} GB/s (in the paste)",
+            figure(total),
+            figure(each)
+        ),
+        false => format!("{} GB/s each way of the {what} (in the paste)", figure(total)),
+    };
+    let path = if what == "drive" { "file.drive-link" } else { "file.network" };
+    set(total, text, path);
+    if what == "adapter" && value < total * least_share(path) {
+        draft.condition = "the servers and their drives have more".to_owned();
+    }
+    if let Some(now) = context.drive_now.filter(|now| *now < SATA_GBS) {
+        let most = context.drive_gbs.filter(|most| *most > now);
+        let facts =
+            CauseFacts::new(&[("now", now * 10.0), ("most", most.unwrap_or(SATA_GBS) * 10.0)]);
+        match most {
+            Some(_) => draft.edits.push(facts.cause("state.narrow-sata")),
+            None => draft.note = facts.cause("state.narrow-sata").text,
+        }
+    }
+}
+
+/// What the data sheet of a drive that the text names has, reads and writes.
+fn model_rates(prose: &str) -> Option<(Option<f64>, Option<f64>)> {
+    let rows = include_str!("../data/drives.tsv").lines().filter(|line| !line.starts_with('#'));
+    let is_named = |name: &str| {
+        prose.match_indices(name).any(|(at, _)| {
+            let (before, after) = (prose.get(..at), prose.get(at + name.len()..));
+            let joins = |c: char| c.is_ascii_alphanumeric();
+            !before.is_some_and(|text| text.ends_with(joins))
+                && !after.is_some_and(|text| text.starts_with(joins))
+        })
+    };
+    let mut row = rows.map(|line| line.split('\t')).filter_map(|mut cells| {
+        cells.next().filter(|name| is_named(name))?;
+        Some((cells.next()?.parse().ok(), cells.next()?.parse().ok()))
+    });
+    row.next()
+}
+
+/// The share of a limit counts only where the load can fill it: blocks in flight over the time of an unloaded I/O are
+/// the most that they bring, and a flush after each write is a time and no rate.
+pub(crate) fn unfilled(
+    draft: &mut DraftAnswer,
+    in_flight: Option<f64>,
+    block: Option<f64>,
+    command: &str,
+) -> String {
+    let waits = FLUSHES.split(' ').any(|option| command.contains(option));
+    let Some((limit, usual)) = draft.limit_gbs.zip(draft.usual) else { return String::new() };
+    let most = in_flight.zip(block).map(|(n, block)| n * block / IO_US / 1e3);
+    // Of a share that is reached the load was enough.
+    let is_reached = draft.value.is_some_and(|value| value >= limit * usual.least);
+    let is_few = most.is_none_or(|most| most < limit);
+    if is_reached || !waits && !is_few {
+        return String::new();
+    }
+    draft.usual = None;
+    match (waits, most) {
+        (true, _) => "each write waits for a flush of the device: it is a time, and no link's rate"
+            .to_owned(),
+        (_, Some(most)) => format!(
+            "so few in flight bring at most {} at {IO_US:.0} us each: it is a time, and no link's rate",
+            rate(most)
+        ),
+        _ => String::new(),
+    }
+}

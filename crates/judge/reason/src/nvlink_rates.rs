@@ -1,0 +1,62 @@
+//! NVLinks by their product: what one of them carries, and what joins a number of GPUs.
+
+use crate::node_facts::NodeLimits;
+use crate::product_facts::{FabricKind, ProductFacts};
+use crate::usual_share::least_share;
+use crate::verdict::ABOVE;
+
+/// One NVLink per direction, GB/s, of GA102, Pascal, Volta to Hopper, and Blackwell (NVIDIA white papers).
+const LINK_RATES: [f64; 4] = [14.0625, 20.0, 25.0, 50.0];
+
+/// One NVLink of a product per direction, GB/s; 0 where the product is not known: `NV4` is 56 GB/s of an RTX 3090 and
+/// 100 of an A100.
+pub(crate) fn link_gbs(product: Option<&ProductFacts>) -> f64 {
+    match product.map_or("", |product| product.name) {
+        "" => 0.0,
+        "P100" | "Quadro GP100" => 20.0,
+        "A40" | "A6000" | "A5500" | "A5000" | "A4500" | "3090" | "3090 Ti" => 14.0625,
+        "B200" | "B100" | "B300" | "GB200" | "GB300" => 50.0,
+        _ => 25.0,
+    }
+}
+
+impl NodeLimits {
+    /// The same with the one rate of a link of which a figure has the usual share, where the paste has the number of
+    /// links of a pair and no product.
+    pub(crate) fn fitted(&self, gbs: f64, path: &'static str) -> Option<Self> {
+        let count = |text: &String| text.strip_prefix("NV")?.parse::<f64>().ok();
+        let widest = self.pair_links.values().filter_map(count).fold(0.0, f64::max);
+        let is_open = self.product.is_none() && self.pair_gbs <= 0.0 && widest > 0.0;
+        let shares = LINK_RATES.map(|each| (each, gbs / (each * widest)));
+        let is_usual = |(_, share): &&(f64, f64)| (least_share(path)..=ABOVE).contains(share);
+        let fits: Vec<&(f64, f64)> = shares.iter().filter(is_usual).collect();
+        let [(each, _)] = fits[..] else { return None };
+        let first: f64 = self
+            .pair_links
+            .iter()
+            .filter(|(pair, _)| pair.0 == 0)
+            .filter_map(|(_, t)| count(t))
+            .sum();
+        let links = if self.fabric == FabricKind::Switched { widest } else { first };
+        is_open.then(|| Self {
+            link_gbs: *each,
+            pair_gbs: widest * each,
+            links_gbs: links * each,
+            ..self.clone()
+        })
+    }
+
+    /// What joins the first `ranks` GPUs where a matrix shows NVLinks between all of them and not all of the node's:
+    /// the links of the one with the fewest, GB/s.
+    pub(crate) fn joined_gbs(&self, ranks: u32) -> Option<f64> {
+        let is_bridged = self.links_gbs <= 0.0 && (2..=16).contains(&ranks);
+        let links = |a: u32, b: u32| {
+            let text = self.pair_links.get(&(a.min(b), a.max(b)))?;
+            text.strip_prefix("NV")?.parse::<f64>().ok()
+        };
+        let of_gpu = |a: u32| (0..ranks).filter(|b| *b != a).map(|b| links(a, b)).sum();
+        let each: Option<Vec<f64>> = (0..ranks).filter(|_| is_bridged).map(of_gpu).collect();
+        let links = each?.into_iter().reduce(f64::min)?;
+        Some(links * self.link_gbs).filter(|gbs| *gbs > 0.0)
+    }
+}
