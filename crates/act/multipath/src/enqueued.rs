@@ -12,7 +12,9 @@ use pathline_schema::{Bytes, GpuSet, Severity};
 
 use crate::path_parts::{divide_by_rate, ramped_pieces};
 use crate::request::{CopyReport, CopyRequest, LostRelay, PathBytes};
-use crate::resources::{EngineResources, FreeSlot, StagingSlot, StreamPair, StreamUse};
+use crate::resources::{
+    EngineResources, FreeSlot, StagingSlot, StreamPair, StreamUse, WaitingCopy,
+};
 
 /// Slots below which a relay takes no part: its legs would take turns.
 const MIN_SLOTS: usize = 2;
@@ -43,16 +45,6 @@ impl From<CallError> for EnqueueFailure {
     fn from(error: CallError) -> Self {
         Self { error: Box::new(error), is_ordered: false }
     }
-}
-
-/// A copy that waits for earlier work of its streams.
-pub(crate) struct WaitingCopy<'m> {
-    /// Its event's GPU.
-    gpu: u32,
-    begun: GpuEvent<'m>,
-    /// GPUs whose streams hold parts of it.
-    gpus: GpuSet,
-    streams: Vec<u64>,
 }
 
 /// A path over a relay.

@@ -10,7 +10,6 @@ use pathline_hal::{
 };
 use pathline_schema::{Bytes, GpuSet, MemKind, MultipathSpec, Ns, Place, Unit};
 
-use crate::enqueued::WaitingCopy;
 use crate::request::CopyRequest;
 
 /// The use of a stream.
@@ -136,6 +135,16 @@ const CALLS_KEPT: f64 = 1024.0;
 struct CallTimes {
     copies: f64,
     ns: f64,
+}
+
+/// A copy that waits for earlier work of its streams.
+pub(crate) struct WaitingCopy<'m> {
+    /// Its event's GPU.
+    pub(crate) gpu: u32,
+    pub(crate) begun: GpuEvent<'m>,
+    /// GPUs whose streams hold parts of it.
+    pub(crate) gpus: GpuSet,
+    pub(crate) streams: Vec<u64>,
 }
 
 /// What copies borrow.
