@@ -6,6 +6,7 @@ mod core_blocks;
 mod job_script;
 mod launch_text;
 mod mapping_search;
+mod matrix_fields;
 mod matrix_file;
 mod message_list;
 mod nccl_sends;

@@ -1,5 +1,6 @@
 //! Reads a matrix of the bytes that ranks send each other: CSV or Matrix Market.
 
+use crate::matrix_fields::{line_error, parse_bytes};
 use crate::message_list::read_list;
 use crate::nccl_sends::read_nccl;
 use crate::nccl_trace::read_trace;
@@ -22,31 +23,6 @@ pub fn read_matrix(text: &str) -> Result<RankTraffic, TrafficError> {
     }
     let of_tool = read_list(text).or_else(|| read_nccl(text)).or_else(|| read_trace(text));
     of_tool.unwrap_or_else(|| rows(text))
-}
-
-/// A number of a rank.
-pub(crate) fn rank(text: &str, line: usize) -> Result<usize, TrafficError> {
-    let known = text.parse().ok().filter(|rank| *rank < MAX_RANKS);
-    known.ok_or_else(|| bad(line, &format!("'{text}' is no rank from 0 to {}", MAX_RANKS - 1)))
-}
-
-/// The messages of as many ranks as they name.
-pub(crate) fn traffic(messages: Vec<RankMessage>) -> Result<RankTraffic, TrafficError> {
-    let last = messages.iter().map(|message| message.from.max(message.to)).max();
-    RankTraffic::new(last.map_or(0, |last| last + 1), messages)
-}
-
-pub(crate) fn bad(line: usize, why: &str) -> TrafficError {
-    TrafficError(format!("line {line}: {why}"))
-}
-
-/// A number of bytes; those of tools are means at times.
-pub(crate) fn number(text: &str, line: usize) -> Result<u64, TrafficError> {
-    let value: f64 = text.parse().map_err(|_| bad(line, &format!("'{text}' is no number")))?;
-    if !(0.0..=1e18).contains(&value) {
-        return Err(bad(line, &format!("{value} is out of range; expected bytes from 0 to 1e18")));
-    }
-    Ok(value.round() as u64)
 }
 
 fn rows(text: &str) -> Result<RankTraffic, TrafficError> {
@@ -90,13 +66,13 @@ fn rows(text: &str) -> Result<RankTraffic, TrafficError> {
             width = Some(cells.len());
         } else if cells.len() != expected {
             let why = format!("{} numbers; the rows before have {expected}", cells.len());
-            return Err(bad(nth + 1, &why));
+            return Err(line_error(nth + 1, &why));
         }
         if cells.len() > MAX_RANKS || from >= MAX_RANKS {
-            return Err(bad(nth + 1, &format!("more than {MAX_RANKS} ranks")));
+            return Err(line_error(nth + 1, &format!("more than {MAX_RANKS} ranks")));
         }
         for (to, cell) in cells.iter().enumerate() {
-            messages.push(RankMessage { from, to, bytes: number(cell, nth + 1)? });
+            messages.push(RankMessage { from, to, bytes: parse_bytes(cell, nth + 1)? });
         }
         from += 1;
     }
@@ -113,7 +89,7 @@ fn market(text: &str) -> Result<RankTraffic, TrafficError> {
     let mut lines = text.lines().enumerate().map(|(nth, line)| (nth + 1, line.trim()));
     let (_, head) = lines
         .find(|(_, line)| line.starts_with("%%MatrixMarket"))
-        .ok_or_else(|| bad(1, "no header"))?;
+        .ok_or_else(|| line_error(1, "no header"))?;
     let words: Vec<String> = head.split_whitespace().skip(1).map(str::to_lowercase).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let (by_coordinate, field, symmetric) = match words.as_slice() {
@@ -121,28 +97,28 @@ fn market(text: &str) -> Result<RankTraffic, TrafficError> {
             let symmetric = match *symmetry {
                 "general" => false,
                 "symmetric" => true,
-                _ => return Err(bad(1, "expected general or symmetric")),
+                _ => return Err(line_error(1, "expected general or symmetric")),
             };
             (*form == "coordinate", *field, symmetric)
         }
         _ => {
             let expected = "expected `%%MatrixMarket matrix coordinate real general`";
-            return Err(bad(1, expected));
+            return Err(line_error(1, expected));
         }
     };
     if !["real", "integer", "double", "pattern"].contains(&field) {
-        return Err(bad(1, "expected real, integer or pattern"));
+        return Err(line_error(1, "expected real, integer or pattern"));
     }
     let mut lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('%'));
-    let (at, size) = lines.next().ok_or_else(|| bad(1, "no line of sizes"))?;
+    let (at, size) = lines.next().ok_or_else(|| line_error(1, "no line of sizes"))?;
     let sizes: Option<Vec<usize>> = size.split_whitespace().map(|n| n.parse().ok()).collect();
     let (ranks, entries) = match sizes.as_deref() {
         Some([rows, columns, entries]) if by_coordinate && rows == columns => (*rows, *entries),
         Some([rows, columns]) if !by_coordinate && rows == columns => (*rows, 0),
-        _ => return Err(bad(at, "expected the sizes of a square matrix")),
+        _ => return Err(line_error(at, "expected the sizes of a square matrix")),
     };
     if ranks == 0 || ranks > MAX_RANKS {
-        return Err(bad(at, &format!("{ranks} ranks; expected 1 to {MAX_RANKS}")));
+        return Err(line_error(at, &format!("{ranks} ranks; expected 1 to {MAX_RANKS}")));
     }
     let mut messages: Vec<RankMessage> = Vec::new();
     let mut add = |from: usize, to: usize, bytes: u64| {
@@ -161,15 +137,15 @@ fn market(text: &str) -> Result<RankTraffic, TrafficError> {
             let number: Option<usize> = word.parse().ok();
             let number = number.filter(|n| (1..=ranks).contains(n));
             let why = format!("'{word}' is no number from 1 to {ranks}");
-            number.map(|n| n - 1).ok_or_else(|| bad(line, &why))
+            number.map(|n| n - 1).ok_or_else(|| line_error(line, &why))
         };
         let fits = match words.as_slice() {
             [from, to] if by_coordinate && field == "pattern" => add(index(from)?, index(to)?, 1),
             [from, to, bytes] if by_coordinate && field != "pattern" => {
-                add(index(from)?, index(to)?, number(bytes, line)?)
+                add(index(from)?, index(to)?, parse_bytes(bytes, line)?)
             }
             [bytes] if !by_coordinate && column < ranks => {
-                let fits = add(row, column, number(bytes, line)?);
+                let fits = add(row, column, parse_bytes(bytes, line)?);
                 row += 1;
                 if row == ranks {
                     column += 1;
@@ -177,15 +153,18 @@ fn market(text: &str) -> Result<RankTraffic, TrafficError> {
                 }
                 fits
             }
-            _ => return Err(bad(line, "not a line of this matrix")),
+            _ => return Err(line_error(line, "not a line of this matrix")),
         };
         if !fits {
-            return Err(bad(line, "too many numbers"));
+            return Err(line_error(line, "too many numbers"));
         }
         found += 1;
     }
     if by_coordinate && found != entries {
-        return Err(bad(at, &format!("{entries} entries are announced, and the file has {found}")));
+        return Err(line_error(
+            at,
+            &format!("{entries} entries are announced, and the file has {found}"),
+        ));
     }
     if !by_coordinate && column < ranks {
         return Err(TrafficError(format!("the array ends in column {} of {ranks}", column + 1)));

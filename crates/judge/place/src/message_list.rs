@@ -1,7 +1,7 @@
 //! Reads lists of messages between ranks: what Open MPI's monitoring writes, and tables with a row for each
 //! pair.
 
-use crate::matrix_file::{bad, number, rank, traffic};
+use crate::matrix_fields::{line_error, parse_bytes, parse_rank, sum_messages};
 use crate::rank_traffic::{RankMessage, RankTraffic, TrafficError};
 
 /// Beginnings of the names of the three columns of a table, in small letters.
@@ -33,15 +33,15 @@ fn table(text: &str, columns: [usize; 3]) -> Result<RankTraffic, TrafficError> {
     for (nth, line) in rows {
         let row: Vec<&str> = cells(line).collect();
         let [Some(from), Some(to), Some(bytes)] = columns.map(|column| row.get(column)) else {
-            return Err(bad(nth, "fewer columns than the first line"));
+            return Err(line_error(nth, "fewer columns than the first line"));
         };
         messages.push(RankMessage {
-            from: rank(from, nth)?,
-            to: rank(to, nth)?,
-            bytes: number(bytes, nth)?,
+            from: parse_rank(from, nth)?,
+            to: parse_rank(to, nth)?,
+            bytes: parse_bytes(bytes, nth)?,
         });
     }
-    traffic(messages)
+    sum_messages(messages)
 }
 
 /// Messages of `pml_monitoring` and its siblings: what a rank sent, also within the library's collectives (E,
@@ -51,13 +51,14 @@ fn monitoring(text: &str) -> Result<RankTraffic, TrafficError> {
     let mut messages = Vec::new();
     for (nth, line) in (1..).zip(text.lines()) {
         let Some((kind, [own, other, bytes])) = monitored(line) else { continue };
-        let (own, other, bytes) = (rank(own, nth)?, rank(other, nth)?, number(bytes, nth)?);
+        let (own, other, bytes) =
+            (parse_rank(own, nth)?, parse_rank(other, nth)?, parse_bytes(bytes, nth)?);
         let (from, to) = if kind == "R" { (other, own) } else { (own, other) };
         if kind != "C" {
             messages.push(RankMessage { from, to, bytes });
         }
     }
-    traffic(messages)
+    sum_messages(messages)
 }
 
 /// The kind of a line of Open MPI's monitoring, its rank, the other rank and bytes.

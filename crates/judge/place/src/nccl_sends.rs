@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::matrix_file::{bad, number, rank};
+use crate::matrix_fields::{line_error, parse_bytes, parse_rank};
 use crate::rank_traffic::{MAX_RANKS, RankMessage, RankTraffic, TrafficError};
 
 /// Bytes of an element, by the number of the data type: int8, uint8, int32, uint32, int64, uint64, half, float, double,
@@ -65,11 +65,12 @@ fn communicators(text: &str) -> Result<BTreeMap<LocalComm<'_>, CommRank<'_>>, Tr
             continue;
         };
         let ranks: Option<usize> = ranks.parse().ok().filter(|n| (1..=MAX_RANKS).contains(n));
-        let ranks =
-            ranks.ok_or_else(|| bad(nth, &format!("nranks is no number from 1 to {MAX_RANKS}")))?;
+        let ranks = ranks.ok_or_else(|| {
+            line_error(nth, &format!("nranks is no number from 1 to {MAX_RANKS}"))
+        })?;
         let id = value(content, "commId").unwrap_or_default();
         let owner = (process, value(content, "cudaDev").unwrap_or_default());
-        found.insert((process, comm), CommRank { rank: rank(own, nth)?, ranks, id, owner });
+        found.insert((process, comm), CommRank { rank: parse_rank(own, nth)?, ranks, id, owner });
     }
     Ok(found)
 }
@@ -97,24 +98,26 @@ fn messages(
         calls += usize::from(content.contains(": opCount "));
         let Some(call) = content.strip_prefix("Send: opCount ") else { continue };
         let field = |name: &str| {
-            value(call, name).ok_or_else(|| bad(nth, &format!("no '{name}'; is the line cut?")))
+            value(call, name)
+                .ok_or_else(|| line_error(nth, &format!("no '{name}'; is the line cut?")))
         };
         let (count, peer, comm) = (field("count")?, field("root")?, field("comm")?);
         let kind = field("datatype")?;
         let size = kind.parse().ok().and_then(|kind: usize| TYPE_BYTES.get(kind));
-        let size = size.ok_or_else(|| bad(nth, &format!("data type {kind} is not known")))?;
+        let size =
+            size.ok_or_else(|| line_error(nth, &format!("data type {kind} is not known")))?;
         let own = comms.get(&(process, comm)).ok_or_else(|| {
             let why = "no line says which rank this communicator is: log with NCCL_DEBUG_SUBSYS=INIT,COLL, from the \
                        start of the job";
-            bad(nth, why)
+            line_error(nth, why)
         })?;
-        let peer = rank(peer, nth)?;
+        let peer = parse_rank(peer, nth)?;
         let of = |of_comm: usize| members.get(&(own.id, of_comm)).copied();
         let (Some(from), Some(to)) = (of(own.rank), of(peer)) else {
             let why = "the log lacks the start of a rank of this communicator: join the logs of all ranks";
-            return Err(bad(nth, why));
+            return Err(line_error(nth, why));
         };
-        sent.push(RankMessage { from, to, bytes: number(count, nth)?.saturating_mul(*size) });
+        sent.push(RankMessage { from, to, bytes: parse_bytes(count, nth)?.saturating_mul(*size) });
     }
     if sent.is_empty() {
         return Err(TrafficError(format!(

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::matrix_file::{bad, number, rank, traffic};
+use crate::matrix_fields::{line_error, parse_bytes, parse_rank, sum_messages};
 use crate::rank_traffic::{RankMessage, RankTraffic, TrafficError};
 
 /// Marks the events of messages. The same calls are in `P2P_API` as well, without a peer.
@@ -15,7 +15,7 @@ const CATEGORY: &str = "\"cat\": \"P2P\"";
 pub(crate) fn read_trace(text: &str) -> Option<Result<RankTraffic, TrafficError>> {
     let is_event =
         |line: &str| line.trim_start().starts_with("{\"name\": \"") && line.contains("\"cat\": \"");
-    text.lines().any(is_event).then(|| messages(text).and_then(traffic))
+    text.lines().any(is_event).then(|| messages(text).and_then(sum_messages))
 }
 
 fn messages(text: &str) -> Result<Vec<RankMessage>, TrafficError> {
@@ -27,20 +27,21 @@ fn messages(text: &str) -> Result<Vec<RankMessage>, TrafficError> {
             continue;
         }
         let field = |name: &str| {
-            value(line, name).ok_or_else(|| bad(nth, &format!("no \"{name}\"; is the line cut?")))
+            value(line, name)
+                .ok_or_else(|| line_error(nth, &format!("no \"{name}\"; is the line cut?")))
         };
         comms.insert(field("CommHash")?);
         if comms.len() > 1 {
             let why = "a second communicator, whose ranks have other numbers: give the events of one CommHash";
-            return Err(bad(nth, why));
+            return Err(line_error(nth, why));
         }
         let kind = field("Datatype")?;
-        let size =
-            type_bytes(kind).ok_or_else(|| bad(nth, &format!("data type {kind} is not known")))?;
+        let size = type_bytes(kind)
+            .ok_or_else(|| line_error(nth, &format!("data type {kind} is not known")))?;
         messages.push(RankMessage {
-            from: rank(field("Rank")?, nth)?,
-            to: rank(field("Peer")?, nth)?,
-            bytes: number(field("Count")?, nth)?.saturating_mul(size),
+            from: parse_rank(field("Rank")?, nth)?,
+            to: parse_rank(field("Peer")?, nth)?,
+            bytes: parse_bytes(field("Count")?, nth)?.saturating_mul(size),
         });
     }
     if messages.is_empty() {
