@@ -4,10 +4,8 @@ use std::ffi::c_void;
 use std::ptr::{self, NonNull};
 
 use crate::message::StderrLine;
-use crate::table;
+use crate::table::{self, PAGE};
 
-/// Of x86-64; with larger pages, every block has filler only.
-pub(crate) const PAGE: usize = 4096;
 /// Smaller blocks have filler only: a process has too many of them.
 const SMALLEST_PAGED: usize = 64;
 /// Filler bytes behind a block without a page.

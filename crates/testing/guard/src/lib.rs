@@ -128,14 +128,14 @@ extern "C" fn memalign(align: usize, bytes: usize) -> *mut c_void {
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 extern "C" fn valloc(bytes: usize) -> *mut c_void {
-    block_or_error(bytes, block::PAGE)
+    block_or_error(bytes, table::PAGE)
 }
 
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 extern "C" fn pvalloc(bytes: usize) -> *mut c_void {
-    match bytes.checked_next_multiple_of(block::PAGE) {
-        Some(bytes) => block_or_error(bytes, block::PAGE),
+    match bytes.checked_next_multiple_of(table::PAGE) {
+        Some(bytes) => block_or_error(bytes, table::PAGE),
         None => out_of_memory(),
     }
 }

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::block::PAGE;
-
+/// Of x86-64; with larger pages, every block has filler only.
+pub(crate) const PAGE: usize = 4096;
 /// Maximum number at a time.
 pub(crate) const SLOTS: usize = 16_384;
 /// Number of slots to check for a free one.
