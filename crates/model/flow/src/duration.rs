@@ -6,10 +6,10 @@ use std::rc::Rc;
 use pathline_schema::{Case, Flow, Ns, Rate};
 use pathline_stats::{ascending, nearest_rank};
 
+use crate::flow_path::build_path;
 use crate::measured::RateInterval;
 use crate::network::Network;
 use crate::operation::{KernelTurn, NoPath, ResourceUse};
-use crate::path::build;
 use crate::solve::{ConcurrentRun, FlowDemand, FlowSet, Limiter, RateDemand, Stretch};
 
 /// The most orders of queues that are tried.
@@ -387,7 +387,7 @@ impl<'n> SetPredictor<'n> {
                 flow.by
             )));
         }
-        let built = build(&self.network.graph, flow)?;
+        let built = build_path(&self.network.graph, flow)?;
         let op = built.operation;
         let path = self.network.graph.book.find(flow).map(|(path, ..)| path.known);
         let leg = Rc::new(FlowNeeds {

@@ -13,7 +13,6 @@ use crate::hard_peak;
 use crate::measured::{MeasuredFlows, MeasuredIndex, RateInterval};
 use crate::model::NodeModel;
 use crate::operation::{BuiltPath, FlowOperation, FlowResource, ResourceUse};
-use crate::path::kernel;
 use crate::routes::{InUse, LinkBundle, RoutePath, RouteTable};
 use crate::solve::{Limiter, MaxMinSolver, RateDemand, limiter};
 use crate::storage::{IoCosts, StoreModel};
@@ -213,7 +212,7 @@ impl NodeGraph {
         };
         let queues = serial.then(|| ["to GPUs", "in", "out"].map(&mut queue));
         let caps = gpu.caps();
-        let multiplies = kernel::arithmetic(gpu.compute_units, caps, false)
+        let multiplies = hard_peak::arithmetic_rate(gpu.compute_units, caps, false)
             * self.model.kernel.arithmetic_efficiency;
         // The peaks of a discovered machine are laws; how its kernels share units is a model.
         let modelled = |rate: f64| Some(Rate(rate)).filter(|_| self.described);

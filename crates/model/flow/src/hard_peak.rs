@@ -14,7 +14,7 @@
 //! A PCIe link counts with its highest speed and width, since it may idle at a lower one. What the cache
 //! of a GPU may keep is taken off the bytes that pass a stretch.
 
-use pathline_schema::{CopyAgent, Flow, Gpu, MemKind, Rate, Topology};
+use pathline_schema::{CopyAgent, FMA_PER_BYTE, Flow, Gpu, GpuCaps, MemKind, Rate, Topology};
 
 const MIB: f64 = 1024.0 * 1024.0;
 
@@ -52,6 +52,12 @@ pub(crate) fn apparent_peak(peak: Rate, kept: f64, bytes: f64) -> Option<Rate> {
 pub(crate) fn pcie_peak(gpu: &Gpu) -> Option<Rate> {
     let link = gpu.host_link?;
     Some(Rate(link.peak().0.max(link.max_peak().0)))
+}
+
+/// Payload of a compute kernel in bytes per ns, in single precision or double, on all compute units.
+pub(crate) fn arithmetic_rate(compute_units: u32, caps: &GpuCaps, double: bool) -> f64 {
+    let each = caps.fma_per_cycle[usize::from(double)] * caps.clock_ghz;
+    f64::from(compute_units.max(1)) * each / FMA_PER_BYTE as f64
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ mod desc;
 mod duration;
 mod elements;
 mod fault;
+mod flow_path;
 mod graph;
 mod hard_peak;
 mod measured;

@@ -3,11 +3,12 @@
 use pathline_schema::{Bytes, Case, Flow, LinkEnd, MemKind, Ns, Rate, RuntimeCall, Topology};
 
 use crate::fault::{FaultEffect, FaultElement, MachineFault};
+use crate::flow_path::build_path;
 use crate::graph::NodeGraph;
 use crate::measured::MeasuredFlows;
 use crate::model::{CacheLevel, NodeModel};
 use crate::operation::{BuiltPath, FlowOperation, FlowResource, NoPath, PathStage};
-use crate::path::{IoParts, build, parts};
+use crate::path::{IoParts, parts};
 use crate::routes::RouteTable;
 use crate::{DescError, MachineDesc, RuntimeEnv};
 
@@ -144,7 +145,7 @@ impl Network {
     /// The hardware, the runtime or the switches allow no such transfer, or what it depends on is
     /// not known; in words for a skip.
     pub fn operation(&self, flow: &Flow) -> Result<FlowOperation, NoPath> {
-        build(&self.graph, flow).map(|built| built.operation)
+        build_path(&self.graph, flow).map(|built| built.operation)
     }
 
     /// An operation while a flapping bundle is slow; none if the fault does not concern it.
@@ -176,7 +177,7 @@ impl Network {
     /// # Errors
     /// As [`Self::operation`].
     pub fn explain(&self, flow: &Flow) -> Result<FlowCeiling, NoPath> {
-        let built = build(&self.graph, flow)?;
+        let built = build_path(&self.graph, flow)?;
         let op = &built.operation;
         let narrowest = op.stages.iter().min_by(|a, b| a.peak.0.total_cmp(&b.peak.0));
         let Some(narrowest) = narrowest else {
@@ -202,7 +203,7 @@ impl Network {
     /// As [`Self::operation`], for any flow of the case.
     pub fn predict(&self, case: &Case) -> Result<Vec<FlowPrediction>, NoPath> {
         let mut built: Vec<BuiltPath> =
-            case.flows().map(|flow| build(&self.graph, flow)).collect::<Result<_, _>>()?;
+            case.flows().map(|flow| build_path(&self.graph, flow)).collect::<Result<_, _>>()?;
         built.iter_mut().for_each(|built| self.graph.take_turns(&mut built.operation));
         let rates = self.graph.solve(&built);
         let loads: Vec<(&BuiltPath, Rate)> = built.iter().zip(rates.iter().copied()).collect();

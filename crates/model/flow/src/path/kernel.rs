@@ -1,12 +1,13 @@
 //! Paths of pathline's GPU kernels.
 
 use pathline_schema::{
-    AccessWidth, CHASE_STEPS, FMA_PER_BYTE, Flow, GpuCaps, KernelOp, KernelVariant, MemKind, Unit,
+    AccessWidth, CHASE_STEPS, Flow, GpuCaps, KernelOp, KernelVariant, MemKind, Unit,
 };
 
 use super::builder::{LegMover, LegSide, LoopLimits, PathBuilder, gpu_at, no};
 use super::kernel_start::KernelTraffic;
 use crate::graph::NodeGraph;
+use crate::hard_peak::arithmetic_rate;
 use crate::model::GpuCacheLevel;
 use crate::operation::{BuiltPath, NoPath};
 
@@ -41,7 +42,7 @@ pub(crate) fn build(
     if variant.op == KernelOp::Fma {
         let double = matches!(variant.access, AccessWidth::Words { word: 8, .. });
         let efficiency = net.model.kernel.arithmetic_efficiency;
-        let of = |double| efficiency * arithmetic(gpu.compute_units, gpu.caps, double);
+        let of = |double| efficiency * arithmetic_rate(gpu.compute_units, gpu.caps, double);
         path.cap(of(double), "arithmetic");
         path.take(gpu.arithmetic, of(false) / of(double));
         path.grid((g, gpu), &variant);
@@ -139,12 +140,6 @@ impl<'a> GpuCaches<'a> {
         let share = (chain as f64 / CHASE_STEPS as f64).min(1.0);
         share * first_ns + (1.0 - share) * cache.load_ns
     }
-}
-
-/// Payload of a compute kernel in bytes per ns, in single precision or double, on all compute units.
-pub(crate) fn arithmetic(compute_units: u32, caps: &GpuCaps, double: bool) -> f64 {
-    let each = caps.fma_per_cycle[usize::from(double)] * caps.clock_ghz;
-    f64::from(compute_units.max(1)) * each / FMA_PER_BYTE as f64
 }
 
 /// What one compute unit of `at` stores to memory of `unit`, GB/s, if that limits it.

@@ -13,14 +13,15 @@ mod migrate;
 use pathline_schema::{Flow, Mover};
 
 use crate::graph::NodeGraph;
-use crate::multipath;
 use crate::operation::{BuiltPath, NoPath};
-use builder::{measured_or, no};
+use builder::no;
+
+pub(crate) use builder::measured_or;
 
 pub use files::IoParts;
 pub(crate) use files::parts;
 
-/// The path of a flow.
+/// The one path of a flow; [`crate::flow_path`] has copies over several, too.
 pub(crate) fn build(net: &NodeGraph, flow: &Flow) -> Result<BuiltPath, NoPath> {
     measured_or(net, flow, || match flow.by {
         Mover::Dma { at } => copy::build(net, flow, at, false),
@@ -30,9 +31,7 @@ pub(crate) fn build(net: &NodeGraph, flow: &Flow) -> Result<BuiltPath, NoPath> {
         Mover::Migrate { at, how } => migrate::build(net, flow, at, how),
         Mover::Staged { via, .. } => calls::staged(net, flow, via),
         Mover::Batch { at, .. } => calls::batch(net, flow, at),
-        Mover::Relay { paths, .. } | Mover::CopyToAll { paths, .. } => {
-            multipath::build(net, flow, &paths)
-        }
+        Mover::Relay { .. } | Mover::CopyToAll { .. } => no("it goes over several paths"),
         Mover::Call { call, .. } => calls::call(net, flow, call),
         Mover::Wire { .. } => {
             no("what goes between processes is a library's, not the node's alone")
