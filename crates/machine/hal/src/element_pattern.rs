@@ -9,7 +9,7 @@
 
 use pathline_schema::{ElementReduction, ElementType, ReduceOp};
 
-use crate::pattern::random_word;
+use crate::random_word::random_word;
 
 /// Upper 40 bits of the seed of such a pattern. A random seed has them once in 10^12; memory is
 /// filled and verified with the same seed, so even that would be no error.

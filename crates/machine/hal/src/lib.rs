@@ -13,6 +13,7 @@ pub mod kernel;
 mod machine;
 mod monitor;
 pub mod pattern;
+mod random_word;
 mod ranks;
 mod registrar;
 mod storage;

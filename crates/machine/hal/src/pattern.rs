@@ -5,13 +5,8 @@
 //! an element type, whose reductions are exact: [`crate::ElementPattern`].
 
 use crate::element_pattern::ElementPattern;
-
-/// The seed of the pattern whose bytes are all zero: the contribution of a rank to a sum in which
-/// only one rank has a nonzero pattern.
-pub const ZERO_SEED: u64 = 0;
-
-/// Increment of the seed from one 8-byte word to the next.
-const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+use crate::random_word::STEP;
+pub use crate::random_word::{ZERO_SEED, random_word};
 
 /// The seed with which a part of a buffer verifies like a whole one: word 0 of its pattern is word
 /// `words` of the pattern `seed`. May be negative.
@@ -30,21 +25,6 @@ pub const fn word(seed: u64, index: u64) -> u64 {
         None => random_word(seed, index),
         Some(elements) => elements.word(index),
     }
-}
-
-/// [`word`] of a seed that stands for no [`ElementPattern`].
-///
-/// The finalizer of splitmix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators,
-/// OOPSLA 2014).
-#[inline]
-pub const fn random_word(seed: u64, index: u64) -> u64 {
-    if seed == ZERO_SEED {
-        return 0;
-    }
-    let mut z = seed.wrapping_add((index.wrapping_add(1)).wrapping_mul(STEP));
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 /// The byte at `offset` of the pattern `seed`.
