@@ -3,7 +3,7 @@
 use pathline_schema::Bytes;
 
 use crate::spread::spread;
-use crate::team::ThreadPiece;
+use crate::thread_piece::ThreadPiece;
 
 /// Distance of two elements in bytes: two lines of 64 B, so that the adjacent-line prefetcher loads
 /// no other element. The effect of a chase in `schema` counts by the same distance.

@@ -22,6 +22,7 @@ pub mod spread;
 mod stored_check;
 mod team;
 mod thread_clock;
+mod thread_piece;
 
 pub use cpus::restrict_to_share;
 pub use credentials::{PeerCredentials, peer_credentials};

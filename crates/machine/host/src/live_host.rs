@@ -20,7 +20,8 @@ use crate::gate_table::GateTable;
 use crate::memory::{self, ChaseChain, HostMemory, MappedMemory};
 use crate::page_domains;
 use crate::stored_check::StoredSpan;
-use crate::team::{PinnedTeam, ReadSum, TeamJob, TeamRun, ThreadPiece, ThreadTask, split};
+use crate::team::{PinnedTeam, ReadSum, TeamJob, TeamRun, ThreadTask};
+use crate::thread_piece::{ThreadPiece, split_bytes};
 use crate::{chase, cpus, loops, round_pool, spread, stored_check, thread_clock};
 
 /// CPUs of a domain that this process may use, in the order of assignment to threads.
@@ -148,7 +149,7 @@ impl LiveHost {
             other: work.src.wrapping_add(work.bytes.0),
             dst: work.dst,
             bytes: work.bytes.0,
-            pieces: split(0, threads, 64),
+            pieces: split_bytes(0, threads, 64),
             reps: work.reps,
             isolated: work.isolated && threads > 1,
             reads: Vec::new(),
@@ -193,7 +194,7 @@ impl LiveHost {
         // Whole pages if there are enough of them: two threads then never touch the same page.
         let pages = work.bytes.0 / u64::from(threads) >= 16 * self.memory.page() as u64;
         let grain = if pages { self.memory.page() as u64 } else { 64 };
-        job.pieces = split(work.bytes.0, threads, grain);
+        job.pieces = split_bytes(work.bytes.0, threads, grain);
         job.task = ThreadTask::Pass(body);
         Ok(())
     }
@@ -248,7 +249,7 @@ impl LiveHost {
             let thing = format!("{} at {:#x}", work.work, work.dst);
             return Err(CallError::unsupported("submit", thing, "a first touch starts on a page"));
         }
-        job.pieces = split(work.bytes.0, threads, mapping.grain as u64);
+        job.pieces = split_bytes(work.bytes.0, threads, mapping.grain as u64);
         job.task = ThreadTask::Touch { page };
         job.steps = work.bytes.0.div_ceil(page as u64).saturating_mul(work.reps);
         job.will_write(mapping);

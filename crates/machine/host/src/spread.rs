@@ -4,7 +4,7 @@
 use std::io;
 use std::thread::ScopedJoinHandle;
 
-use crate::team::{ThreadPiece, split};
+use crate::thread_piece::{ThreadPiece, split_bytes};
 use crate::{cpus, pattern};
 
 /// Bytes below which the calling thread works alone, since starting others costs more.
@@ -90,7 +90,7 @@ pub(crate) fn spread<T: Send>(
     if bytes < MIN_SHARED_BYTES || cpus.len() < 2 {
         return vec![part(ThreadPiece { offset: 0, len: bytes })];
     }
-    let pieces = split(bytes, cpus.len() as u32, grain);
+    let pieces = split_bytes(bytes, cpus.len() as u32, grain);
     std::thread::scope(|scope| {
         let thread = |(piece, &cpu): (ThreadPiece, &u32)| {
             let part = &part;
