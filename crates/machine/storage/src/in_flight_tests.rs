@@ -13,8 +13,9 @@ use pathline_schema::{Flow, IoSpec};
 
 use super::aio::AioEngine;
 use super::engine::{BlockEngine, FinishedIo, WorkerBlocks};
+use super::round_progress::RoundProgress;
 use super::uring::{RingKind, UringEngine};
-use super::worker::{BlockOrder, IoWorker, RoundProgress, WorkerParts};
+use super::worker::{BlockOrder, IoWorker, WorkerParts};
 use super::worker_pool::RoundWorker;
 use pathline_host::clock::{self, ClockOrigin};
 

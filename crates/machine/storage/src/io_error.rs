@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 
 use pathline_hal::CallError;
-use pathline_schema::{Bytes, Severity};
+use pathline_schema::Severity;
 
 /// Severity and remedy of an error number of a call on a file.
 fn meaning(code: i32) -> (Severity, &'static str) {
@@ -103,60 +103,9 @@ pub(super) fn abandoned(error: CallError, lost: u32) -> CallError {
     CallError { severity: Severity::Sticky, reason, ..error }
 }
 
-/// An I/O of a block, read or written.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct BlockIo {
-    pub(super) write: bool,
-    pub(super) offset: u64,
-    pub(super) bytes: u32,
-}
-
-/// An I/O that did not do the whole of its block.
-pub(super) fn ended(name: &str, path: &Path, block: BlockIo, result: i32) -> CallError {
-    let BlockIo { write, offset, bytes } = block;
-    let thing = format!("{} at {} of {}", Bytes(bytes.into()), Bytes(offset), path.display());
-    if result < 0 {
-        if let Some((reason, way_out, severity)) = super::gds::of_io(name, -result) {
-            let code = i64::from(-result);
-            return CallError::new(severity, name, thing, reason).with_code(code).or_try(way_out);
-        }
-        return call(name, thing, &io::Error::from_raw_os_error(-result));
-    }
-    let part = Bytes(result.cast_unsigned().into());
-    if write {
-        // The next call would report which; as a rule it is space.
-        let reason = format!("only {part} of it were written");
-        return CallError::new(Severity::Exhausted, name, thing, reason).or_try(
-            "the file system is full, or a quota or limit is reached: free some of it, or use a smaller --span",
-        );
-    }
-    let reason = match result {
-        0 => "the file ends before it".to_owned(),
-        _ => format!("only {part} of it were there"),
-    };
-    CallError::new(Severity::Transient, name, thing, reason)
-        .or_try("another process has shortened the file meanwhile")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_write_without_room_is_no_shortened_file() {
-        let of = |write, result| {
-            let block = BlockIo { write, offset: 1 << 20, bytes: 4096 };
-            ended("pwrite", Path::new("/a/write-0"), block, result)
-        };
-        let full = of(true, 512);
-        assert_eq!(full.severity, Severity::Exhausted);
-        assert_eq!(full.thing, "4KiB at 1MiB of /a/write-0");
-        assert!(full.reason.contains("only 512B of it were written"), "{full}");
-        let short = of(false, 512);
-        assert_eq!(short.severity, Severity::Transient);
-        assert!(short.way_out.contains("shortened"), "{short}");
-        assert_eq!(of(true, -libc::ENOSPC).code, i64::from(libc::ENOSPC));
-    }
 
     #[test]
     fn every_number_has_a_remedy() {

@@ -4,6 +4,7 @@
 
 mod aio;
 mod aligned_buffer;
+mod block_error;
 mod engine;
 mod facts;
 mod gds;
@@ -17,6 +18,7 @@ mod meta_job;
 mod meta_worker;
 mod object;
 mod own_name;
+mod round_progress;
 mod scratch_dir;
 mod scratch_tree;
 mod store_place;

@@ -17,7 +17,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use super::io_error;
 use super::io_tally::{CallTimes, IoTimes};
 use super::own_name::OwnName;
-use super::worker::{RoundProgress, RoundReport};
+use super::round_progress::{RoundProgress, RoundReport};
 use super::worker_pool::{CallTallies, RoundWorker, WorkerFactory};
 
 /// Most operations of a worker in a check.

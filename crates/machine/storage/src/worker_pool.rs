@@ -9,7 +9,7 @@ use pathline_hal::{CallResult, IoDone};
 use pathline_schema::{CallTally, IoReading, Ns};
 
 use super::kernel_helpers::KernelHelpers;
-use super::worker::{RoundProgress, RoundReport};
+use super::round_progress::{RoundProgress, RoundReport};
 use pathline_host::clock::ClockOrigin;
 use pathline_host::cpus;
 use pathline_host::gate::StartLine;

@@ -15,6 +15,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use pathline_hal::{CallError, CallResult};
 
+use super::block_error::{BlockIo, partial_io_error};
 use super::engine::{BlockEngine, FinishedIo, WorkerBlocks};
 use super::io_error;
 pub(super) use data_path::{DataPath, notes};
@@ -111,7 +112,7 @@ fn again(file: &File, write: bool) -> CallResult<File> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let opened =
         OpenOptions::new().read(true).write(write).custom_flags(libc::O_DIRECT).open(&path);
-    opened.map_err(|error| super::io_error::on("open", Path::new(&path), &error))
+    opened.map_err(|error| io_error::on("open", Path::new(&path), &error))
 }
 
 /// GPU direct in one worker: an I/O ends before the call returns.
@@ -172,8 +173,14 @@ impl GdsEngine {
             None => data_path::watch(self.library, write, first),
         };
         if result != block.cast_signed() {
-            let block = io_error::BlockIo { write, offset, bytes: block };
-            return Err(io_error::ended(self.call(), path, block, result));
+            let block = BlockIo { write, offset, bytes: block };
+            return Err(partial_io_error(
+                self.call(),
+                path,
+                block,
+                result,
+                of_io(self.call(), -result),
+            ));
         }
         self.data_path = *known.get_or_init(|| data_path);
         Ok(())

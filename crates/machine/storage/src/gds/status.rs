@@ -9,6 +9,7 @@ use pathline_hal::{CallError, CallResult};
 use pathline_schema::Severity;
 
 use super::library::{GdsLibrary, GdsStatus};
+use crate::block_error::StatusMeaning;
 use crate::facts;
 use pathline_host::files;
 
@@ -170,7 +171,7 @@ pub(super) fn ended(done: isize, error_number: i32) -> i32 {
 }
 
 /// Reason, remedy and severity of a failed I/O; `None` if the number is the kernel's.
-pub(crate) fn of_io(call: &str, number: i32) -> Option<(String, &'static str, Severity)> {
+pub(crate) fn of_io(call: &str, number: i32) -> Option<StatusMeaning> {
     let kind = [GdsLibrary::CuFile, GdsLibrary::HipFile]
         .into_iter()
         .find(|k| call.starts_with(k.name()))?;

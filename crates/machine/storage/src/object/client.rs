@@ -8,13 +8,14 @@ use pathline_hal::{CallError, CallResult};
 use pathline_schema::{Bytes, Severity, mask_urls};
 use rusty_s3::{Bucket, Credentials, Method, UrlStyle};
 
-use super::connection::MAX_ADDRESSES;
 use super::reply::{ReplyHead, error_texts};
 
 /// How paths of buckets begin.
 pub(super) const SCHEME: &str = "s3://";
 /// Seconds that a signature is valid. A request waits for nothing longer than a queue.
 const VALID_S: u64 = 900;
+/// Addresses of a server that are tried.
+const MAX_ADDRESSES: usize = 4;
 /// Default region of servers that have none.
 const USUAL_REGION: &str = "us-east-1";
 const CREDENTIALS: &str = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY";

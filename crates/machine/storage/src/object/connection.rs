@@ -16,8 +16,6 @@ use super::reply::{ReplyHead, join_chunks};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes that are looked at for the head of a reply at a time: a small block fits in as well.
 const WINDOW: usize = 8 << 10;
-/// Addresses of a server that are tried.
-pub(super) const MAX_ADDRESSES: usize = 4;
 /// Replies like "Continue" before the one that counts.
 const MAX_INTERIM: u32 = 8;
 /// Most bytes of a document: a listing of 1000 keys of 1 KiB has about 1.5 MB.

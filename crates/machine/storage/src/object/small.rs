@@ -12,7 +12,7 @@ use rusty_s3::Method;
 
 use super::super::io_tally::{CallTimes, IoTimes};
 use super::super::own_name::OwnName;
-use super::super::worker::{RoundProgress, RoundReport};
+use super::super::round_progress::{RoundProgress, RoundReport};
 use super::super::worker_pool::{
     CallTallies, RoundKind, RoundWorker, WorkerFactory, WorkerThreads,
 };
