@@ -5,13 +5,14 @@ use pathline_schema::{
     Bytes, Case, Collective, Flow, MemKind, RankMember, Topology, Transport, Unit,
 };
 
-use crate::arm::{ArmEnv, ArmTask, TrialArm};
-use crate::known::is_without_nvls;
-use crate::mpi_settings::guarded_sizes;
+use crate::arm::ArmEnv;
 
 /// Sizes of the collectives that are asked about unless a user names some: one at which the start counts, and
 /// one at which rates do.
-const SIZES: [Bytes; 2] = [Bytes::mib(1), Bytes::mib(32)];
+pub(crate) const COLLECTIVE_SIZES: [Bytes; 2] = [Bytes::mib(1), Bytes::mib(32)];
+/// The first CUDA architecture with NVLink SHARP, which NVLS needs: NCCL's documentation of
+/// `NCCL_NVLS_ENABLE` names third-generation NVSwitch and Hopper.
+const FIRST_NVLS_ARCH: u32 = 90;
 /// From here on LL, half of whose bytes are flags, only loses.
 const MOST_LL: Bytes = Bytes::mib(1);
 /// Up to here one channel and another differ by less than the start of a collective takes.
@@ -77,28 +78,7 @@ pub fn usual_collectives(ranks: &[RankMember]) -> Vec<Case> {
     let place = |member: &RankMember| member.gpu_memory(MemKind::Vram);
     let Some((src, dst)) = place(first).zip(place(last)) else { return Vec::new() };
     let text = |bytes: Bytes| format!("{src} > {dst} by ccl@{}[all_reduce] x {bytes}", src.unit);
-    SIZES.iter().filter_map(|&bytes| text(bytes).parse().ok()).collect()
-}
-
-/// The arm of a collective, or of a message by MPI, at the usual sizes, less what its ranks do not divide. None of
-/// another task.
-pub(crate) fn other_sizes(arm: &TrialArm) -> Vec<TrialArm> {
-    let ArmTask::Case(case) = &arm.task else { return Vec::new() };
-    let [flow] = case.timed.as_slice() else { return Vec::new() };
-    let Some(wire) = flow.by.wire() else { return Vec::new() };
-    let by_mpi = wire.via.carrier() == Transport::Mpi;
-    let of = |bytes: Bytes| {
-        let unit = match wire.op.collective() {
-            Some(op) => op.unit_bytes(member_count(flow)? as usize, wire.op.reduced()),
-            None if by_mpi => 1,
-            None => return None,
-        };
-        let bytes = Bytes(bytes.0 - bytes.0 % unit.max(1));
-        let case = Case { timed: vec![Flow { bytes, ..*flow }], ..case.clone() };
-        Some(TrialArm { task: ArmTask::Case(case), ..arm.clone() })
-    };
-    let sizes = if by_mpi { guarded_sizes() } else { SIZES };
-    sizes.into_iter().filter_map(of).collect()
+    COLLECTIVE_SIZES.iter().filter_map(|&bytes| text(bytes).parse().ok()).collect()
 }
 
 /// A variable with a value to try.
@@ -220,6 +200,12 @@ pub fn is_shown_by_choice(settings: &ArmEnv) -> bool {
     let is_logged =
         |name: &String| SETTINGS.iter().any(|setting| setting.name == name && setting.is_logged);
     !settings.is_empty() && settings.keys().all(is_logged)
+}
+
+/// Whether no GPU has NVLink SHARP.
+pub(crate) fn is_without_nvls(topology: &Topology) -> bool {
+    let arch = |gpu: &pathline_schema::Gpu| gpu.arch.strip_prefix("sm_")?.parse::<u32>().ok();
+    topology.gpus.iter().all(|gpu| arch(gpu).is_none_or(|arch| arch < FIRST_NVLS_ARCH))
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use pathline_tuner::{TunerRow, tuner_rows_text};
 use serde::{Deserialize, Serialize};
 
 use crate::advice::{Advice, AdviceVerdict};
+use crate::gain_text::share_text;
 
 /// Version of the format of [`AdviceFile`]. It grows when a reader of the older one would misread it.
 pub const ADVICE_FORMAT: u32 = 1;
@@ -54,6 +55,24 @@ pub struct AdviceFile {
     pub task: Option<CommandTask>,
     /// The answers, in the order of the questions.
     pub answers: Vec<Advice>,
+}
+
+impl Advice {
+    /// Makes of the answer that a choice gains nothing, if it was proven earlier, the answer that it must not be
+    /// made here.
+    pub fn withdraw(&mut self, earlier: &AdviceFile, min_gain: f64) {
+        let is_same = |known: &&Self| known.subject == self.subject && known.is_change();
+        let Some(choice) = earlier.answers.iter().find(is_same).and_then(|a| a.choice.as_ref())
+        else {
+            return;
+        };
+        let (label, AdviceOrigin { node, date, .. }) = (&choice.arm.label, &earlier.origin);
+        let margin = share_text(min_gain);
+        self.reason =
+            format!("{label} was proven on {node} ({date}), and gains less than {margin} % here");
+        self.choice = Some(choice.clone());
+        self.verdict = AdviceVerdict::Withdrawn;
+    }
 }
 
 /// A command of the user, and how its cost is read.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::advice::share_text;
+use crate::gain_text::share_text;
 use crate::proof::{GainInterval, HarmCheck, TrialBlock};
 
 /// What a trial costs.

@@ -6,51 +6,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use serde::{Deserialize, Serialize};
-
 use crate::arm::{AdviceScope, TrialArm};
 use crate::guard_figure::{GuardFigure, TrialCost};
 use crate::session::TrialRunner;
-
-/// What a runner gave, in the order in which it was asked.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum TrialRecord {
-    /// One repetition of an arm.
-    Trial {
-        /// [`TrialArm::key`].
-        arm: String,
-        /// What it took.
-        seconds: f64,
-        /// Its cost, or why it has none.
-        cost: Result<TrialCost, String>,
-    },
-    /// What shows whether the settings of an arm act.
-    Evidence {
-        /// [`TrialArm::key`].
-        arm: String,
-        /// What it took.
-        seconds: f64,
-        /// As [`TrialRunner::honoured`] returned it.
-        shown: Option<Result<String, String>>,
-    },
-}
-
-impl TrialRecord {
-    /// What it took, in seconds.
-    pub fn seconds(&self) -> f64 {
-        match self {
-            Self::Trial { seconds, .. } | Self::Evidence { seconds, .. } => *seconds,
-        }
-    }
-
-    fn about(&self) -> String {
-        match self {
-            Self::Trial { arm, .. } => format!("a trial of {arm}"),
-            Self::Evidence { arm, .. } => format!("the evidence of {arm}"),
-        }
-    }
-}
+use crate::trial_record::TrialRecord;
 
 impl TrialArm {
     /// What tells it from other arms of a session: its name and the names of its variables. Values are part of
@@ -111,14 +70,14 @@ impl<'a> KeptTrials<'a> {
     fn next_past(&mut self, asked: &str) -> Option<Result<TrialRecord, String>> {
         let record = self.past.pop_front()?;
         self.seconds += record.seconds();
-        if record.about() == asked {
+        if record.subject_text() == asked {
             self.runner.repeat(&record);
             return Some(Ok(record));
         }
         let why = format!(
             "the kept trials have {} where this session needs {asked}: another version wrote them; start a \
              new file",
-            record.about()
+            record.subject_text()
         );
         self.broken = Some(why.clone());
         Some(Err(why))

@@ -2,16 +2,13 @@
 
 use pathline_schema::{COMPUTED, Topology, is_variable_name, shell_words};
 
-use crate::advice::{Advice, AdviceVerdict};
+use crate::advice::{Advice, AdviceVerdict, untried_setting};
 use crate::arm::ArmEnv;
-use crate::review::untried;
+use crate::collective_settings::is_without_nvls;
 
 /// The most channels that RCCL lets a job of fewer than eight GPUs ask for.
 /// ROCm/rocm-systems#11255: `comm->nRanks < 8 && 64 < minNchannels`.
 const RCCL_CHANNELS_BELOW_8_GPUS: u32 = 64;
-/// The first CUDA architecture with NVLink SHARP, which NVLS needs: NCCL's documentation of
-/// `NCCL_NVLS_ENABLE` names third-generation NVSwitch and Hopper.
-const FIRST_NVLS_ARCH: u32 = 90;
 
 /// The job that settings are judged for.
 #[derive(Debug, Clone, Copy)]
@@ -158,12 +155,6 @@ fn has(scope: &SettingScope<'_>, vendor: &str) -> bool {
     scope.topology.gpus.iter().any(|gpu| gpu.vendor == vendor)
 }
 
-/// Whether no GPU has NVLink SHARP.
-pub(crate) fn is_without_nvls(topology: &Topology) -> bool {
-    let arch = |gpu: &pathline_schema::Gpu| gpu.arch.strip_prefix("sm_")?.parse::<u32>().ok();
-    topology.gpus.iter().all(|gpu| arch(gpu).is_none_or(|arch| arch < FIRST_NVLS_ARCH))
-}
-
 fn is_on(value: &str) -> bool {
     !matches!(value.trim(), "" | "0" | "n" | "no" | "false")
 }
@@ -193,7 +184,7 @@ pub fn known_settings(variables: &ArmEnv, scope: &SettingScope<'_>) -> Vec<Advic
             None => name == row.name,
         })?;
         let (verdict, why) = (row.judge)(scope, value)?;
-        Some(untried(name, value, verdict, format!("{why} ({})", row.source)))
+        Some(untried_setting(name, value, verdict, format!("{why} ({})", row.source)))
     };
     variables.iter().filter_map(of).collect()
 }

@@ -3,9 +3,8 @@
 
 use pathline_schema::{MpiBrand, MpiControls, MpiVariable, nearest_name};
 
-use crate::advice::{Advice, AdviceVerdict};
+use crate::advice::{Advice, AdviceVerdict, untried_setting};
 use crate::arm::ArmEnv;
-use crate::review::untried;
 
 /// The most values that an answer lists.
 const MAX_VALUES: usize = 16;
@@ -77,7 +76,7 @@ pub fn judge_mpi_setting(
 ) -> Option<Advice> {
     let (verdict, why) = reading.judge(name, value)?;
     let MpiControls { version, path, .. } = reading.without;
-    Some(untried(name, value, verdict, format!("{why} ({version}, {path})")))
+    Some(untried_setting(name, value, verdict, format!("{why} ({version}, {path})")))
 }
 
 /// Why a library has no variable of this name. `None` if it has it, or that is not known.

@@ -7,7 +7,8 @@ use pathline_schema::{
 };
 
 use crate::arm::{AdviceChoice, AdviceScope, ArmEnv, TrialArm};
-use crate::collective_settings::{CollectiveScope, collective_settings, other_sizes};
+use crate::collective_settings::{CollectiveScope, collective_settings};
+use crate::harm_sizes::other_sizes;
 use crate::mpi_settings::{MpiScope, MpiSetting, mpi_settings};
 use crate::relays::{over_relays, to_all};
 

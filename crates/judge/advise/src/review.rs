@@ -2,8 +2,9 @@
 
 use pathline_schema::SizeEffects;
 
-use crate::advice::{Advice, AdviceVerdict, share_text};
-use crate::arm::{AdviceChoice, AdviceScope, ArmEnv, TrialArm};
+use crate::advice::{Advice, AdviceVerdict, removal_choice, untried_setting};
+use crate::arm::{AdviceScope, ArmEnv, TrialArm};
+use crate::gain_text::share_text;
 use crate::guard_figure::{GuardCheck, GuardOutcome, add_block, harm_text};
 use crate::proof::{GainInterval, HarmCheck, MAX_BLOCKS, ProofTarget, TrialBlock};
 use crate::session::{AdviceLimits, AdviceSession, AdviceStep, TrialRunner};
@@ -47,42 +48,9 @@ pub fn review(
 /// The answer for variables that no trial can decide on; `why` is a sentence without a full stop.
 pub fn not_reviewed(variables: &ArmEnv, why: &str) -> Vec<Advice> {
     let of = |(name, value): (&String, &String)| {
-        untried(name, value, AdviceVerdict::Unclear, why.to_owned())
+        untried_setting(name, value, AdviceVerdict::Unclear, why.to_owned())
     };
     variables.iter().map(of).collect()
-}
-
-/// An answer about a variable that is set, without trials.
-pub(crate) fn untried(name: &str, value: &str, verdict: AdviceVerdict, reason: String) -> Advice {
-    let arm = |label: String| TrialArm { label, task: crate::ArmTask::Command, env: ArmEnv::new() };
-    Advice {
-        subject: format!("{name}={value}"),
-        verdict,
-        reason,
-        baseline: arm(format!("{name}={value}")),
-        choice: Some(removal_choice(name, arm(String::new()))),
-        gain: None,
-        chosen: None,
-        bound: None,
-        by_row_only: false,
-        harmed: None,
-        guarded: Vec::new(),
-        screened: Vec::new(),
-    }
-}
-
-/// To leave a variable out.
-pub(crate) fn removal_choice(name: &str, of: TrialArm) -> AdviceChoice {
-    let removal = ArmEnv::from([(name.to_owned(), String::new())]);
-    AdviceChoice {
-        arm: of.with_env(format!("without {name}"), removal.clone()),
-        action: format!("Unset {name}"),
-        cost: String::new(),
-        settings: removal,
-        guards: Vec::new(),
-        ignored: None,
-        nodes: 1,
-    }
 }
 
 /// What the removal of a variable does to one question.

@@ -3,10 +3,11 @@
 use pathline_schema::Bytes;
 use pathline_tuner::TunerRow;
 
-use crate::advice::{Advice, AdviceVerdict, ScreenedChoice, gain_text, share_text};
+use crate::advice::{Advice, AdviceVerdict, ScreenedChoice};
 use crate::arm::{AdviceChoice, AdviceScope, TrialArm};
 use crate::by_size::say_by_size;
 use crate::gain_bound::GainBound;
+use crate::gain_text::{gain_text, share_text};
 use crate::guard_figure::{GuardCheck, GuardOutcome, TrialCost, add_block, harm_text, open_text};
 use crate::proof::{GainProof, HarmCheck, MAX_BLOCKS, ProofState, ProofTarget, TrialBlock};
 use crate::session::{AdviceLimits, AdviceSession, AdviceStep, TrialRunner};

@@ -2,7 +2,7 @@
 
 use crate::arm::TrialArm;
 use crate::guard_figure::{GuardFigure, TrialCost};
-use crate::kept_trials::TrialRecord;
+use crate::trial_record::TrialRecord;
 
 /// Runs trials.
 pub trait TrialRunner {

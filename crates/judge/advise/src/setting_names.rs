@@ -5,9 +5,8 @@ use std::collections::BTreeSet;
 
 use pathline_schema::misspelt_name;
 
-use crate::advice::{Advice, AdviceVerdict};
+use crate::advice::{Advice, AdviceVerdict, untried_setting};
 use crate::arm::ArmEnv;
-use crate::review::untried;
 
 /// A library with fewer names than this hides them, or is none that reads such variables: ROCr 5.2 holds 36 that
 /// begin with `HSA_` or `ROCR_`, HIP 5.2 187, NCCL 2.27 196.
@@ -86,7 +85,7 @@ pub fn judge_setting_name(
         None => return None,
     };
     let why = format!("the library has no variable of this name{near} ({file})");
-    Some(untried(name, value, AdviceVerdict::Ignored, why))
+    Some(untried_setting(name, value, AdviceVerdict::Ignored, why))
 }
 
 #[cfg(test)]

@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 
 use pathline_schema::plain_line;
 
-use crate::advice::{Advice, AdviceVerdict, factor_digits, gain_text, share_text};
+use crate::advice::{Advice, AdviceVerdict};
 use crate::arm::ArmTask;
+use crate::gain_text::{factor_digits, gain_text, share_text};
 use crate::guard_figure::GuardOutcome;
 use crate::questions::MORE_PATHS;
 use crate::session::AdviceLimits;

@@ -1,5 +1,9 @@
+use std::collections::BTreeMap;
+
 use super::*;
-use pathline_schema::Rank;
+use pathline_schema::{MpiVariable, Rank};
+
+use crate::mpi_report::MpiReport;
 
 fn library(version: &str, device: &str, variables: &[(&str, &str, &[&str])]) -> MpiControls {
     let brand = MpiBrand::of_version(version);
