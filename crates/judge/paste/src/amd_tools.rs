@@ -20,6 +20,9 @@ pub(crate) fn matrix(
     if text.starts_with("SRC\\DST") || text.starts_with("SRC+EXE\\DST") {
         return all_to_all(lines, at);
     }
+    if text.starts_with("NumCUs") {
+        return scaling(lines, at);
+    }
     let is_rate = text.contains("copy peak bandwidth") || text.contains("copy average bandwidth");
     // Versions before 2.1 print `Bdirectional`.
     let direction = ["Unidirectional", "Bidirectional", "Bdirectional"];
@@ -65,6 +68,48 @@ pub(crate) fn matrix(
         rows.next
     };
     (!found.cells.is_empty()).then_some((found, next))
+}
+
+/// TransferBench's preset `scaling`: `NumCUs  CPU00  GPU00  GPU01`, then rates of copies from one GPU by the number
+/// of compute units, of which the best counts.
+fn scaling(lines: &[PasteLine], at: usize) -> Option<(RateMatrix, usize)> {
+    let titles = lines.get(at.saturating_sub(8)..at).unwrap_or_default();
+    let from = titles.iter().find_map(|line| {
+        let rest = line.text.split_once("from GPU ")?.1;
+        rest.split_whitespace().next()?.parse::<u32>().ok()
+    });
+    let mut found = RateMatrix {
+        means: CopyMeans::Kernel,
+        ..RateMatrix::new(
+            MatrixTool::TransferBench,
+            "GPU-GFX scaling, best number of compute units",
+        )
+    };
+    let columns = crate::matrix::labels(&lines.get(at)?.text);
+    let end = |label: &String| {
+        let number = index(label)?;
+        Some(if label.starts_with("GPU") {
+            MatrixEnd::Gpu(number)
+        } else {
+            MatrixEnd::Host(Some(number))
+        })
+    };
+    let ends: Vec<MatrixEnd> = columns.iter().skip(1).filter_map(end).collect();
+    let mut best = vec![0.0_f64; ends.len()];
+    let mut next = at + 1;
+    for line in lines.iter().skip(at + 1).take(512) {
+        let values: Vec<f64> = line.text.split_whitespace().map_while(number).collect();
+        if values.len() != ends.len() + 1 {
+            break;
+        }
+        best.iter_mut()
+            .zip(values.iter().skip(1))
+            .for_each(|(best, value)| *best = best.max(*value));
+        next += 1;
+    }
+    let from = MatrixEnd::Gpu(from.unwrap_or(0));
+    found.cells = ends.into_iter().zip(best).map(|(to, rate)| (from, to, rate)).collect();
+    (next > at + 1 && !found.cells.is_empty()).then_some((found, next))
 }
 
 /// The table of TransferBench's presets in which all pairs copy at once; the titles above it name what moves the
@@ -113,7 +158,8 @@ fn transfer_bench_rows(found: &mut RateMatrix, lines: &[PasteLine], at: usize) -
             Some("->" | "<-" | "<->") => rest.get(1..).unwrap_or_default(),
             _ => rest,
         };
-        if !matches!(arrow, Some("<-" | "<->")) {
+        // Statistics of the row above: `CPU 00 min`, `CPU 00  sd`.
+        if !matches!(arrow, Some("<-" | "<->" | "min" | "max" | "sd")) {
             for (&column, word) in columns.iter().zip(values) {
                 let value = number(word).filter(|value| *value > 0.0);
                 found.cells.extend(value.map(|value| (row, column, value)));
@@ -209,7 +255,7 @@ mod tests {
 
     #[test]
     fn matrices_of_transfer_bench_are_read() {
-        let text = "Bidirectional copy peak bandwidth GB/s [Local read / Remote write] (GPU-Executor: DMA)\n     SRC\\DST  CPU 00     GPU 00    GPU 01\n  CPU 00  ->    N/A   24.1  24.2\n  CPU 00 <-     N/A   24.1  24.2\n  CPU 00 <->    N/A   48.1  48.2\n\n  GPU 00  ->   24.1   N/A  37.5\n";
+        let text = "Bidirectional copy peak bandwidth GB/s [Local read / Remote write] (GPU-Executor: DMA)\n     SRC\\DST  CPU 00     GPU 00    GPU 01\n  CPU 00  ->    N/A   24.1  24.2\n  CPU 00 min    N/A   20.1  20.2\n  CPU 00 <-     N/A   24.1  24.2\n  CPU 00 <->    N/A   48.1  48.2\n\n  GPU 00  ->   24.1   N/A  37.5\n";
         let (found, _) = matrix(&clean_lines(text.as_bytes()).0, 0, 0).unwrap();
         assert_eq!(
             found.cells,

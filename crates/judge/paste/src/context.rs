@@ -151,7 +151,8 @@ pub(crate) fn take_device(context: &mut PasteContext, text: &str) {
     if let Some(name) = name.filter(|_| context.unknown_gpu.is_empty()) {
         name.clone_into(&mut context.unknown_gpu);
     }
-    // `Device=0 CANNOT Access Peer Device=4`.
+    // `Device=0 CAN Access Peer Device=1`, `Device=0 CANNOT Access Peer Device=4`.
+    context.has_access |= text.contains(" CAN Access Peer Device");
     let pair = text.trim().strip_prefix("Device=").and_then(|rest| {
         let (a, b) = rest.split_once(" CANNOT Access Peer Device=")?;
         Some((a.parse().ok()?, b.parse().ok()?))

@@ -2,7 +2,6 @@
 
 use crate::context::find_product;
 use crate::document::PasteContext;
-use crate::number::number;
 use crate::stated_rates::{generation, lane_gbs, lane_gts, line_rate, rate_name};
 
 /// Tokens between a count and its noun.
@@ -41,9 +40,6 @@ enum Token {
 pub(crate) fn take(context: &mut PasteContext, text: &str) {
     nodes_of_launcher(context, text);
     nvlinks(context, text);
-    if let Some((name, value)) = text.split_once(':') {
-        modules(context, name, value.trim());
-    }
     if text.len() > 4096 {
         return;
     }
@@ -227,6 +223,7 @@ fn noun(word: &str, lower: &str) -> Token {
     match () {
         () if matches!(word, "x" | "×" | "*" | "X") => Token::Times,
         () if word.starts_with('-') && word.len() > 1 => Token::Option,
+        () if lower == "gigabit" => Token::LineRate(1.0, true),
         () if matches!(lower, "only" | "just" | "uses" | "using") => Token::Skipped,
         () if matches!(lower, "with" | "over" | "via" | "through") => Token::With,
         // `4 host threads` are no hosts.
@@ -267,25 +264,6 @@ fn nvlinks(context: &mut PasteContext, text: &str) {
     let links = words.filter_map(|word| word.strip_prefix("NV")?.parse().ok());
     let most = links.filter(|links| (1..=64).contains(links)).max();
     context.nvlinks = context.nvlinks.max(most);
-}
-
-/// `Configured Memory Speed: 3200 MT/s` and `Size: No Module Installed` of dmidecode, with the count of `uniq -c`.
-fn modules(context: &mut PasteContext, name: &str, value: &str) {
-    let (count, name) = match name.trim().split_once(char::is_whitespace) {
-        Some((count, rest)) if count.parse::<u32>().is_ok() => {
-            (count.parse().unwrap_or(1), rest.trim())
-        }
-        _ => (1, name.trim()),
-    };
-    let rate =
-        value.strip_suffix(" MT/s").and_then(number).filter(|mts| (100.0..20_000.0).contains(mts));
-    if let (Some(mts), "Configured Memory Speed" | "Configured Clock Speed") = (rate, name) {
-        context.module_mts = context.module_mts.or(Some(mts));
-        context.modules.0 = context.modules.0.saturating_add(count);
-    }
-    if (name, value) == ("Size", "No Module Installed") {
-        context.modules.1 = context.modules.1.saturating_add(count);
-    }
 }
 
 /// Launchers and batch systems, with their options for nodes.
@@ -373,6 +351,8 @@ mod tests {
             ),
             ("adapters of 200 Gbps", None, None, Some(200.0)),
             ("2 clients, 100 Gbit/s each", Some(2), None, Some(100.0)),
+            ("both on gigabit ethernet", None, None, Some(1.0)),
+            ("10 gigabit ethernet", None, None, Some(10.0)),
             ("two workstations with 10GbE", Some(2), None, Some(10.0)),
             ("two rigs with 10GbE", None, None, Some(10.0)),
             ("SATA SSD (6 Gbit/s), 10 jobs", None, None, None),

@@ -222,6 +222,11 @@ impl MatrixTool {
             Self::Rvs => "ROCm Validation Suite",
         }
     }
+
+    /// Whether it runs on AMD's GPUs alone.
+    pub const fn is_amd(self) -> bool {
+        matches!(self, Self::TransferBench | Self::RocmBandwidth | Self::Rvs)
+    }
 }
 
 /// An end of a transfer in a matrix.

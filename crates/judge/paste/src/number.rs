@@ -1,9 +1,9 @@
 //! Numbers and sizes as tools and locales print them.
 
-/// A finite number: `12.5`, `12,5`, `1,234.5`, `1.2e+03`. A single comma is a decimal point: tools that
+/// A finite number: `12.5`, `12,5`, `1,234.5`, `1.2e+03`, `**12.5**`. A single comma is a decimal point: tools that
 /// measure rates print no thousands separators, locales do print commas.
 pub(crate) fn number(token: &str) -> Option<f64> {
-    let token = token.trim_end_matches(['%', ';']);
+    let token = token.trim_end_matches(['%', ';']).trim_matches('*');
     if !token.starts_with(|c: char| c.is_ascii_digit() || c == '-' || c == '.' || c == '+') {
         return None;
     }

@@ -19,6 +19,8 @@ pub struct PasteContext {
     pub processor: String,
     /// GPUs of each product, where lists count them.
     pub gpu_count: Option<u32>,
+    /// Whether a tool says of a pair of GPUs that there is peer access.
+    pub has_access: bool,
     /// Ordered pairs of GPUs of which a tool says that there is no peer access.
     pub no_access: BTreeSet<(u32, u32)>,
     /// PCIe as trained: GT/s and lanes, `LnkSta` of lspci or `Gen`.
@@ -57,10 +59,6 @@ pub struct PasteContext {
     pub drive_columns: (Option<usize>, Option<usize>),
     /// NVLinks of a pair, where `NV4` stands outside of a matrix.
     pub nvlinks: Option<u32>,
-    /// Memory modules that dmidecode lists, filled and empty.
-    pub modules: (u32, u32),
-    /// MT/s of a module.
-    pub module_mts: Option<f64>,
     /// All of the text in lower case that belongs to no table, at most 64 KiB.
     pub prose: String,
 }

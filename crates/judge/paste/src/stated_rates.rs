@@ -65,7 +65,7 @@ pub(crate) fn line_rate(word: &str) -> Option<f64> {
     let is_bytes = ["GB", "MB"].iter().any(|bytes| unit.starts_with(bytes)) && unit != "GBE";
     let lower = unit.to_lowercase();
     let scale = match lower.trim_end_matches("sec").trim_end_matches('s').trim_end_matches('p') {
-        "g" | "gb" | "gbe" | "gbit" => 1.0,
+        "g" | "gb" | "gbe" | "gbit" | "gigabit" => 1.0,
         "mb" | "mbit" => 1e-3,
         _ => return None,
     };
@@ -132,6 +132,8 @@ fn drive(context: &mut PasteContext, text: &str) {
         context.drive_gbs = most.copied().chain(context.drive_gbs).reduce(f64::max);
     }
     rating(context, &lower);
+    let has = |word: &str| lower.split(|c: char| !c.is_alphanumeric()).any(|one| one == word);
+    context.rotates |= (has("hdd") || has("hdds")) && !has("ssd") && !lower.contains("nvme");
     // `7200 rpm`, and not a package of that name.
     context.rotates |= lower
         .split_once("rpm")

@@ -12,6 +12,7 @@ use crate::exact_messages::{FoundMessage, find_messages};
 use crate::further_figures::{figures_of_matrices, further_figures};
 use crate::model_edits::{add_collective_causes, add_model};
 use crate::node_facts::{NodeLimits, figure, find_log, rate};
+use crate::pair_levels::times_alone;
 use crate::paste_answer::PasteAnswer;
 use crate::product_facts::{lanes_of, narrower_link};
 use crate::repeated_runs::faster_run;
@@ -120,7 +121,7 @@ impl<'a> PasteExplainer<'a> {
                 all.iter().copied().filter(|matrix| !matrix.is_latency).collect();
             let mut drafts = copies::explain_matrices(&rates, self.limits.as_ref(), context);
             if drafts.is_empty() {
-                drafts.push(copies::times_alone(&all));
+                drafts.push(times_alone(&all));
             }
             let subjects: Vec<ProbeSubject> = drafts.iter().map(|draft| draft.subject).collect();
             for (at, mut draft) in drafts.into_iter().enumerate() {
@@ -208,7 +209,7 @@ impl<'a> PasteExplainer<'a> {
                 }
                 logs::explain(log, limits, self.node)
             }
-            PasteContent::Streams(table) => memory::explain_streams(table, limits, context),
+            PasteContent::Streams(table) => memory::explain_streams(table, limits),
             PasteContent::Matrix(_) => return None,
         })
     }

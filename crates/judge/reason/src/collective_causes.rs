@@ -161,7 +161,7 @@ impl CollectiveCase<'_> {
         }
         let via = Transports::new(self.log, self.context);
         let has_links = node.links_gbs > 0.0;
-        let no_peer = !has_links && node.product.is_some_and(|p| !p.pcie_p2p);
+        let no_peer = !has_links && node.no_peer;
         let is_known = via.shm || via.peer_off;
         let why = match () {
             () if via.peer_off => "P2P is switched off by a setting",

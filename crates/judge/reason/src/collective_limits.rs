@@ -88,12 +88,11 @@ fn within_node(draft: &mut DraftAnswer, shape: &TableSummary, node: &NodeLimits)
     if draft.limit_gbs.is_none() {
         draft.ask = "which GPU product is it?".to_owned();
     }
-    let no_peer = node.product.is_some_and(|product| !product.pcie_p2p);
     let has_links = draft.limit_gbs.is_some_and(|gbs| gbs > node.pcie_gbs) || node.links_gbs > 0.0;
     draft.usual = usual_share(match has_links {
         true if node.fabric == FabricKind::Xgmi => "ring.xgmi",
         true => "ring.links",
-        false if no_peer => "ring.host",
+        false if node.no_peer => "ring.host",
         false => "ring.pcie",
     });
     if !shape.is_placed && draft.condition.is_empty() && node.links_source != FactSource::Machine {

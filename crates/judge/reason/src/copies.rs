@@ -9,15 +9,14 @@ use pathline_paste::{
 use crate::cause_table::CauseFacts;
 use crate::checks::CheckPath;
 use crate::draft::{DraftAnswer, ProbeSubject};
-use crate::fitting_links::{PAIR_LINKS, assume_link};
+use crate::fitting_links::{PAIR_LINKS, XGMI_PAIR_LINKS, assume_link};
 use crate::host_copies::with_host;
-use crate::host_outliers::{by_gpu, slow_columns};
+use crate::host_outliers::{EXACT, by_gpu, slow_columns};
 use crate::memory::explain_memory;
 use crate::node_facts::{FactSource, NodeLimits, figure};
 use crate::outlier::{Outlier, median, slow_pairs};
 use crate::pair_levels::{
-    PairRates, access_times, describe_blocks, long_accesses, pairs, shares_of_links, slow_of_links,
-    unlike_limits,
+    PairRates, describe_blocks, pairs, shares_of_links, slow_of_links, unlike_limits,
 };
 use crate::product_facts::{FabricKind, PCIE_SHARE};
 use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
@@ -32,12 +31,6 @@ const XGMI_SHARE: f64 = 0.75;
 const SDMA_GBS: f64 = 50.4;
 /// Below this share of what copies staged in host memory get, P2P is not direct.
 const SLOWER_THAN_STAGED: f64 = 0.8;
-/// Deviation from exactly half or a quarter of a rate that packets and clocks explain.
-const EXACT: f64 = 0.06;
-
-/// Longest time of a single access over a link, us: p2pBandwidthLatencyTest prints 1 to 3 us with P2P on PCIe, and 10 to
-/// 30 us through the host.
-const DIRECT_US: f64 = 5.0;
 
 /// The matrices of a paste, by tool.
 pub(crate) fn by_tool<'a>(
@@ -60,31 +53,6 @@ pub(crate) fn by_tool<'a>(
         found.push((span, tool.name(), of().map(|(_, matrix)| *matrix).collect()));
     }
     found
-}
-
-/// The answer to matrices of times.
-pub(crate) fn times_alone(matrices: &[&RateMatrix]) -> DraftAnswer {
-    let mut draft = DraftAnswer {
-        meaning: "times of single accesses and copies, no rates".to_owned(),
-        limit: "none: no rate is shown".to_owned(),
-        path: CheckPath::GpuPairs,
-        outliers: long_accesses(matrices),
-        ..DraftAnswer::default()
-    };
-    let of = matrices.iter().filter(|m| m.is_latency && m.peer_access != Some(false));
-    let cells = of.flat_map(|m| &m.cells).filter(|cell| cell.0 != cell.1);
-    let direct = median(&cells.map(|cell| cell.2).collect::<Vec<_>>());
-    if let Some(us) = direct.filter(|us| draft.outliers.is_empty() && *us <= DIRECT_US) {
-        let facts = CauseFacts::new(&[("us", us), ("most", DIRECT_US)]);
-        draft.edits.push(facts.cause("pair.direct-access"));
-        return draft;
-    }
-    let times = access_times(matrices);
-    if let Some((on, off)) = times.filter(|(on, off)| draft.outliers.is_empty() && on < off) {
-        let facts = CauseFacts::new(&[("on", on), ("off", off)]);
-        draft.edits.push(facts.cause("pair.direct-access#both"));
-    }
-    draft
 }
 
 /// Sums over all cells of matrices that were not pasted, of a number of GPUs that is not known.
@@ -223,7 +191,9 @@ fn between_gpus(matrices: &[&RateMatrix], node: Option<&NodeLimits>) -> Option<D
         draft.ask =
             "which GPU product is it? `nvidia-smi topo -m` or `rocm-smi --showtopo`?".to_owned();
         draft.usual = usual_share("pair.pcie");
-        assume_link(&mut draft, middle / ways, &PAIR_LINKS);
+        let is_amd = on.tool.is_amd();
+        let links = if is_amd { &XGMI_PAIR_LINKS[..] } else { &PAIR_LINKS };
+        assume_link(&mut draft, middle / ways, links);
         // Whatever the links are: P2P that is slower than its detour is not direct.
         if let Some(ratio) = ratio.filter(|ratio| *ratio < SLOWER_THAN_STAGED) {
             let facts = CauseFacts::new(&[("ratio", ratio)]);
@@ -290,7 +260,7 @@ fn staged_pairs(list: &[(u32, u32, f64)], closed: &BTreeSet<(u32, u32)>) -> Opti
 
 /// The share of their limit that copies between two GPUs reach at least.
 fn usual_of_pairs(node: &NodeLimits, is_staged: bool, has_both: bool) -> Option<UsualShare> {
-    let no_peer = is_staged || node.product.is_some_and(|product| !product.pcie_p2p);
+    let no_peer = is_staged || node.no_peer;
     usual_share(match node.fabric {
         FabricKind::Switched | FabricKind::Meshed => "pair.nvlink",
         FabricKind::Xgmi => "pair.xgmi",
@@ -445,7 +415,7 @@ fn pair_edits(
         return;
     }
     let facts = facts.with("share", PCIE_SHARE);
-    let no_peer = node.product.is_some_and(|p| !p.pcie_p2p);
+    let no_peer = node.no_peer;
     match (node.pair_gbs > 0.0, no_peer) {
         (true, _) => draft.edits.push(facts.cause("pair.pcie-peer#with-links")),
         (false, false) => draft.edits.push(facts.cause("pair.pcie-peer")),

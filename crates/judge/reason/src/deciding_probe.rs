@@ -16,16 +16,8 @@ const LEAST: &str = "probe-least";
 const PROBE_BYTES: Bytes = Bytes::mib(64);
 
 /// Causes that slow plain copies too, by an amount that they do not say.
-const PATHS: [&str; 8] = [
-    "peer-through-root",
-    "staged",
-    "across-sockets",
-    "pcie-peer",
-    "through-host-memory",
-    "far-memory",
-    "reads-slow",
-    "writes-slow",
-];
+const PATHS: [&str; 5] =
+    ["peer-through-root", "staged", "pcie-peer", "through-host-memory", "far-memory"];
 
 /// Cases that tell damaged hardware from settings and software: if plain copies are as the node's model
 /// says, the hardware is not the cause.

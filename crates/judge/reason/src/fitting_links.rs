@@ -43,6 +43,16 @@ pub(crate) const PAIR_LINKS: [StandardLink; 10] = [
     link("NVLink of a B200", 900.0, "pair.nvlink", true),
 ];
 
+/// The same of AMD's tools: PCI Express, and xGMI of a pair (AMD data sheets).
+pub(crate) const XGMI_PAIR_LINKS: [StandardLink; 6] = [
+    link("PCIe 3 x16 or 4 x8", 15.75, "pair.pcie", false),
+    link("PCIe 4 x16 or 5 x8", 31.5, "pair.pcie", false),
+    link("xGMI of an MI100", 46.0, "pair.xgmi", false),
+    link("xGMI of an MI200", 50.0, "pair.xgmi", false),
+    link("PCIe 5 x16", 63.0, "pair.pcie", false),
+    link("xGMI of an MI300X", 64.0, "pair.xgmi", false),
+];
+
 /// Ports of adapters.
 pub(crate) const PORTS: [StandardLink; 10] = [
     link("1 Gbit/s", 0.125, "adapter.line", false),

@@ -12,7 +12,7 @@ use crate::pair_levels::host_cells;
 use crate::score::{ObservedFeature, WorldEdit};
 
 /// Deviation from exactly half or a quarter of a rate that packets and clocks explain.
-const EXACT: f64 = 0.06;
+pub(crate) const EXACT: f64 = 0.06;
 
 /// The few GPUs of a test that are slower than the others.
 pub(crate) fn slow_columns(

@@ -116,14 +116,7 @@ pub(crate) fn explain(
         let n = n * share_of_queue(result, all);
         draft.edits.push(few_in_flight(result, n, block));
     }
-    let limit = draft.limit_gbs;
-    let facts = CauseFacts::new(&[
-        ("full", limit.map_or(5.0, |limit| limit * 0.9)),
-        ("sigma", if limit.is_some() { 0.1 } else { 0.9 }),
-        ("tolerance", if limit.is_some() { 0.15 } else { 0.0 }),
-        ("most", limit.unwrap_or(gbs * 2.5)),
-    ]);
-    draft.edits.push(facts.cause("file.device-full"));
+    let facts = CauseFacts::new(&[("most", draft.limit_gbs.unwrap_or(gbs * 2.5))]);
     if result.files == Some(1) || desc.is_some() {
         draft.edits.push(facts.cause("file.one-file"));
     }

@@ -1,6 +1,6 @@
 //! Rates that only a GPU's memory carries.
 
-use pathline_paste::{PasteContext, StreamTable};
+use pathline_paste::StreamTable;
 
 use crate::cause_table::CauseFacts;
 use crate::checks::CheckPath;
@@ -33,11 +33,7 @@ pub(crate) fn explain_memory(gbs: f64, factor: f64, node: Option<&NodeLimits>) -
 }
 
 /// STREAM counts bytes read and written; of a GPU's memory if the paste names one.
-pub(crate) fn explain_streams(
-    table: &StreamTable,
-    node: Option<&NodeLimits>,
-    context: &PasteContext,
-) -> DraftAnswer {
+pub(crate) fn explain_streams(table: &StreamTable, node: Option<&NodeLimits>) -> DraftAnswer {
     let best = table.rows.iter().map(|row| row.1).fold(0.0, f64::max);
     let each = table.rows.iter().map(|(name, gbs)| format!("{name} {}", figure(*gbs)));
     let on_gpu = table.tool == "BabelStream" && node.is_some_and(|node| node.product.is_some());
@@ -68,32 +64,9 @@ pub(crate) fn explain_streams(
         judge(&mut draft, best, node);
         return draft;
     }
-    let (filled, empty) = context.modules;
-    let Some(mts) = context.module_mts.filter(|_| filled > 0) else {
-        draft.limit = "unknown: the paste names neither GPU nor memory modules".to_owned();
-        draft.ask =
-            "how many memory channels and of what rate (dmidecode -t 17), or which GPU?".to_owned();
-        return draft;
-    };
-    // A module carries 8 bytes a transfer.
-    let peak = mts * 8e-3 * f64::from(filled);
-    draft.limit = format!(
-        "{} GB/s, {filled} modules of {} GB/s, if each has its channel (in the paste)",
-        figure(peak),
-        figure(mts * 8e-3)
-    );
-    draft.limit_gbs = Some(peak);
-    if empty > filled {
-        let (filled, slots) = (f64::from(filled), f64::from(filled + empty));
-        let facts = CauseFacts::new(&[
-            ("filled", filled),
-            ("slots", slots),
-            ("peak", peak),
-            ("all", mts * 8e-3 * slots),
-        ]);
-        draft.edits.push(facts.cause("memory.few-modules"));
-    }
-    draft.usual = usual_share("memory.peak");
+    draft.limit = "unknown: the paste names neither GPU nor memory channels".to_owned();
+    draft.ask =
+        "how many memory channels and of what rate (dmidecode -t 17), or which GPU?".to_owned();
     draft
 }
 

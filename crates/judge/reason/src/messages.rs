@@ -162,20 +162,9 @@ pub(crate) fn explain(
         _ => 1,
     };
     set_limit(&mut draft, node, on_gpu, nodes.is_some() || rails > 1, rails, context);
-    one_rail(&mut draft, rails, context);
     let node = node.filter(|_| nodes.is_none());
     bandwidth_edits(&mut draft, node, on_gpu, fall, context);
     draft
-}
-
-/// One of several adapters, where a setting of UCX says so.
-fn one_rail(draft: &mut DraftAnswer, rails: u32, context: &PasteContext) {
-    let set = ["UCX_MAX_RNDV_RAILS", "UCX_MAX_RNDV_LANES", "UCX_MAX_EAGER_RAILS"];
-    let set = set.iter().find(|name| is_set(context, name, "1"));
-    let Some((total, name)) = draft.limit_gbs.zip(set).filter(|_| rails > 1) else { return };
-    let one = total / f64::from(rails);
-    let facts = CauseFacts::new(&[("one", one), ("rails", f64::from(rails)), ("total", total)]);
-    draft.edits.push(facts.word("name", *name).cause("message.fewer-adapters"));
 }
 
 /// The link that carries the messages, where the paste says which.

@@ -58,6 +58,8 @@ pub(crate) struct NodeLimits {
     pub(crate) no_access: BTreeSet<(u32, u32)>,
     /// Whether all GPUs are of one product.
     pub(crate) has_one_product: bool,
+    /// Whether P2P over PCIe is refused: the product's driver offers none, and no tool says that there is some.
+    pub(crate) no_peer: bool,
     /// GPUs of the product, where the paste lists others too.
     pub(crate) own_gpus: BTreeSet<u32>,
     /// Class of peers of each ordered pair of GPUs, and of each GPU next to the host, where the node is known.
@@ -106,7 +108,10 @@ impl NodeLimits {
         let has_links = machine.or(in_file).is_some_and(|topology| !topology.gpus.is_empty());
         let context = &reading.context;
         let of_log = find_log(reading).is_some_and(|log| log.adapter_gbits.is_some());
-        let has_adapters = of_log || context.network_gbits.is_some() || context.adapters.is_some();
+        let has_adapters = of_log
+            || context.network_gbits.is_some()
+            || context.adapters.is_some()
+            || system_adapters(&context.prose).is_some();
         let has_links = has_links || has_adapters || context.pcie.or(context.pcie_most).is_some();
         if product.is_none() && !has_links && !names_links(reading) {
             return None;
@@ -121,6 +126,7 @@ impl NodeLimits {
             link_gbs: link_gbs(product),
             pair_links: BTreeMap::new(),
             no_access: context.no_access.clone(),
+            no_peer: !context.has_access && product.is_some_and(|product| !product.pcie_p2p),
             has_one_product: context.gpus.len() <= 1 || !own_gpus.is_empty(),
             own_gpus,
             peer_classes: machine.map(peer_classes).unwrap_or_default(),
@@ -179,6 +185,12 @@ impl NodeLimits {
         }
         let (context, log) = (&reading.context, find_log(reading));
         let gbits = context.network_gbits.or(log.and_then(|log| log.adapter_gbits));
+        // The data sheet of a named system, where the text states neither number nor rate.
+        let system = system_adapters(&context.prose).filter(|_| gbits.is_none());
+        if let Some((nics, gbits)) = system {
+            (self.nics, self.nic_gbs, self.nic_source) =
+                (Some(nics), gbits / 8.0, FactSource::Assumed);
+        }
         if let Some(gbits) = gbits {
             // A slot of fewer lanes carries less than the port.
             let of_adapter =
@@ -406,6 +418,16 @@ fn own_gpus(devices: &BTreeMap<u32, String>) -> BTreeSet<u32> {
 /// What a PCIe link of this speed in GT/s and width carries each way, GB/s.
 pub(crate) fn link_peak_gbs((speed_gts, width): (f64, u32)) -> f64 {
     pathline_schema::PcieLink { speed_gts, width, ..Default::default() }.peak().gbs()
+}
+
+/// Adapters of a node, and the rate of one in Gbit/s, of a system that a text in lower case names.
+fn system_adapters(prose: &str) -> Option<(u32, f64)> {
+    let rows = include_str!("../data/systems.tsv").lines().map(|line| line.split('\t'));
+    let mut found = rows.filter_map(|mut cells| {
+        cells.next().filter(|name| prose.contains(&name.to_lowercase()))?;
+        Some((cells.next()?.parse().ok()?, cells.next()?.parse().ok()?))
+    });
+    found.next()
 }
 
 /// Whether a link of PCIe in the paste can only be that of an adapter.

@@ -4,6 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_paste::{CopyMeans, MatrixEnd, RateCount, RateMatrix};
 
+use crate::cause_table::CauseFacts;
+use crate::checks::CheckPath;
+use crate::draft::DraftAnswer;
 use crate::node_facts::{NodeLimits, figure};
 use crate::outlier::{Outlier, median, slow_pairs};
 
@@ -123,7 +126,7 @@ pub(crate) fn slow_of_links(
 const LONG_ACCESS: f64 = 5.0;
 
 /// Pairs whose accesses take far longer than those of the others.
-pub(crate) fn long_accesses(matrices: &[&RateMatrix]) -> Vec<Outlier> {
+fn long_accesses(matrices: &[&RateMatrix]) -> Vec<Outlier> {
     let mut found: Vec<Outlier> = Vec::new();
     for matrix in matrices.iter().filter(|matrix| matrix.is_latency) {
         let list = pairs(matrix);
@@ -148,7 +151,7 @@ pub(crate) fn long_accesses(matrices: &[&RateMatrix]) -> Vec<Outlier> {
 }
 
 /// Median times of accesses with P2P on and off, us.
-pub(crate) fn access_times(matrices: &[&RateMatrix]) -> Option<(f64, f64)> {
+fn access_times(matrices: &[&RateMatrix]) -> Option<(f64, f64)> {
     let of = |on: bool| {
         let mine = matrices.iter().find(|m| m.is_latency && m.peer_access == Some(on))?;
         median(&pairs(mine).iter().map(|pair| pair.2).collect::<Vec<_>>())
@@ -187,4 +190,33 @@ pub(crate) fn slow_direction(
         ))
     });
     each.filter(|one| one.share < DIRECTION).min_by(|a, b| a.share.total_cmp(&b.share))
+}
+
+/// Longest time of a single access over a link, us: p2pBandwidthLatencyTest prints 1 to 3 us with P2P on PCIe, and 10 to
+/// 30 us through the host.
+const DIRECT_US: f64 = 5.0;
+
+/// The answer to matrices of times.
+pub(crate) fn times_alone(matrices: &[&RateMatrix]) -> DraftAnswer {
+    let mut draft = DraftAnswer {
+        meaning: "times of single accesses and copies, no rates".to_owned(),
+        limit: "none: no rate is shown".to_owned(),
+        path: CheckPath::GpuPairs,
+        outliers: long_accesses(matrices),
+        ..DraftAnswer::default()
+    };
+    let of = matrices.iter().filter(|m| m.is_latency && m.peer_access != Some(false));
+    let cells = of.flat_map(|m| &m.cells).filter(|cell| cell.0 != cell.1);
+    let direct = median(&cells.map(|cell| cell.2).collect::<Vec<_>>());
+    if let Some(us) = direct.filter(|us| draft.outliers.is_empty() && *us <= DIRECT_US) {
+        let facts = CauseFacts::new(&[("us", us), ("most", DIRECT_US)]);
+        draft.edits.push(facts.cause("pair.direct-access"));
+        return draft;
+    }
+    let times = access_times(matrices);
+    if let Some((on, off)) = times.filter(|(on, off)| draft.outliers.is_empty() && on < off) {
+        let facts = CauseFacts::new(&[("on", on), ("off", off)]);
+        draft.edits.push(facts.cause("pair.direct-access#both"));
+    }
+    draft
 }

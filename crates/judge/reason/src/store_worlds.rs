@@ -102,7 +102,7 @@ pub(crate) fn add_store_worlds(
         figure(full)
     );
     draft.rows = vec![row];
-    draft.edits.retain(|edit| !["device-full", "few-in-flight", "one-file"].contains(&edit.id));
+    draft.edits.retain(|edit| !["few-in-flight", "one-file"].contains(&edit.id));
     if !is_direct {
         // No cache serves more than memory does, and what is below the device's rate needs no cache.
         let seen = if draft.value.is_some_and(|gbs| gbs > 1.25 * full) { 3.0 } else { -2.0 };

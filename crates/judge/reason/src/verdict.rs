@@ -11,7 +11,7 @@ use crate::usual_share::UsualShare;
 /// Above this share of a limit, the limit is not that of the path.
 pub(crate) const ABOVE: f64 = 1.03;
 /// Causes that say no more than that a figure is the usual share of its limit: where that share is known it decides.
-const FULL: &str = "device-full line-full link-full network-full pcie-full pcie-peer ring";
+const FULL: &str = "line-full link-full network-full pcie-full pcie-peer ring";
 /// Share of the posterior from which on a cause by a model of the node is said to be the cause.
 const LIKELY: f64 = 0.5;
 /// Share from which on another cause that gives the rows too is a rival.

@@ -30,6 +30,14 @@ fn reduced(gpu: &str, busbw: f64, longer: impl Fn(u32) -> f64) -> String {
 }
 
 #[test]
+fn a_named_system_has_the_adapters_of_its_data_sheet() {
+    let rows = reduced("A100-SXM4-80GB", 186.0, |_| 1.0).replace("1.75", "1.875");
+    let two = format!("Two DGX A100 systems, 2 nodes\n{}", rows.replace("8 x ", ""));
+    // 186 of 8 x 25 GB/s.
+    assert_eq!(judged(&two), (Ok, Some(200.0)));
+}
+
+#[test]
 fn starts_vary_and_are_no_slow_sizes() {
     // 4 KiB at 232 GB/s take 0.03 us of 20: the time is that of a start.
     let starts = |power| if [3, 7, 12].contains(&power) { 3.0 } else { 1.0 };
