@@ -10,7 +10,8 @@ use std::path::PathBuf;
 use crate::copy_error::{CopyError, CopyStatus};
 use crate::fork::check_process;
 use crate::helper_use::SharedHelpers;
-use crate::node::{CopyNode, NodeOptions};
+use crate::node::CopyNode;
+use crate::shared_node::NodeOptions;
 
 /// `pl_options`.
 #[repr(C)]

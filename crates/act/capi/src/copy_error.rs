@@ -1,5 +1,6 @@
 //! What a call returns, with its text.
 
+use pathline_gpu::CallerCalls;
 use pathline_hal::CallError;
 
 /// `pl_status`.
@@ -45,6 +46,16 @@ impl CopyError {
     /// An argument that no copy can have.
     pub(crate) fn invalid(text: impl Into<String>) -> Self {
         Self::new(CopyStatus::Invalid, text)
+    }
+
+    /// A call of the runtime on a thing, with the status that it returned.
+    pub(crate) fn refused(
+        calls: &dyn CallerCalls,
+        thing: &str,
+        (call, code): (&'static str, i32),
+    ) -> Self {
+        let text = calls.status_text(code);
+        Self::new(CopyStatus::Runtime, format!("{call} of {thing}: {text} ({code})"))
     }
 }
 

@@ -6,13 +6,19 @@ use std::sync::{Mutex, PoisonError};
 use pathline_gpu::CallerCalls;
 
 use crate::copy_error::{CopyError, CopyStatus};
-use crate::node::CopyNode;
 
 /// Bytes that are registered at once: registrations beyond about 100 GiB fail and leave the runtime in an
 /// error state.
 const PIECE: usize = 16 << 30;
 /// Bits of a mask of NUMA domains.
 const NODE_BITS: usize = 1024;
+
+/// The runtime that registers memory, on one of its devices.
+#[derive(Clone, Copy)]
+pub(crate) struct HostRuntime<'c> {
+    pub(crate) calls: &'c dyn CallerCalls,
+    pub(crate) device: i32,
+}
 
 /// Regions by address, with their bytes.
 #[derive(Debug, Default)]
@@ -26,7 +32,7 @@ fn failed(what: &str, bytes: usize) -> CopyError {
 impl HostRegions {
     pub(crate) fn allocate(
         &self,
-        node: &CopyNode,
+        runtime: HostRuntime<'_>,
         bytes: usize,
         domains: &[u32],
     ) -> Result<u64, CopyError> {
@@ -41,12 +47,12 @@ impl HostRegions {
             return Err(failed("mmap of", bytes));
         }
         place_pages(at, bytes, domains);
-        self.register(node, at as u64, bytes)
+        self.register(runtime, at as u64, bytes)
     }
 
     pub(crate) fn attach(
         &self,
-        node: &CopyNode,
+        runtime: HostRuntime<'_>,
         file: i32,
         bytes: usize,
     ) -> Result<u64, CopyError> {
@@ -77,13 +83,18 @@ impl HostRegions {
         if at == libc::MAP_FAILED {
             return Err(failed("mmap of", bytes));
         }
-        self.register(node, at as u64, bytes)
+        self.register(runtime, at as u64, bytes)
     }
 
     /// Registers a mapping; unmaps it if that fails.
-    fn register(&self, node: &CopyNode, address: u64, bytes: usize) -> Result<u64, CopyError> {
-        let calls = node.calls();
-        let registered = in_context(calls, node.first_device(), || {
+    fn register(
+        &self,
+        runtime: HostRuntime<'_>,
+        address: u64,
+        bytes: usize,
+    ) -> Result<u64, CopyError> {
+        let calls = runtime.calls;
+        let registered = in_context(runtime, || {
             let mut done = 0;
             while done < bytes {
                 let piece = (bytes - done).min(PIECE);
@@ -99,7 +110,8 @@ impl HostRegions {
         });
         if registered.1 != 0 {
             unmap(address, bytes);
-            let error = node.refused(&format!("{bytes} bytes of host memory"), registered);
+            let error =
+                CopyError::refused(calls, &format!("{bytes} bytes of host memory"), registered);
             let text = format!("{}; see `ulimit -l`", error.text);
             return Err(CopyError::new(CopyStatus::Memory, text));
         }
@@ -107,26 +119,25 @@ impl HostRegions {
         Ok(address)
     }
 
-    pub(crate) fn free(&self, node: &CopyNode, address: u64) -> Result<(), CopyError> {
+    pub(crate) fn free(&self, runtime: HostRuntime<'_>, address: u64) -> Result<(), CopyError> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&address);
         let Some(bytes) = known else {
             return Err(CopyError::invalid(format!("no memory of this node is at {address:#x}")));
         };
-        release(node.calls(), node.first_device(), address, bytes);
+        release(runtime, address, bytes);
         Ok(())
     }
 
-    pub(crate) fn free_all(&self, calls: &dyn CallerCalls, device: i32) {
+    pub(crate) fn free_all(&self, runtime: HostRuntime<'_>) {
         let all = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         for (address, bytes) in all {
-            release(calls, device, address, bytes);
+            release(runtime, address, bytes);
         }
     }
 }
 
 fn in_context(
-    calls: &dyn CallerCalls,
-    device: i32,
+    HostRuntime { calls, device }: HostRuntime<'_>,
     body: impl FnOnce() -> (&'static str, i32),
 ) -> (&'static str, i32) {
     match calls.enter(device) {
@@ -139,9 +150,9 @@ fn in_context(
     }
 }
 
-fn release(calls: &dyn CallerCalls, device: i32, address: u64, bytes: usize) {
-    in_context(calls, device, || {
-        unregister(calls, address, bytes);
+fn release(runtime: HostRuntime<'_>, address: u64, bytes: usize) {
+    in_context(runtime, || {
+        unregister(runtime.calls, address, bytes);
         ("", 0)
     });
     unmap(address, bytes);

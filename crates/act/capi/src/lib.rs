@@ -20,6 +20,7 @@ mod node;
 mod orders;
 mod plans;
 mod ranges;
+mod shared_node;
 mod stream_order;
 #[cfg(test)]
 #[path = "../tests/it/runtime.rs"]
@@ -30,4 +31,5 @@ mod worker;
 
 pub use copy_error::{CopyError, CopyStatus};
 pub use helper_use::SharedHelpers;
-pub use node::{CopyCounters, CopyNode, NodeOptions};
+pub use node::CopyNode;
+pub use shared_node::{CopyCounters, NodeOptions};

@@ -1,9 +1,8 @@
 //! A node as callers see it: what is plain stays on their thread, the rest goes to the worker.
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -13,14 +12,14 @@ use pathline_multipath::{CopyMode, PathOption};
 use pathline_schema::{Bytes, Flow, GpuSet, MemKind, Mover, Ns, Place, Unit};
 
 use crate::copy_error::{CopyError, CopyStatus};
-use crate::ends::{EndFinder, KnownEnd, PlainReason};
+use crate::ends::{EndFinder, PlainReason};
 use crate::fork::watch_forks;
-use crate::helper_use::SharedHelpers;
-use crate::host_memory::HostRegions;
-use crate::orders::{CallerOrder, CopyOrder, OrderClaim, OrderedCopy};
+use crate::host_memory::{HostRegions, HostRuntime};
+use crate::orders::{CallerOrder, CopyOrder, OrderClaim, OrderedCopy, WorkerCommand, WorkerReply};
 use crate::plans::{EndsKey, EndsPlan, HandOverTime, PlanTable};
 use crate::ranges::{MergedCopy, check_ranges, merge_adjacent, overlap};
-use crate::worker::{self, WorkerCommand, WorkerReply};
+use crate::shared_node::{CopyCounters, NodeOptions, OpenedNode, SharedCounters, SharedNode};
+use crate::worker;
 
 /// Looks for the worker's answer before the thread sleeps, about 1 ms: a worker that is awake answers in 10 us,
 /// and waking a thread takes 50 us on a virtual machine.
@@ -34,7 +33,7 @@ const MIN_GAIN: f64 = 1.15;
 /// then carries 45 GB/s and its own copies of 64 KiB wait 45 us longer (p99); with 4 MiB 46 GB/s and 87 us.
 const STAGING: u64 = 8 << 20;
 /// Most staging memory on a GPU.
-pub(crate) const MAX_STAGING: u64 = 16 << 20;
+const MAX_STAGING: u64 = 16 << 20;
 /// Status of a call on a thread without a context.
 const NO_CONTEXT: i32 = 201;
 /// Time after which a caller makes a plain copy if the worker does not answer: twice a probe, and a second.
@@ -43,116 +42,6 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Answers of the worker that are timed when a node opens.
 const FIRST_HAND_OVERS: usize = 5;
-
-/// How a node is opened.
-#[derive(Debug, Clone, Default)]
-pub struct NodeOptions {
-    /// GPUs that may relay, by the runtime's numbers; all without any list.
-    pub helpers: Option<Vec<i32>>,
-    /// Copies below this are plain, bytes; 0 is 4 MiB.
-    pub threshold: usize,
-    /// Least predicted gain, a factor; 0 is 1.15. Below 1 every copy goes over relays if there are any.
-    pub min_gain: f64,
-    /// Staging memory on each helper, bytes, 256 KiB to 16 MiB; 0 is 8 MiB.
-    pub staging: u64,
-    /// The largest size that a probe measures, bytes; 0 is 128 MiB.
-    pub probe_bytes: u64,
-    /// The runtime's library, by the option that names it (`cuda`, `hip`); searched for without.
-    pub library: Option<(String, PathBuf)>,
-    /// A machine file of this node, such as a twin: plans come from it and not from probes.
-    pub twin: Option<PathBuf>,
-    /// Whether other processes use helpers.
-    pub shared_helpers: SharedHelpers,
-}
-
-/// What a node has done. Plain copies below the threshold are not counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct CopyCounters {
-    /// Plain copies of the threshold's size or more.
-    pub plain: u64,
-    /// Copies over several paths that have ended.
-    pub multipath: u64,
-    /// Their bytes into each destination.
-    pub multipath_bytes: u64,
-    /// Bytes that relays, or other destinations, carried.
-    pub relayed_bytes: u64,
-    /// Chunks that were copied again because their relay failed or stalled.
-    pub repeated: u64,
-    /// Relays that were given up during a copy.
-    pub lost: u64,
-    /// Copies that were made plainly after several paths had failed.
-    pub fallbacks: u64,
-    /// Times that a size class was switched off because it gained nothing.
-    pub switched_off: u64,
-}
-
-/// The counters that caller and worker share.
-#[derive(Debug, Default)]
-pub(crate) struct SharedCounters {
-    pub(crate) plain: AtomicU64,
-    pub(crate) multipath: AtomicU64,
-    pub(crate) multipath_bytes: AtomicU64,
-    pub(crate) relayed_bytes: AtomicU64,
-    pub(crate) repeated: AtomicU64,
-    pub(crate) lost: AtomicU64,
-    pub(crate) fallbacks: AtomicU64,
-    pub(crate) switched_off: AtomicU64,
-}
-
-/// What caller and worker share.
-#[derive(Debug)]
-pub(crate) struct SharedNode {
-    pub(crate) plans: PlanTable,
-    pub(crate) hand_over: HandOverTime,
-    pub(crate) counters: SharedCounters,
-    pub(crate) min_gain: f64,
-    pub(crate) staging: u64,
-    pub(crate) origin: ClockOrigin,
-    used_helpers: RwLock<GpuSet>,
-    /// Copies below this are plain.
-    threshold: usize,
-}
-
-impl SharedNode {
-    pub(crate) fn now(&self) -> Ns {
-        Ns(self.origin.ns() as f64)
-    }
-
-    /// Counts a plain copy, unless it is below the threshold.
-    fn count_plain(&self, bytes: usize) {
-        self.counters.plain.fetch_add(u64::from(bytes >= self.threshold), Ordering::Relaxed);
-    }
-
-    /// The plan for a size; none if the plain copy is as good.
-    pub(crate) fn choose<'p>(
-        &self,
-        plan: &'p EndsPlan,
-        copy: &OrderedCopy,
-        mode: CopyMode,
-    ) -> Option<&'p PathOption> {
-        // Nothing leaves gaps between enqueued copies: another process would wait for slices of time.
-        let avoided = match mode {
-            CopyMode::Enqueued if copy.dst.len() == 1 => self.used_helpers(),
-            CopyMode::Enqueued | CopyMode::Driven => GpuSet::EMPTY,
-        };
-        plan.choose(copy.bytes, (self.min_gain, avoided), mode, (self.now(), self.hand_over.get()))
-    }
-
-    /// Keeps which helpers other processes use.
-    pub(crate) fn note_used_helpers(&self, used: GpuSet) {
-        *self.used_helpers.write().unwrap_or_else(PoisonError::into_inner) = used;
-    }
-
-    fn used_helpers(&self) -> GpuSet {
-        *self.used_helpers.read().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// What the worker reports when it has opened the machine.
-pub(crate) struct OpenedNode {
-    pub(crate) calls: Arc<dyn CallerCalls>,
-    pub(crate) finder: EndFinder,
-}
 
 /// A node whose GPUs copies may use.
 #[derive(Debug)]
@@ -399,7 +288,10 @@ impl CopyNode {
         for (nth, &(device, address)) in dst.iter().enumerate() {
             self.shared.count_plain(bytes);
             let stream = streams.map(|streams| streams[nth]);
-            let entered = self.calls.enter(device).map_err(|s| self.refused("a device", s))?;
+            let entered = self
+                .calls
+                .enter(device)
+                .map_err(|s| CopyError::refused(&*self.calls, "a device", s))?;
             // SAFETY: the caller's promise.
             let copied = unsafe { self.copy_plainly(address, src, bytes, stream) };
             self.calls.leave(entered);
@@ -546,16 +438,16 @@ impl CopyNode {
         check_ranges(dst, src, bytes)?;
         let thing = || format!("{bytes} bytes from {src:#x} to {dst:#x}");
         let device = self.finder.devices.first().filter(|_| status.1 == NO_CONTEXT);
-        let Some(&device) = device else { return Err(self.refused(&thing(), status)) };
-        let entered = self.calls.enter(device).map_err(|status| self.refused(&thing(), status))?;
+        let Some(&device) = device else {
+            return Err(CopyError::refused(&*self.calls, &thing(), status));
+        };
+        let entered = self
+            .calls
+            .enter(device)
+            .map_err(|status| CopyError::refused(&*self.calls, &thing(), status))?;
         let status = copy();
         self.calls.leave(entered);
-        if status.1 == 0 { Ok(()) } else { Err(self.refused(&thing(), status)) }
-    }
-
-    pub(crate) fn refused(&self, thing: &str, (call, code): (&'static str, i32)) -> CopyError {
-        let text = self.calls.status_text(code);
-        CopyError::new(CopyStatus::Runtime, format!("{call} of {thing}: {text} ({code})"))
+        if status.1 == 0 { Ok(()) } else { Err(CopyError::refused(&*self.calls, &thing(), status)) }
     }
 
     pub(crate) fn device(&self, gpu: u32) -> Option<i32> {
@@ -564,10 +456,11 @@ impl CopyNode {
 
     fn wait_default_stream(&self, device: i32) -> Result<(), CopyError> {
         let thing = || format!("GPU {device}");
-        let entered = self.calls.enter(device).map_err(|s| self.refused(&thing(), s))?;
+        let entered =
+            self.calls.enter(device).map_err(|s| CopyError::refused(&*self.calls, &thing(), s))?;
         let status = self.calls.wait_default_stream();
         self.calls.leave(entered);
-        if status.1 == 0 { Ok(()) } else { Err(self.refused(&thing(), status)) }
+        if status.1 == 0 { Ok(()) } else { Err(CopyError::refused(&*self.calls, &thing(), status)) }
     }
 
     /// How a copy would be made: its case, the predicted and the plain rate, and why if it is plain.
@@ -673,7 +566,7 @@ impl CopyNode {
             return Err(CopyError::invalid(text));
         }
         let nodes = numa.map_or_else(|| self.finder.domains.clone(), |numa| vec![numa]);
-        self.regions.allocate(self, bytes, &nodes)
+        self.regions.allocate(self.host_runtime(), bytes, &nodes)
     }
 
     /// Maps a file of shared memory and lets all GPUs reach it.
@@ -681,7 +574,7 @@ impl CopyNode {
     /// # Errors
     /// The file can shrink or cannot be mapped, or the runtime does not register it.
     pub fn host_attach(&self, file: i32, bytes: usize) -> Result<u64, CopyError> {
-        self.regions.attach(self, file, bytes)
+        self.regions.attach(self.host_runtime(), file, bytes)
     }
 
     /// Frees memory of [`Self::host_alloc`], or unmaps that of [`Self::host_attach`].
@@ -689,15 +582,16 @@ impl CopyNode {
     /// # Errors
     /// There is none at that address.
     pub fn host_free(&self, address: u64) -> Result<(), CopyError> {
-        self.regions.free(self, address)
+        self.regions.free(self.host_runtime(), address)
     }
 
     pub(crate) fn calls(&self) -> &dyn CallerCalls {
         &*self.calls
     }
 
-    pub(crate) fn first_device(&self) -> i32 {
-        self.finder.devices.first().copied().unwrap_or(0)
+    fn host_runtime(&self) -> HostRuntime<'_> {
+        let device = self.finder.devices.first().copied().unwrap_or(0);
+        HostRuntime { calls: self.calls(), device }
     }
 }
 
@@ -708,7 +602,7 @@ impl Drop for CopyNode {
         if let Some(worker) = self.worker.take() {
             let _ = worker.join();
         }
-        self.regions.free_all(&*self.calls, self.first_device());
+        self.regions.free_all(self.host_runtime());
     }
 }
 
@@ -718,13 +612,6 @@ const MAX_BATCH: usize = 1024;
 fn place(unit: Unit) -> Place {
     let mem = if unit.gpu().is_some() { MemKind::Vram } else { MemKind::Pinned };
     Place::new(unit, mem)
-}
-
-/// The destination of a plan, and the others.
-pub(crate) fn plan_key(src: &KnownEnd, dst: &[KnownEnd]) -> EndsKey {
-    let others = dst.iter().skip(1).filter_map(|end| end.end.unit.gpu()).collect();
-    let to = dst.first().map_or(src.end.unit, |end| end.end.unit);
-    EndsKey { src: src.end.unit, dst: to, others }
 }
 
 /// The worker's next answer: this thread looks for it for a while, then sleeps.

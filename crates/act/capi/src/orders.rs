@@ -1,4 +1,4 @@
-//! Copies that callers pass to the worker.
+//! What callers and the worker pass each other: copies, and what became of them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,9 +11,7 @@ use pathline_schema::Ns;
 
 use crate::copy_error::CopyError;
 use crate::ends::KnownEnd;
-use crate::node::plan_key;
 use crate::plans::EndsKey;
-use crate::worker::WorkerReply;
 
 /// The place of copies in the order of a caller's streams. The caller owns the events.
 #[derive(Debug, Clone)]
@@ -40,7 +38,9 @@ pub(crate) struct OrderedCopy {
 impl OrderedCopy {
     /// The ends, for the table of plans.
     pub(crate) fn key(&self) -> EndsKey {
-        plan_key(&self.src, &self.dst)
+        let others = self.dst.iter().skip(1).filter_map(|end| end.end.unit.gpu()).collect();
+        let src = self.src.end.unit;
+        EndsKey { src, dst: self.dst.first().map_or(src, |end| end.end.unit), others }
     }
 
     /// The GPU at its end, or at its start if it goes to the host.
@@ -119,4 +119,37 @@ impl ActiveOrder {
     pub(crate) fn is_over(&self) -> bool {
         self.waiting.is_empty() && self.running.is_empty() && self.plain.is_empty()
     }
+}
+
+/// What the worker is asked to do.
+pub(crate) enum WorkerCommand {
+    /// Copies.
+    Copy(CopyOrder),
+    /// Probe ends, unless copies run.
+    Probe(EndsKey, Sender<()>),
+    /// Reply with [`WorkerReply::Awake`].
+    Answer(Sender<WorkerReply>),
+    /// Finish what runs, then end.
+    Close,
+}
+
+/// What it answers.
+pub(crate) enum WorkerReply {
+    /// To [`WorkerCommand::Answer`].
+    Awake,
+    /// The caller makes plain copies.
+    Refused,
+    /// The copies are enqueued.
+    Enqueued(EnqueuedOrder),
+    /// The copies have ended.
+    Done(Result<(), CopyError>),
+}
+
+/// What became of copies that were to be enqueued.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct EnqueuedOrder {
+    /// Numbers of the events that were recorded: the caller's streams have to wait for them.
+    pub(crate) recorded: Vec<usize>,
+    /// Numbers of copies that the caller makes plainly, after those events.
+    pub(crate) plain: Vec<usize>,
 }

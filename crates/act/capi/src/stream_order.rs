@@ -4,8 +4,7 @@ use pathline_gpu::CallerCalls;
 
 use crate::copy_error::CopyError;
 use crate::node::CopyNode;
-use crate::orders::{CallerOrder, OrderedCopy};
-use crate::worker::{EnqueuedOrder, WorkerReply};
+use crate::orders::{CallerOrder, EnqueuedOrder, OrderedCopy, WorkerReply};
 
 /// The legacy default stream by its two handles, and the default stream of a thread.
 const LEGACY: [usize; 2] = [0, 1];
@@ -78,7 +77,7 @@ impl CopyNode {
                 if status.1 != 0 {
                     // SAFETY: a live event. Work after this call must not overtake the copy.
                     let _ = unsafe { self.calls().event_wait(event) };
-                    return Err(self.refused(&format!("gpu{gpu}"), status));
+                    return Err(CopyError::refused(self.calls(), &format!("gpu{gpu}"), status));
                 }
             }
         }

@@ -22,9 +22,12 @@ use pathline_schema::{
 use crate::copy_error::{CopyError, CopyStatus};
 use crate::ends::{EndFinder, KnownEnd};
 use crate::helper_use::HelperUse;
-use crate::node::{NodeOptions, OpenedNode, SharedNode};
-use crate::orders::{ActiveOrder, CallerOrder, CopyOrder, OrderedCopy, PlainRun};
+use crate::orders::{
+    ActiveOrder, CallerOrder, CopyOrder, EnqueuedOrder, OrderedCopy, PlainRun, WorkerCommand,
+    WorkerReply,
+};
 use crate::plans::{EndsKey, EndsPlan};
+use crate::shared_node::{NodeOptions, OpenedNode, SharedNode};
 use crate::twin::TwinModel;
 
 /// Longest pause between two looks at copies in flight.
@@ -45,39 +48,6 @@ const PROBE_BUDGET: Ns = Ns(1e9);
 const SPREAD_CHUNK: Bytes = Bytes::mib(16);
 /// Copies of one order that run at the same time.
 const CONCURRENT: usize = 2;
-
-/// What the worker is asked to do.
-pub(crate) enum WorkerCommand {
-    /// Copies.
-    Copy(CopyOrder),
-    /// Probe ends, unless copies run.
-    Probe(EndsKey, Sender<()>),
-    /// Reply with [`WorkerReply::Awake`].
-    Answer(Sender<WorkerReply>),
-    /// Finish what runs, then end.
-    Close,
-}
-
-/// What it answers.
-pub(crate) enum WorkerReply {
-    /// To [`WorkerCommand::Answer`].
-    Awake,
-    /// The caller makes plain copies.
-    Refused,
-    /// The copies are enqueued.
-    Enqueued(EnqueuedOrder),
-    /// The copies have ended.
-    Done(Result<(), CopyError>),
-}
-
-/// What became of copies that were to be enqueued.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct EnqueuedOrder {
-    /// Numbers of the events that were recorded: the caller's streams have to wait for them.
-    pub(crate) recorded: Vec<usize>,
-    /// Numbers of copies that the caller makes plainly, after those events.
-    pub(crate) plain: Vec<usize>,
-}
 
 /// Opens the machine, reports it, and serves commands until the node closes.
 pub(crate) fn run(
