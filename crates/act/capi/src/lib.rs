@@ -11,14 +11,17 @@
 extern crate self as pathline;
 
 pub mod abi;
+mod adopted_memory;
 mod copy_error;
 mod ends;
 mod fork;
 mod helper_use;
 mod host_memory;
 mod node;
+mod opened_machine;
 mod orders;
 mod plans;
+mod probes;
 mod ranges;
 mod shared_node;
 mod stream_order;

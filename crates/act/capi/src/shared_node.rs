@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use pathline_gpu::CallerCalls;
 use pathline_host::clock::ClockOrigin;
-use pathline_multipath::{CopyMode, PathOption};
+use pathline_multipath::{CopyMode, CopyReport, PathOption};
 use pathline_schema::{GpuSet, Ns};
 
 use crate::ends::EndFinder;
@@ -67,6 +67,21 @@ pub(crate) struct SharedCounters {
     pub(crate) lost: AtomicU64,
     pub(crate) fallbacks: AtomicU64,
     pub(crate) switched_off: AtomicU64,
+}
+
+impl SharedCounters {
+    /// Counts a copy over several paths.
+    pub(crate) fn add_copy(&self, copy: &OrderedCopy, report: &CopyReport) {
+        let add = |counter: &AtomicU64, by: u64| {
+            counter.fetch_add(by, Ordering::Relaxed);
+        };
+        let relayed = report.paths.iter().skip(1).map(|path| path.bytes.0).sum();
+        add(&self.multipath, 1);
+        add(&self.multipath_bytes, copy.bytes);
+        add(&self.relayed_bytes, relayed);
+        add(&self.repeated, report.repeated);
+        add(&self.lost, report.lost.len() as u64);
+    }
 }
 
 /// What caller and worker share.

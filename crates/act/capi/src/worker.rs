@@ -2,31 +2,28 @@
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 
-use pathline_gpu::{CompileMode, LibraryRequest};
 use pathline_hal::{CallError, CallResult, CopyChoice, Driver, Machine, StreamId};
-use pathline_host::LiveHost;
-use pathline_host::clock::{ClockOrigin, LiveClock};
 use pathline_multipath::{
-    CopyMode, CopyReport, CopyRequest, MultipathEngine, PathOption, PathProbe, ProbeRequest,
-    StreamOrder, TransferId, probe_paths, try_paths,
+    CopyMode, CopyReport, CopyRequest, MultipathEngine, PathOption, StreamOrder, TransferId,
+    probe_paths,
 };
-use pathline_schema::{
-    Bytes, GpuSet, MemKind, MultipathSpec, Ns, Place, Severity, Unit, WorldKind,
-};
+use pathline_schema::{Bytes, Ns, Severity};
 
+use crate::adopted_memory::AdoptedMemory;
 use crate::copy_error::{CopyError, CopyStatus};
-use crate::ends::{EndFinder, KnownEnd};
+use crate::ends::KnownEnd;
 use crate::helper_use::HelperUse;
+use crate::opened_machine::{OpenedMachine, open_machine};
 use crate::orders::{
     ActiveOrder, CallerOrder, CopyOrder, EnqueuedOrder, OrderedCopy, PlainRun, WorkerCommand,
     WorkerReply,
 };
 use crate::plans::{EndsKey, EndsPlan};
+use crate::probes::{largest_probe, plan_from_twin, probe_request};
 use crate::shared_node::{NodeOptions, OpenedNode, SharedNode};
 use crate::twin::TwinModel;
 
@@ -35,17 +32,6 @@ const POLL: Ns = Ns(2_000.0);
 /// Time that an idle worker looks for commands before it sleeps: waking it takes 50 us on a virtual machine,
 /// more than most copies of the threshold's size may lose.
 const SPIN: Ns = Ns(300_000.0);
-/// Largest size that a probe measures.
-const PROBE_BYTES: Bytes = Bytes::mib(128);
-/// The sizes that a probe measures, in this part of the largest one: 4, 8, 12, 32 and 128 MiB. A copy of a few chunks
-/// gains less with each further relay than a line through 4 and 128 MiB says: up to 25 % at 12 MiB in the model.
-const PROBE_PARTS: [u64; 5] = [1, 2, 3, 8, 32];
-/// The largest size in these parts.
-const PROBE_WHOLE: u64 = 32;
-/// Time after which a probe adds no further relay.
-const PROBE_BUDGET: Ns = Ns(1e9);
-/// Largest piece of copies to several GPUs: the best of 4 to 64 MiB on eight H200s.
-const SPREAD_CHUNK: Bytes = Bytes::mib(16);
 /// Copies of one order that run at the same time.
 const CONCURRENT: usize = 2;
 
@@ -56,101 +42,17 @@ pub(crate) fn run(
     commands: &Receiver<WorkerCommand>,
     opened: &Sender<Result<OpenedNode, CopyError>>,
 ) {
-    let attempt = catch_unwind(AssertUnwindSafe(|| open(options, shared.origin)));
+    let attempt = catch_unwind(AssertUnwindSafe(|| open_machine(options, shared.origin)));
     let fault = || CopyError::new(CopyStatus::Internal, "opening the machine panicked");
     match attempt.unwrap_or_else(|_| Err(fault())) {
         Err(error) => drop(opened.send(Err(error))),
-        Ok((machine, helpers, node, twin)) => {
+        Ok(OpenedMachine { machine, helpers, node, twin }) => {
             if opened.send(Ok(node)).is_ok() {
                 let mut worker = CopyWorker::new(&machine, shared, helpers, options);
                 worker.twin = twin;
                 worker.serve(commands);
             }
         }
-    }
-}
-
-/// The request for a runtime's library: of the options, else of the variables that the program reads.
-fn library_request(options: &NodeOptions) -> LibraryRequest {
-    let request = LibraryRequest::new(CompileMode::InProcess);
-    if let Some((name, path)) = &options.library {
-        return request.with(name, path);
-    }
-    let named = pathline_gpu::library_options()
-        .filter_map(|option| Some((option.name, std::env::var_os(option.variable)?)));
-    named.fold(request, |request, (name, path)| request.with(name, path))
-}
-
-fn open(
-    options: &NodeOptions,
-    origin: ClockOrigin,
-) -> Result<(Machine, Vec<u32>, OpenedNode, Option<TwinModel>), CopyError> {
-    let unavailable = |text: String| CopyError::new(CopyStatus::Unavailable, text);
-    let topology = pathline_topo::from_snapshot("live", &pathline_topo::live(Vec::new()));
-    let runtime = pathline_gpu::runtime(&topology, &library_request(options));
-    if let Some(without) = runtime.without.clone() {
-        return Err(unavailable(without));
-    }
-    let calls = runtime.caller_calls().map_err(unavailable)?;
-    let host = LiveHost::new(&topology, origin, |_| Err("copies need no adapter".into()));
-    let driver = runtime.open(Rc::clone(&host.memory)).map_err(|e| unavailable(e.to_string()))?;
-    let driver = driver.ok_or_else(|| unavailable("the runtime cannot be opened".into()))?;
-    let devices = driver.device_numbers();
-    if devices.is_empty() {
-        let text = format!("the runtime lists no GPU; see {}", driver.about().visible);
-        return Err(unavailable(text));
-    }
-    let machine = Machine {
-        world: WorldKind::Real,
-        topology,
-        clock: Box::new(LiveClock::new(origin)),
-        host: Box::new(host),
-        driver: Some(Box::new(driver)),
-        monitor: None,
-        ranks: None,
-        storage: None,
-    };
-    let domains = machine.host.domains().iter().map(|domain| domain.id).collect();
-    let finder = EndFinder { devices, domains };
-    let helpers = match &options.helpers {
-        None => (0..finder.devices.len() as u32).collect(),
-        Some(listed) => listed
-            .iter()
-            .map(|&device| {
-                let text = || format!("no GPU {device} to help: there are {:?}", finder.devices);
-                finder.gpu(device).ok_or_else(|| CopyError::invalid(text()))
-            })
-            .collect::<Result<Vec<u32>, CopyError>>()?,
-    };
-    let helpers = helpers.into_iter().filter(|&gpu| gpu < GpuSet::CAPACITY).collect();
-    let twin = match &options.twin {
-        None => None,
-        Some(path) => {
-            let devices = machine.driver().and_then(|driver| driver.devices());
-            let devices = devices.map_err(|error| unavailable(error.to_string()))?;
-            Some(TwinModel::read(path, &devices)?)
-        }
-    };
-    Ok((machine, helpers, OpenedNode { calls, finder }, twin))
-}
-
-/// Plans from a twin, with GPUs that have copied; others are left out.
-fn plan_from_twin<'m>(
-    twin: &TwinModel,
-    machine: &'m Machine,
-    engine: &mut MultipathEngine<'m>,
-    request: &ProbeRequest,
-) -> Result<PathProbe, String> {
-    let mut refused = Vec::new();
-    loop {
-        let probe = twin.predict(request, refused)?;
-        let sets: Vec<MultipathSpec> = probe.options.iter().map(|option| option.paths).collect();
-        let tried = try_paths(machine, engine, (request.src, &request.dst), &sets);
-        let failed = tried.map_err(|error| error.to_string())?;
-        if failed.is_empty() {
-            return Ok(probe);
-        }
-        refused = probe.refused.into_iter().chain(failed).collect();
     }
 }
 
@@ -165,8 +67,7 @@ struct CopyWorker<'m> {
     /// What is known of this node without a probe.
     twin: Option<TwinModel>,
     active: Vec<ActiveOrder>,
-    /// Memory that the driver knows: bytes, and the orders that use it, by start.
-    blocks: BTreeMap<u64, (u64, u32)>,
+    memory: AdoptedMemory<'m>,
     /// Streams for plain copies, by GPU.
     plain_streams: BTreeMap<u32, StreamId>,
 }
@@ -178,20 +79,16 @@ impl<'m> CopyWorker<'m> {
         helpers: Vec<u32>,
         options: &NodeOptions,
     ) -> Self {
-        let probe_bytes = match options.probe_bytes {
-            0 => PROBE_BYTES,
-            bytes => Bytes(bytes.max(PROBE_WHOLE)),
-        };
         Self {
             machine,
             engine: MultipathEngine::new(machine),
             shared,
             helpers,
             helper_use: HelperUse::new(options.shared_helpers),
-            probe_bytes,
+            probe_bytes: largest_probe(options.probe_bytes),
             twin: None,
             active: Vec::new(),
-            blocks: BTreeMap::new(),
+            memory: AdoptedMemory::new(machine),
             plain_streams: BTreeMap::new(),
         }
     }
@@ -277,16 +174,8 @@ impl<'m> CopyWorker<'m> {
         }
         self.helper_use.find_itself(self.machine, &self.helpers);
         self.look_at_helpers();
-        let to_all = !key.others.is_empty();
-        let slots = MultipathSpec::SLOTS;
-        let request = ProbeRequest {
-            src: key.src,
-            dst: [key.dst].into_iter().chain(key.others.iter().map(Unit::Gpu)).collect(),
-            helpers: self.helpers.clone(),
-            chunk: if to_all { SPREAD_CHUNK } else { Bytes(self.shared.staging / slots) },
-            sizes: PROBE_PARTS.map(|part| Bytes(self.probe_bytes.0 / PROBE_WHOLE * part)),
-            budget: PROBE_BUDGET,
-        };
+        let staging = Bytes(self.shared.staging);
+        let request = probe_request(&key, &self.helpers, staging, self.probe_bytes);
         let probe = match &self.twin {
             None => probe_paths(self.machine, &mut self.engine, &request)
                 .map_err(|error| error.to_string()),
@@ -356,11 +245,11 @@ impl<'m> CopyWorker<'m> {
         }
         let mut active = ActiveOrder::new(order, now);
         let adopted = active.waiting.iter().try_for_each(|copy| {
-            active.blocks.extend(self.adopt_ends(copy)?);
+            active.blocks.extend(self.memory.adopt_ends(copy)?);
             Ok::<(), CallError>(())
         });
         if adopted.is_err() {
-            self.release(&mut active.blocks);
+            self.memory.release(&mut active.blocks);
             let _ = active.reply.send(WorkerReply::Refused);
             return;
         }
@@ -379,13 +268,13 @@ impl<'m> CopyWorker<'m> {
             let mut blocks = Vec::new();
             let (recorded, is_plain) = match self.enqueue_copy(copy, place, &mut blocks) {
                 Ok((event, report)) => {
-                    self.count(copy, &report);
+                    self.shared.counters.add_copy(copy, &report);
                     (Some(event), false)
                 }
                 Err(event) => (event, true),
             };
             // What is enqueued needs no name any more.
-            self.release(&mut blocks);
+            self.memory.release(&mut blocks);
             enqueued.recorded.extend(recorded.filter(|event| !enqueued.recorded.contains(event)));
             enqueued.plain.extend(is_plain.then_some(nth));
             #[cfg(test)]
@@ -407,7 +296,7 @@ impl<'m> CopyWorker<'m> {
         let ends_at = |&(gpu, _): &(u32, usize)| copy.at() == Some(gpu);
         let nth = place.done.iter().position(ends_at).ok_or(None)?;
         let (gpu, done) = place.done.get(nth).copied().ok_or(None)?;
-        blocks.extend(self.adopt_ends(copy).map_err(|_| None)?);
+        blocks.extend(self.memory.adopt_ends(copy).map_err(|_| None)?);
         let mut adopted = Vec::new();
         let mut adopt = |event: usize| {
             let id = driver.adopt_event(gpu, event as u64).map_err(|_| None)?;
@@ -428,51 +317,6 @@ impl<'m> CopyWorker<'m> {
         });
         adopted.into_iter().for_each(|event| drop(driver.forget_event(event)));
         outcome
-    }
-
-    /// Makes the memory at the ends of a copy known to the driver; its starts.
-    fn adopt_ends(&mut self, copy: &OrderedCopy) -> CallResult<Vec<u64>> {
-        let mut blocks = Vec::new();
-        for end in copy.dst.iter().chain([&copy.src]) {
-            match self.adopt(end) {
-                Ok(start) => blocks.push(start),
-                Err(error) => {
-                    self.release(&mut blocks);
-                    return Err(error);
-                }
-            }
-        }
-        Ok(blocks)
-    }
-
-    /// Makes memory known to the driver. The start of the block.
-    fn adopt(&mut self, known: &KnownEnd) -> CallResult<u64> {
-        let (start, bytes) = known.block;
-        let before = self.blocks.range_mut(..=start).next_back();
-        if let Some((&at, (size, users))) = before
-            && at + *size >= start + bytes
-        {
-            *users += 1;
-            return Ok(at);
-        }
-        let unit = known.end.unit;
-        let mem = if unit.gpu().is_some() { MemKind::Vram } else { MemKind::Pinned };
-        self.driver()?.adopt_memory(start, Bytes(bytes), Place::new(unit, mem))?;
-        self.blocks.insert(start, (bytes, 1));
-        Ok(start)
-    }
-
-    /// Forgets memory that no copy uses any more.
-    fn release(&mut self, blocks: &mut Vec<u64>) {
-        let Ok(driver) = self.driver() else { return };
-        for start in blocks.drain(..) {
-            let Some((_, users)) = self.blocks.get_mut(&start) else { continue };
-            *users -= 1;
-            if *users == 0 {
-                self.blocks.remove(&start);
-                let _ = driver.forget_memory(start);
-            }
-        }
     }
 
     /// Looks at everything once.
@@ -505,7 +349,7 @@ impl<'m> CopyWorker<'m> {
                 None => self.active[nth].running.push((id, copy)),
                 Some(Ok(report)) => {
                     moved = true;
-                    self.count(&copy, &report);
+                    self.shared.counters.add_copy(&copy, &report);
                 }
                 Some(Err(_)) => {
                     moved = true;
@@ -586,24 +430,11 @@ impl<'m> CopyWorker<'m> {
         Ok(PlainRun { done })
     }
 
-    fn count(&self, copy: &OrderedCopy, report: &CopyReport) {
-        let add = |counter: &AtomicU64, by: u64| {
-            counter.fetch_add(by, Ordering::Relaxed);
-        };
-        let counters = &self.shared.counters;
-        let relayed = report.paths.iter().skip(1).map(|path| path.bytes.0).sum();
-        add(&counters.multipath, 1);
-        add(&counters.multipath_bytes, copy.bytes);
-        add(&counters.relayed_bytes, relayed);
-        add(&counters.repeated, report.repeated);
-        add(&counters.lost, report.lost.len() as u64);
-    }
-
     /// Lets the caller go on.
     fn finish(&mut self, mut order: ActiveOrder) {
         let now = self.shared.now();
         let outcome = order.failure.take().map_or(Ok(()), Err);
-        self.release(&mut order.blocks);
+        self.memory.release(&mut order.blocks);
         if let Some((key, bytes)) = order.judged
             && self.shared.min_gain >= 1.0
             && let Some(plan) = self.shared.plans.get(&key)
