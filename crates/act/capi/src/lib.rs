@@ -12,8 +12,11 @@ extern crate self as pathline;
 
 pub mod abi;
 mod adopted_memory;
+mod batch;
+mod copy_choice;
 mod copy_error;
 mod ends;
+mod explanation;
 mod fork;
 mod helper_use;
 mod host_memory;

@@ -8,16 +8,15 @@ use std::time::Duration;
 
 use pathline_gpu::CallerCalls;
 use pathline_host::clock::ClockOrigin;
-use pathline_multipath::{CopyMode, PathOption};
-use pathline_schema::{Bytes, Flow, GpuSet, MemKind, Mover, Ns, Place, Unit};
+use pathline_multipath::CopyMode;
 
 use crate::copy_error::{CopyError, CopyStatus};
-use crate::ends::{EndFinder, PlainReason};
+use crate::ends::EndFinder;
 use crate::fork::watch_forks;
 use crate::host_memory::{HostRegions, HostRuntime};
 use crate::orders::{CallerOrder, CopyOrder, OrderClaim, OrderedCopy, WorkerCommand, WorkerReply};
-use crate::plans::{EndsKey, EndsPlan, HandOverTime, PlanTable};
-use crate::ranges::{MergedCopy, check_ranges, merge_adjacent, overlap};
+use crate::plans::{HandOverTime, PlanTable};
+use crate::ranges::{check_ranges, overlap};
 use crate::shared_node::{CopyCounters, NodeOptions, OpenedNode, SharedCounters, SharedNode};
 use crate::worker;
 
@@ -46,10 +45,10 @@ const FIRST_HAND_OVERS: usize = 5;
 /// A node whose GPUs copies may use.
 #[derive(Debug)]
 pub struct CopyNode {
-    calls: Arc<dyn CallerCalls>,
-    finder: EndFinder,
+    pub(crate) calls: Arc<dyn CallerCalls>,
+    pub(crate) finder: EndFinder,
     pub(crate) shared: Arc<SharedNode>,
-    commands: Sender<WorkerCommand>,
+    pub(crate) commands: Sender<WorkerCommand>,
     worker: Option<JoinHandle<()>>,
     regions: HostRegions,
 }
@@ -178,73 +177,6 @@ impl CopyNode {
         unsafe { self.copy_plainly(dst, src, bytes, Some(stream)) }
     }
 
-    /// Copies `(dst, src, bytes)` in the order of a stream, in any order among themselves. Copies that
-    /// continue one another within an allocation count as one, unless the runtime refuses that one.
-    ///
-    /// # Errors
-    /// As [`Self::copy_async`], with the number of the copy; others may have been enqueued.
-    ///
-    /// # Safety
-    /// As [`Self::copy_async`].
-    pub unsafe fn copy_batch_async(
-        &self,
-        copies: &[(u64, u64, usize)],
-        stream: usize,
-    ) -> Result<(), CopyError> {
-        let threshold = self.shared.threshold;
-        let (mut large, mut whole): (Vec<OrderedCopy>, Vec<MergedCopy>) = Default::default();
-        for copy in merge_adjacent(copies, |address| self.calls.pointer(address).allocation()) {
-            let plan = match copy.bytes >= threshold {
-                true => self.plan_copy(copy.dst, copy.src, copy.bytes, CopyMode::Enqueued),
-                false => Ok(Err("below the threshold")),
-            };
-            match plan {
-                Ok(Ok(planned)) => {
-                    large.push(planned);
-                    whole.push(copy);
-                }
-                Err(error) if copy.parts.len() == 1 => {
-                    return Err(error.of_batch(copy.parts.start));
-                }
-                // SAFETY: the caller's promise.
-                Ok(Err(_)) | Err(_) => unsafe { self.copy_merged(&copy, copies, stream)? },
-            }
-        }
-        for (large, whole) in large.chunks(MAX_BATCH).zip(whole.chunks(MAX_BATCH)) {
-            // SAFETY: the caller's promise.
-            let left = unsafe { self.enqueue(large, &[stream])? };
-            for copy in left.into_iter().filter_map(|nth| whole.get(nth)) {
-                // SAFETY: the caller's promise.
-                unsafe { self.copy_merged(copy, copies, stream)? };
-            }
-        }
-        Ok(())
-    }
-
-    /// The runtime's own copy in place of several of a batch; if that is refused, each by itself.
-    unsafe fn copy_merged(
-        &self,
-        whole: &MergedCopy,
-        copies: &[(u64, u64, usize)],
-        stream: usize,
-    ) -> Result<(), CopyError> {
-        let MergedCopy { dst, src, bytes, ref parts } = *whole;
-        self.shared.count_plain(bytes);
-        // SAFETY: the caller's promise.
-        match unsafe { self.copy_plainly(dst, src, bytes, Some(stream)) } {
-            Err(error) if parts.len() == 1 => return Err(error.of_batch(parts.start)),
-            Err(_) => {}
-            Ok(()) => return Ok(()),
-        }
-        let parts = parts.clone().zip(copies.get(parts.clone()).unwrap_or_default());
-        for (nth, &(dst, src, bytes)) in parts {
-            // SAFETY: the caller's promise.
-            let copied = unsafe { self.copy_plainly(dst, src, bytes, Some(stream)) };
-            copied.map_err(|error| error.of_batch(nth))?;
-        }
-        Ok(())
-    }
-
     /// Copies the same bytes to a GPU each, given by the runtime's numbers. In the order of the streams, or
     /// waits if there are none.
     ///
@@ -298,73 +230,6 @@ impl CopyNode {
             copied?;
         }
         Ok(())
-    }
-
-    /// The copy to several GPUs; none if plain copies are as good.
-    fn plan_to_all(
-        &self,
-        dst: &[(i32, u64)],
-        src: u64,
-        bytes: usize,
-        is_enqueued: bool,
-    ) -> Result<Option<OrderedCopy>, CopyError> {
-        if dst.len() < 2 || bytes < self.shared.threshold {
-            return Ok(None);
-        }
-        let calls = &*self.calls;
-        let Ok(src) = self.finder.find(calls, src, bytes as u64)? else { return Ok(None) };
-        let mut copy = OrderedCopy { src, dst: Vec::new(), bytes: bytes as u64, chosen: None };
-        let mut gpus = GpuSet::EMPTY;
-        for (nth, &(device, address)) in dst.iter().enumerate() {
-            let Ok(end) = self.finder.find(calls, address, bytes as u64)? else { return Ok(None) };
-            let gpu = end.end.unit.gpu().filter(|&gpu| self.finder.gpu(device) == Some(gpu));
-            let Some(gpu) = gpu else {
-                let text =
-                    format!("destination {nth} at {address:#x} is no memory of GPU {device}");
-                return Err(CopyError::invalid(text));
-            };
-            if gpus.contains(gpu) || gpu >= GpuSet::CAPACITY || src.end.unit == Unit::Gpu(gpu) {
-                return Ok(None);
-            }
-            gpus = gpus.with(gpu);
-            copy.dst.push(end);
-        }
-        let mode = if is_enqueued { CopyMode::Enqueued } else { CopyMode::Driven };
-        Ok(self.is_worth(&copy, mode).then_some(copy))
-    }
-
-    /// The ends of a copy that several paths may help.
-    ///
-    /// # Errors
-    /// Outer: no copy has such ends. Inner: why the copy is plain.
-    fn plan_copy(
-        &self,
-        dst: u64,
-        src: u64,
-        bytes: usize,
-        mode: CopyMode,
-    ) -> Result<Result<OrderedCopy, PlainReason>, CopyError> {
-        check_ranges(dst, src, bytes)?;
-        if bytes == 0 {
-            return Ok(Err("no bytes"));
-        }
-        let find = |address| self.finder.find(&*self.calls, address, bytes as u64);
-        let (dst, src) = match (find(dst)?, find(src)?) {
-            (Ok(dst), Ok(src)) => (dst, src),
-            (Err(reason), _) | (_, Err(reason)) => return Ok(Err(reason)),
-        };
-        if dst.end.unit == src.end.unit || (dst.end.unit.gpu(), src.end.unit.gpu()) == (None, None)
-        {
-            return Ok(Err("both ends are in the same memory"));
-        }
-        let copy = OrderedCopy { src, dst: vec![dst], bytes: bytes as u64, chosen: None };
-        Ok(if self.is_worth(&copy, mode) { Ok(copy) } else { Err("several paths are no faster") })
-    }
-
-    /// Whether a plan over several paths exists, or may exist once its ends are probed.
-    fn is_worth(&self, copy: &OrderedCopy, mode: CopyMode) -> bool {
-        let Some(plan) = self.shared.plans.get(&copy.key()) else { return true };
-        self.shared.choose(&plan, copy, mode).is_some()
     }
 
     /// Copies over several paths and waits. None if the copy is to be made plainly.
@@ -463,82 +328,6 @@ impl CopyNode {
         if status.1 == 0 { Ok(()) } else { Err(CopyError::refused(&*self.calls, &thing(), status)) }
     }
 
-    /// How a copy would be made: its case, the predicted and the plain rate, and why if it is plain.
-    /// Probes the ends if they are new.
-    ///
-    /// # Errors
-    /// No copy has such ends.
-    pub fn explain(&self, dst: u64, src: u64, bytes: usize) -> Result<String, CopyError> {
-        check_ranges(dst, src, bytes)?;
-        if bytes == 0 {
-            return Ok("plain: no bytes".into());
-        }
-        let find = |address| self.finder.find(&*self.calls, address, bytes as u64);
-        let (dst, src) = match (find(dst)?, find(src)?) {
-            (Ok(dst), Ok(src)) => (dst, src),
-            (Err(reason), _) | (_, Err(reason)) => return Ok(format!("plain: {reason}")),
-        };
-        let copy = OrderedCopy { src, dst: vec![dst], bytes: bytes as u64, chosen: None };
-        let (from, to) = (src.end.unit, dst.end.unit);
-        let Some(at) = to.gpu().or(from.gpu()).filter(|_| from != to).map(Unit::Gpu) else {
-            return Ok("plain: both ends are in the same memory".into());
-        };
-        let case = |by| Flow { src: place(from), dst: place(to), by, bytes: Bytes(copy.bytes) };
-        let plain = |reason: &str| format!("{}\nplain: {reason}", case(Mover::Dma { at }));
-        if bytes < self.shared.threshold {
-            let least = Bytes(self.shared.threshold as u64);
-            return Ok(plain(&format!("smaller than {least}")));
-        }
-        let Some(plan) = self.find_plan(copy.key()) else {
-            return Ok(plain("the ends are not probed while copies run; ask again"));
-        };
-        let Some(probe) = &plan.probe else { return Ok(plain(&plan.failure)) };
-        let rate = |rate: pathline_schema::Rate| format!("{:.1} GB/s", rate.gbs());
-        let plain_rate = rate(probe.plain.rate(Bytes(copy.bytes), Ns::ZERO));
-        Ok(match self.shared.choose(&plan, &copy, CopyMode::Enqueued) {
-            Some(PathOption { paths, enqueued, .. }) => {
-                let case = case(Mover::Relay { at, paths: *paths });
-                let predicted = rate(enqueued.rate(Bytes(copy.bytes), self.shared.hand_over.get()));
-                let waiting = match self.shared.choose(&plan, &copy, CopyMode::Driven) {
-                    Some(PathOption { paths, driven, .. }) => {
-                        let predicted = driven.rate(Bytes(copy.bytes), self.shared.hand_over.get());
-                        format!("predicted {} over {}", rate(predicted), paths.gpus)
-                    }
-                    None => "plain".to_owned(),
-                };
-                format!(
-                    "{case}\npredicted {predicted}, plain {plain_rate}\na call that waits: {waiting}"
-                )
-            }
-            None if probe.options.is_empty() => {
-                let why =
-                    probe.refused.iter().map(|lost| format!("gpu{}: {}", lost.gpu, lost.error));
-                let why: Vec<String> = why.collect();
-                let colon = if why.is_empty() { "" } else { ": " };
-                plain(&format!("no helper takes part{colon}{}; {plain_rate}", why.join("; ")))
-            }
-            None => {
-                if self.shared.choose(&plan, &copy, CopyMode::Driven).is_some() {
-                    let reason = "in the order of a stream, since other processes use the helpers or it \
-                                  gains too little; a call that waits goes over several paths";
-                    return Ok(plain(&format!("{reason}; {plain_rate}")));
-                }
-                let gain = self.shared.min_gain;
-                plain(&format!("relays gain less than {gain:.2}x; plain {plain_rate}"))
-            }
-        })
-    }
-
-    fn find_plan(&self, key: EndsKey) -> Option<Arc<EndsPlan>> {
-        if let Some(plan) = self.shared.plans.get(&key) {
-            return Some(plan);
-        }
-        let (reply, probed): (_, Receiver<()>) = channel();
-        self.commands.send(WorkerCommand::Probe(key, reply)).ok()?;
-        let _ = probed.recv();
-        self.shared.plans.get(&key)
-    }
-
     /// What the node has done so far.
     pub fn counters(&self) -> CopyCounters {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -604,14 +393,6 @@ impl Drop for CopyNode {
         }
         self.regions.free_all(self.host_runtime());
     }
-}
-
-/// Most copies of a batch that the worker takes at once.
-const MAX_BATCH: usize = 1024;
-
-fn place(unit: Unit) -> Place {
-    let mem = if unit.gpu().is_some() { MemKind::Vram } else { MemKind::Pinned };
-    Place::new(unit, mem)
 }
 
 /// The worker's next answer: this thread looks for it for a while, then sleeps.

@@ -1,0 +1,96 @@
+//! How a node would make a copy, in words.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+
+use pathline_multipath::{CopyMode, PathOption};
+use pathline_schema::{Bytes, Flow, MemKind, Mover, Ns, Place, Rate, Unit};
+
+use crate::copy_error::CopyError;
+use crate::node::CopyNode;
+use crate::orders::{OrderedCopy, WorkerCommand};
+use crate::plans::{EndsKey, EndsPlan};
+use crate::ranges::check_ranges;
+
+impl CopyNode {
+    /// How a copy would be made: its case, the predicted and the plain rate, and why if it is plain.
+    /// Probes the ends if they are new.
+    ///
+    /// # Errors
+    /// No copy has such ends.
+    pub fn explain(&self, dst: u64, src: u64, bytes: usize) -> Result<String, CopyError> {
+        check_ranges(dst, src, bytes)?;
+        if bytes == 0 {
+            return Ok("plain: no bytes".into());
+        }
+        let find = |address| self.finder.find(&*self.calls, address, bytes as u64);
+        let (dst, src) = match (find(dst)?, find(src)?) {
+            (Ok(dst), Ok(src)) => (dst, src),
+            (Err(reason), _) | (_, Err(reason)) => return Ok(format!("plain: {reason}")),
+        };
+        let copy = OrderedCopy { src, dst: vec![dst], bytes: bytes as u64, chosen: None };
+        let (from, to) = (src.end.unit, dst.end.unit);
+        let Some(at) = to.gpu().or(from.gpu()).filter(|_| from != to).map(Unit::Gpu) else {
+            return Ok("plain: both ends are in the same memory".into());
+        };
+        let case = |by| Flow { src: place(from), dst: place(to), by, bytes: Bytes(copy.bytes) };
+        let plain = |reason: &str| format!("{}\nplain: {reason}", case(Mover::Dma { at }));
+        if bytes < self.shared.threshold {
+            let least = Bytes(self.shared.threshold as u64);
+            return Ok(plain(&format!("smaller than {least}")));
+        }
+        let Some(plan) = self.find_plan(copy.key()) else {
+            return Ok(plain("the ends are not probed while copies run; ask again"));
+        };
+        let Some(probe) = &plan.probe else { return Ok(plain(&plan.failure)) };
+        let rate = |rate: Rate| format!("{:.1} GB/s", rate.gbs());
+        let plain_rate = rate(probe.plain.rate(Bytes(copy.bytes), Ns::ZERO));
+        Ok(match self.shared.choose(&plan, &copy, CopyMode::Enqueued) {
+            Some(PathOption { paths, enqueued, .. }) => {
+                let case = case(Mover::Relay { at, paths: *paths });
+                let predicted = rate(enqueued.rate(Bytes(copy.bytes), self.shared.hand_over.get()));
+                let waiting = match self.shared.choose(&plan, &copy, CopyMode::Driven) {
+                    Some(PathOption { paths, driven, .. }) => {
+                        let predicted = driven.rate(Bytes(copy.bytes), self.shared.hand_over.get());
+                        format!("predicted {} over {}", rate(predicted), paths.gpus)
+                    }
+                    None => "plain".to_owned(),
+                };
+                format!(
+                    "{case}\npredicted {predicted}, plain {plain_rate}\na call that waits: {waiting}"
+                )
+            }
+            None if probe.options.is_empty() => {
+                let why =
+                    probe.refused.iter().map(|lost| format!("gpu{}: {}", lost.gpu, lost.error));
+                let why: Vec<String> = why.collect();
+                let colon = if why.is_empty() { "" } else { ": " };
+                plain(&format!("no helper takes part{colon}{}; {plain_rate}", why.join("; ")))
+            }
+            None => {
+                if self.shared.choose(&plan, &copy, CopyMode::Driven).is_some() {
+                    let reason = "in the order of a stream, since other processes use the helpers or it \
+                                  gains too little; a call that waits goes over several paths";
+                    return Ok(plain(&format!("{reason}; {plain_rate}")));
+                }
+                let gain = self.shared.min_gain;
+                plain(&format!("relays gain less than {gain:.2}x; plain {plain_rate}"))
+            }
+        })
+    }
+
+    fn find_plan(&self, key: EndsKey) -> Option<Arc<EndsPlan>> {
+        if let Some(plan) = self.shared.plans.get(&key) {
+            return Some(plan);
+        }
+        let (reply, probed): (_, Receiver<()>) = channel();
+        self.commands.send(WorkerCommand::Probe(key, reply)).ok()?;
+        let _ = probed.recv();
+        self.shared.plans.get(&key)
+    }
+}
+
+fn place(unit: Unit) -> Place {
+    let mem = if unit.gpu().is_some() { MemKind::Vram } else { MemKind::Pinned };
+    Place::new(unit, mem)
+}
