@@ -267,6 +267,14 @@ pub(super) fn open_mpi(library: &SharedLibrary) -> Result<MpiConstants<usize>, S
     })
 }
 
+/// The device of a library of MPICH's family: `device ch4:ucx`; `None` if the text names none.
+pub(super) fn device_text(version: &str) -> Option<String> {
+    // `MPICH Device:    ch4:ofi`
+    let line = version.lines().find_map(|line| line.split_once("Device:"))?;
+    let device = line.1.trim();
+    (!device.is_empty()).then(|| format!("device {device}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -16,7 +16,7 @@ use super::steps::{
     run_collective, send, send_all, wait_all,
 };
 use super::table::MpiHandle;
-use super::world::{FailedCall, MpiWorld, ok};
+use super::world::{FailedCall, MpiWorld, close_requests, ok};
 use pathline_host::clock::ClockOrigin;
 
 /// Bytes of the reply to a window, as in OSU's bandwidth tests.
@@ -408,41 +408,5 @@ fn blocking_calls(op: WireOp, alone: bool) -> &'static str {
         WireOp::PersistentSend { .. } => "MPI_Send_init, MPI_Recv_init, MPI_Startall, MPI_Waitall",
         WireOp::Group { op, .. } => collective_calls(op)[0],
         _ => "",
-    }
-}
-
-/// Ends all non-null requests: cancels receives and tests all requests until they have ended.
-/// Returns whether they have. Sends are not cancelled: MPI 4.0 deprecates that, and Open MPI
-/// ignores it.
-///
-/// `timeout` is in ns.
-pub(super) fn close_requests<H: MpiHandle>(
-    world: &MpiWorld<H>,
-    requests: &mut [H],
-    receives: &dyn Fn(usize) -> bool,
-    timeout: u64,
-) -> bool {
-    let (f, none) = (&world.fns, world.constants.no_request);
-    for (nth, request) in requests.iter_mut().enumerate() {
-        if *request != none && receives(nth) {
-            // SAFETY: a request of this library that is in flight. It stays one until it is tested.
-            unsafe { (f.cancel)(request) };
-        }
-    }
-    let begun = ClockOrigin::now();
-    loop {
-        for request in requests.iter_mut().filter(|request| **request != none) {
-            let mut done = 0;
-            // SAFETY: as above. A request that has ended, also one that has failed, becomes null.
-            unsafe { (f.test)(request, &raw mut done, world.constants.ignore_status) };
-        }
-        if requests.iter().all(|request| *request == none) {
-            return true;
-        }
-        if begun.ns() > timeout {
-            return false;
-        }
-        // The progress of the peer may need this core.
-        std::thread::yield_now();
     }
 }

@@ -8,7 +8,7 @@ use pathline_hal::{
 };
 use pathline_schema::{MpiBrand, READ_BACK, Severity, Transport, WireOp};
 
-use super::abi::{self, MpiAbi};
+use super::abi::{self, MpiAbi, device_text};
 use super::exchange::MpiExchange;
 use super::launcher::{LaunchedRank, launched};
 use super::rank_parts::{refused, sound, unfit_setting};
@@ -219,7 +219,7 @@ impl<H: MpiHandle> LivePort<H> {
             }
             MpiAbi::Mpich | MpiAbi::Standard => {
                 let text = abi::version_text(&candidate.library);
-                (text.and_then(|text| transport::of_device(&text)), None)
+                (text.and_then(|text| device_text(&text)), None)
             }
         };
         let settings = read_back(candidate, &mut std::env::vars());

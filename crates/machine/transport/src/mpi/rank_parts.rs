@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use pathline_hal::{CallError, CallResult, FlowPart};
 use pathline_schema::{AtomicOp, Transport, UcxSetting, Unit, WindowKind, WireOp};
 
-use super::started::has_started_form;
+use super::steps::has_started_form;
 
 /// The error for a part that MPI cannot do.
 pub(super) fn refused(part: &FlowPart, reason: impl Into<String>) -> CallError {

@@ -20,11 +20,6 @@ const TESTS: u32 = 10;
 const UNCOUNTED: u32 = 5;
 const COUNTED: u32 = 20;
 
-/// Whether a collective is measured by non-blocking and persistent calls.
-pub(super) const fn has_started_form(op: Collective) -> bool {
-    !collective_calls(op)[1].is_empty()
-}
-
 /// The function of a part that a library lacks; `None` if it has all.
 pub(super) fn missing<H: MpiHandle>(f: &Fns<H>, part: &FlowPart) -> Option<&'static str> {
     const STARTS: [&str; 3] = ["MPI_Start", "MPI_Startall", "MPI_Request_free"];

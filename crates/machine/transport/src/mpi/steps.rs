@@ -214,3 +214,8 @@ pub(super) fn load(span: LocalMemory) {
     let rest = rest.iter().fold(0u64, |sum, &byte| sum.wrapping_add(byte.into()));
     std::hint::black_box(sum.wrapping_add(rest));
 }
+
+/// Whether a collective is measured by non-blocking and persistent calls.
+pub(super) const fn has_started_form(op: Collective) -> bool {
+    !collective_calls(op)[1].is_empty()
+}

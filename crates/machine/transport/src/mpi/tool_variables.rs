@@ -7,9 +7,8 @@ use std::path::Path;
 use pathline_dylib::{LibraryReport, SharedLibrary, announce_in};
 use pathline_schema::{MpiBrand, MpiControls, MpiVariable};
 
-use super::abi::{MpiAbi, version_text};
+use super::abi::{MpiAbi, device_text, version_text};
 use super::search::ProcessPlace;
-use super::transport::of_device;
 use crate::c_functions::c_functions;
 
 /// The longest name and description that are read, in bytes.
@@ -300,7 +299,7 @@ pub fn mpi_controls(asked: Option<&Path>) -> Result<MpiControls, Box<LibraryRepo
         Ok(variables) => (variables, None),
         Err(why) => (Vec::new(), Some(why)),
     };
-    let device = version_text(library).and_then(|text| of_device(&text));
+    let device = version_text(library).and_then(|text| device_text(&text));
     Ok(MpiControls {
         brand: MpiBrand::of_version(&candidate.version),
         version: candidate.version,

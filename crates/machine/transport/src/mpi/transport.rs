@@ -30,14 +30,6 @@ struct McaComponent {
 /// Version of that layout.
 const LAYOUT: c_int = 2;
 
-/// The device of a library of MPICH's family: `device ch4:ucx`; `None` if the text names none.
-pub(super) fn of_device(version: &str) -> Option<String> {
-    // `MPICH Device:    ch4:ofi`
-    let line = version.lines().find_map(|line| line.split_once("Device:"))?;
-    let device = line.1.trim();
-    (!device.is_empty()).then(|| format!("device {device}"))
-}
-
 /// What Open MPI chose for messages and for collectives.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct OpenMpiChoice {
@@ -131,13 +123,14 @@ fn variables(library: &SharedLibrary) -> Option<Vec<(String, Option<i64>)>> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::abi::device_text;
     use super::*;
 
     #[test]
     fn a_device_is_named_in_the_text_of_a_version() {
         let text = "MPICH Version:      5.0.2\nMPICH Device:       ch4:ofi\nMPICH configure:    -x";
-        assert_eq!(of_device(text).as_deref(), Some("device ch4:ofi"));
-        assert_eq!(of_device("Intel(R) MPI Library 2021.18 for Linux* OS"), None);
+        assert_eq!(device_text(text).as_deref(), Some("device ch4:ofi"));
+        assert_eq!(device_text("Intel(R) MPI Library 2021.18 for Linux* OS"), None);
     }
 
     #[test]

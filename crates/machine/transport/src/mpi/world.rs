@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use pathline_hal::{CallError, CallResult, DeviceClaim};
+use pathline_host::clock::ClockOrigin;
 use pathline_schema::Severity;
 
 use super::abi::MpiConstants;
-use super::exchange::close_requests;
 use super::table::{Fns, MpiHandle, OnError};
 
 /// Timeout in ns for the messages of a failed check.
@@ -387,3 +387,39 @@ impl<H: MpiHandle> Drop for MpiWorld<H> {
 
 /// The code for a wrong result; no library's code is negative.
 const WRONG_VALUES: c_int = c_int::MIN;
+
+/// Ends all non-null requests: cancels receives and tests all requests until they have ended.
+/// Returns whether they have. Sends are not cancelled: MPI 4.0 deprecates that, and Open MPI
+/// ignores it.
+///
+/// `timeout` is in ns.
+pub(super) fn close_requests<H: MpiHandle>(
+    world: &MpiWorld<H>,
+    requests: &mut [H],
+    receives: &dyn Fn(usize) -> bool,
+    timeout: u64,
+) -> bool {
+    let (f, none) = (&world.fns, world.constants.no_request);
+    for (nth, request) in requests.iter_mut().enumerate() {
+        if *request != none && receives(nth) {
+            // SAFETY: a request of this library that is in flight. It stays one until it is tested.
+            unsafe { (f.cancel)(request) };
+        }
+    }
+    let begun = ClockOrigin::now();
+    loop {
+        for request in requests.iter_mut().filter(|request| **request != none) {
+            let mut done = 0;
+            // SAFETY: as above. A request that has ended, also one that has failed, becomes null.
+            unsafe { (f.test)(request, &raw mut done, world.constants.ignore_status) };
+        }
+        if requests.iter().all(|request| *request == none) {
+            return true;
+        }
+        if begun.ns() > timeout {
+            return false;
+        }
+        // The progress of the peer may need this core.
+        std::thread::yield_now();
+    }
+}
