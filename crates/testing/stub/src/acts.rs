@@ -6,8 +6,6 @@ use std::collections::BTreeMap;
 use pathline_hal::{kernel, pattern};
 use pathline_schema::{KernelOp, MemKind, Place};
 
-use crate::node::StoredElement;
-
 /// One operation on real bytes. Ranges lie in blocks or, for copies, in memory of the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StreamAct {
@@ -393,4 +391,13 @@ unsafe fn first_not_stored(element: StoredElement, src: u64, dst: u64, bytes: u6
         StoredElement::Triad { word: 4 } => differs!(f32),
         StoredElement::Triad { .. } => differs!(f64),
     }
+}
+
+/// What a comparison of stored bytes looks at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StoredElement {
+    /// The constant of a write.
+    Constant,
+    /// `b + 3 c` in bytes, `float` or `double`.
+    Triad { word: u8 },
 }

@@ -5,7 +5,8 @@ use std::ffi::{CStr, c_char, c_void};
 use pathline_schema::{Gpu, MemKind, Ns, Place, Unit};
 
 use crate::entry;
-use crate::node::{CallOutcome, StubApi, StubNode};
+use crate::node::{CallOutcome, StubNode};
+use crate::spec::StubApi;
 use crate::streams::StubHandle;
 use crate::streams::{HostFunction, WordWait};
 use crate::{image, status};

@@ -6,8 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::node::{CallOutcome, StubApi, StubNode};
-use crate::spec::{StubFault, StubSpec};
+use crate::node::{CallOutcome, StubNode};
+use crate::spec::{StubApi, StubFault, StubSpec};
 use crate::status;
 use crate::streams::StubHandle;
 

@@ -6,21 +6,14 @@ use pathline_flow::{MachineDesc, RuntimeEnv};
 use pathline_hal::{Driver, KernelId, Machine};
 use pathline_schema::{Bytes, Gpu, KernelVariant};
 
-use crate::acts::NodeBlocks;
-use crate::spec::{FaultSpec, StubFault, StubSpec};
+use crate::acts::{NodeBlocks, StoredElement};
+use crate::spec::{FaultSpec, StubApi, StubFault, StubSpec};
 use crate::status;
 use crate::streams::{StreamQueues, StubHandle};
 use crate::visible::visible;
 
 /// The result of a call; the error is its status.
 pub(crate) type CallOutcome<T = ()> = Result<T, i32>;
-
-/// The runtime whose functions the library has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum StubApi {
-    Cuda,
-    Hip,
-}
 
 /// Prefix of GPU names, so that figures are not mistaken for a real GPU's.
 const PREFIX: &str = "stub ";
@@ -47,15 +40,6 @@ pub(crate) enum StubKernel {
     Check,
     Sum,
     Stored(StoredElement),
-}
-
-/// What a comparison of stored bytes looks at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum StoredElement {
-    /// The constant of a write.
-    Constant,
-    /// `b + 3 c` in bytes, `float` or `double`.
-    Triad { word: u8 },
 }
 
 /// A function of a module.

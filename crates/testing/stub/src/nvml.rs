@@ -13,8 +13,8 @@ use std::sync::{Mutex, PoisonError};
 
 use pathline_schema::{LinkEnd as End, LinkKind, PcieLink};
 
-use crate::node::{PCI_DOMAIN, StubApi, StubNode};
-use crate::spec::{StubFault, StubSpec};
+use crate::node::{PCI_DOMAIN, StubNode};
+use crate::spec::{StubApi, StubFault, StubSpec};
 
 type Handle = usize;
 

@@ -204,6 +204,13 @@ impl FromStr for StubSpec {
     }
 }
 
+/// The runtime whose functions the library has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StubApi {
+    Cuda,
+    Hip,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,7 +3,7 @@
 
 use pathline_schema::Gpu;
 
-use crate::node::StubApi;
+use crate::spec::StubApi;
 
 /// Reorders and drops GPUs as the environment says. Figures of a copy stay those of the GPU whose number it had.
 pub(crate) fn visible(

@@ -7,9 +7,9 @@ use pathline_schema::{
     Bytes, GridSize, KernelOp, KernelVariant, MemKind, MigrateHow, Place, Severity, Unit,
 };
 
-use crate::acts::StreamAct;
+use crate::acts::{StoredElement, StreamAct};
 use crate::image;
-use crate::node::{CallOutcome, StoredElement, StubFunction, StubKernel, StubModule, StubNode};
+use crate::node::{CallOutcome, StubFunction, StubKernel, StubModule, StubNode};
 use crate::status;
 use crate::streams::StubHandle;
 
