@@ -3,9 +3,7 @@
 use std::fmt::Debug;
 use std::ops::Range;
 
-use super::copier::NO_TIMES;
-use super::function_table::{Api, CallStatus, RuntimeHandle};
-use super::memory::PORTABLE;
+use super::function_table::{Api, CallStatus, NO_TIMES, PORTABLE, RuntimeHandle};
 
 /// The status of a runtime without a call that waits for an event: `CUDA_ERROR_NOT_SUPPORTED`,
 /// `hipErrorNotSupported`.

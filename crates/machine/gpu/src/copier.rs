@@ -8,13 +8,11 @@ use pathline_schema::Bytes;
 
 use super::driver::{GpuDriver, NOT_READY};
 use super::function_table::CallStatus;
-use super::function_table::{Api, RuntimeHandle};
+use super::function_table::{Api, NO_TIMES, RuntimeHandle};
 use super::runtime_api::ThreadContext;
 
 /// `CU_STREAM_NON_BLOCKING`, `hipStreamNonBlocking`: no order with the legacy stream.
 const NON_BLOCKING: u32 = 1;
-/// `CU_EVENT_DISABLE_TIMING`, `hipEventDisableTiming`: only completion is queried.
-pub(crate) const NO_TIMES: u32 = 2;
 
 /// One worker's copies.
 struct OneCopier {

@@ -9,6 +9,11 @@ pub type RuntimeHandle = usize;
 /// A status, after the name of the function that returned it.
 pub type CallStatus = (&'static str, i32);
 
+/// Flag of host memory that is registered: known to all contexts. Both runtimes have the same number.
+pub(crate) const PORTABLE: u32 = 1;
+/// `CU_EVENT_DISABLE_TIMING`, `hipEventDisableTiming`: only completion is queried.
+pub(crate) const NO_TIMES: u32 = 2;
+
 /// A location of pages: `CUmemLocation`, `hipMemLocation`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]

@@ -1,18 +1,16 @@
-//! All kinds of GPU-accessible memory: allocation, page migration, and patterns.
+//! All kinds of GPU-accessible memory: allocation and page migration.
 
-use std::ffi::c_void;
 
 use pathline_hal::{CallError, CallResult, Driver, PeerAccess};
-use pathline_schema::{Bytes, CHASE_STEPS, MemKind, MigrateHow, Place, Severity, Unit};
+use pathline_schema::{Bytes, MemKind, MigrateHow, Place, Severity, Unit};
 
-use super::blocks::{GpuBlock, PAST_CACHES};
+use super::blocks::GpuBlock;
 use super::driver::{GpuDriver, call, no_such};
-use super::function_table::{MemLocation, RuntimeHandle};
-use pathline_host::memory::ChaseChain;
-use pathline_host::{chase, limits, pattern, spread};
+use super::function_table::{MemLocation, PORTABLE, RuntimeHandle};
+use super::numa_policy::{bind_range, forbidden_policy, node_mask, own_policy, set_policy};
+use pathline_host::limits;
 
-// Constants that both runtimes share. Registration flag: known to all contexts.
-pub(crate) const PORTABLE: u32 = 1;
+// Constants that both runtimes share.
 const MAPPED: u32 = 2;
 /// `CU_MEM_ATTACH_GLOBAL`, `hipMemAttachGlobal`
 const GLOBAL: u32 = 1;
@@ -26,65 +24,6 @@ const AT_DEVICE: i32 = 1;
 const AT_NUMA: i32 = 3;
 /// Bytes kept free when managed memory is allocated: a GPU that runs out of memory swaps or hangs.
 const MANAGED_MARGIN: u64 = 1 << 30;
-/// Staging bytes where no kernel can write a pattern.
-const STAGE: u64 = 8 << 20;
-
-/// Sets the NUMA policy of this thread.
-fn policy(mode: i32, mask: &[u64]) -> std::io::Result<()> {
-    let bits = mask.len() * 64 + usize::from(!mask.is_empty());
-    let at = if mask.is_empty() { std::ptr::null() } else { mask.as_ptr() };
-    // SAFETY: the kernel reads the mask, which lives through the call.
-    let code = unsafe { libc::syscall(libc::SYS_set_mempolicy, mode, at, bits) };
-    if code == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
-}
-
-/// The NUMA policy of this thread; the default one where the kernel does not report it.
-fn own_policy() -> (i32, Vec<u64>) {
-    let (mut mode, mut mask) = (libc::MPOL_DEFAULT, vec![0u64; 16]);
-    let bits = mask.len() * 64;
-    // SAFETY: the kernel stores one number and at most that many bits.
-    let code = unsafe {
-        libc::syscall(libc::SYS_get_mempolicy, &raw mut mode, mask.as_mut_ptr(), bits, 0, 0)
-    };
-    if code != 0 || mask.iter().all(|word| *word == 0) {
-        return (if code == 0 { mode } else { libc::MPOL_DEFAULT }, Vec::new());
-    }
-    (mode, mask)
-}
-
-/// Sets the NUMA policy of a range before its pages are allocated.
-fn bind((address, bytes): (u64, u64), numa: u32, page: u64) -> std::io::Result<()> {
-    let start = address / page * page;
-    let (mask, bits) = (node_mask(numa), 16 * 64 + 1);
-    // SAFETY: the kernel reads the mask, which lives through the call; what the pages hold stays.
-    let code = unsafe {
-        libc::syscall(
-            libc::SYS_mbind,
-            start,
-            address + bytes - start,
-            libc::MPOL_BIND,
-            mask.as_ptr(),
-            bits,
-            0,
-        )
-    };
-    if code == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
-}
-
-/// A mask of one domain.
-fn node_mask(numa: u32) -> [u64; 16] {
-    let mut mask = [0; 16];
-    if let Some(word) = mask.get_mut(numa as usize / 64) {
-        *word = 1 << (numa % 64);
-    }
-    mask
-}
-
-fn forbidden(call: &str, thing: &str, error: &std::io::Error) -> CallError {
-    CallError::unsupported(call, thing, error.to_string())
-        .with_code(error.raw_os_error().unwrap_or(0).into())
-        .or_try("container runtimes forbid it: run under numactl --membind, or allow set_mempolicy and mbind")
-}
 
 fn unknown(call: &str, address: u64) -> CallError {
     CallError::unsupported(call, format!("{address:#x}"), "this driver has no buffer there")
@@ -281,11 +220,11 @@ impl GpuDriver {
             .or_try("take smaller sizes, or --memory"));
         }
         let (mode, mask) = own_policy();
-        policy(libc::MPOL_BIND, &node_mask(numa))
-            .map_err(|e| forbidden("set_mempolicy", thing, &e))?;
+        set_policy(libc::MPOL_BIND, &node_mask(numa))
+            .map_err(|e| forbidden_policy("set_mempolicy", thing, &e))?;
         let address = self.pinned(bytes, mem, true, thing);
         // It was allowed a moment ago; a failure affects only the placement of later pages.
-        let _ = policy(mode, &mask);
+        let _ = set_policy(mode, &mask);
         address
     }
 
@@ -356,8 +295,8 @@ impl GpuDriver {
             Unit::Numa(numa)
                 if self.about().managed_lies_where_bound && self.host.domains().len() > 1 =>
             {
-                bind((address, bytes.0), numa, self.host.page() as u64)
-                    .map_err(|e| forbidden("mbind", &thing, &e))
+                bind_range((address, bytes.0), numa, self.host.page() as u64)
+                    .map_err(|e| forbidden_policy("mbind", &thing, &e))
             }
             Unit::Numa(_) | Unit::Store(_) => Ok(()),
         };
@@ -515,212 +454,8 @@ impl GpuDriver {
             .or_try("use migrate[prefetch], or a migration at that GPU")),
         }
     }
-
-    /// Whether the host reads and writes a buffer itself: its pages exist, or appear on access.
-    fn by_host(block: &GpuBlock) -> bool {
-        matches!(block.place.unit, Unit::Numa(_))
-    }
-
-    /// Whether the host compares a buffer. It reads write-combined memory a hundred times slower than a
-    /// GPU does.
-    fn compared_by_host(&self, block: &GpuBlock) -> bool {
-        let slow = block.place.mem == MemKind::PinnedWc && self.compiler.is_some();
-        Self::by_host(block) && !slow
-    }
-
-    /// The CPUs that compare a buffer of the host, and its page size; `None` if a GPU compares it, or it
-    /// is no buffer of this driver.
-    pub(crate) fn cpus_that_compare(&self, address: u64) -> Option<(&[u32], u64)> {
-        let blocks = self.blocks.borrow();
-        let (_, block) = blocks.holding(address)?;
-        self.compared_by_host(block).then(|| self.near(block))
-    }
-
-    /// The GPU whose memory a buffer is in.
-    pub(crate) fn gpu_that_holds(&self, address: u64) -> Option<u32> {
-        self.blocks.borrow().holding(address)?.1.place.unit.gpu()
-    }
-
-    /// CPUs of a host buffer's domain, and its page size.
-    fn near(&self, block: &GpuBlock) -> (&[u32], u64) {
-        let cpus = block.place.unit.numa().map_or(&[][..], |numa| self.host.cpus(numa));
-        (cpus, self.host.page() as u64)
-    }
-
-    pub(crate) fn write_pattern(
-        &self,
-        address: u64,
-        bytes: Bytes,
-        seed: u64,
-        chain: bool,
-    ) -> CallResult<()> {
-        let block = self.own("fill", address, bytes)?;
-        self.overwritten(address, bytes);
-        if chain {
-            self.lay(&block, address, bytes, seed)?;
-            if let Some(block) = self.blocks.borrow_mut().holding_mut(address) {
-                block.chain = Some((address, bytes.0));
-            }
-            self.host.note_chain(address, Some(ChaseChain { address, bytes: bytes.0 }));
-            return Ok(());
-        }
-        if Self::by_host(&block) {
-            let (cpus, page) = self.near(&block);
-            // SAFETY: the range lies in a live buffer that the host may write.
-            unsafe { spread::fill(cpus, address, bytes.0, page, seed) };
-            return Ok(());
-        }
-        let gpu = block.place.unit.gpu().unwrap_or(0);
-        if self.compiler.is_some() {
-            return self.fill_on(gpu, address, bytes, seed);
-        }
-        self.through_host(gpu, bytes, |offset, stage| {
-            // SAFETY: the stage is `stage.len()` bytes; the pattern is counted from `address`.
-            unsafe {
-                pattern::fill(
-                    stage.as_mut_ptr().wrapping_sub(offset as usize),
-                    offset as usize,
-                    stage.len(),
-                    seed,
-                );
-            };
-            self.copy_in("a pattern", address + offset, stage)
-        })
-    }
-
-    pub(crate) fn find_wrong(
-        &self,
-        address: u64,
-        bytes: Bytes,
-        seed: u64,
-    ) -> CallResult<Option<u64>> {
-        let block = self.own("check", address, bytes)?;
-        if self.compared_by_host(&block) {
-            let (cpus, page) = self.near(&block);
-            // SAFETY: the range lies in a live buffer that the host may read.
-            return Ok(unsafe { spread::check(cpus, address, bytes.0, page, seed) });
-        }
-        let gpu = block.place.unit.gpu().or_else(|| self.opened().first().copied()).unwrap_or(0);
-        if self.compiler.is_some() {
-            return self.check_on(gpu, address, bytes, seed);
-        }
-        let mut wrong = None;
-        self.through_host(gpu, bytes, |offset, stage| {
-            if wrong.is_some() {
-                return Ok(());
-            }
-            call!(
-                self,
-                copy_out,
-                "a pattern",
-                stage.as_mut_ptr().cast::<c_void>(),
-                address + offset,
-                stage.len()
-            )?;
-            // SAFETY: as for filling.
-            wrong = unsafe {
-                pattern::check(
-                    stage.as_ptr().wrapping_sub(offset as usize),
-                    offset as usize,
-                    stage.len(),
-                    seed,
-                )
-            };
-            Ok(())
-        })?;
-        Ok(wrong)
-    }
-
-    /// Copies host bytes to the current GPU and waits for their arrival: the call alone may return
-    /// earlier (CUDA driver API, "API synchronization behavior"), and this driver's streams are not
-    /// ordered with it.
-    pub(crate) fn copy_in(&self, thing: &str, to: u64, from: &[u8]) -> CallResult<()> {
-        call!(self, copy_in, thing, to, from.as_ptr().cast::<c_void>(), from.len())?;
-        const LEGACY_STREAM: RuntimeHandle = 0;
-        call!(self, stream_wait, thing, LEGACY_STREAM)
-    }
-
-    /// Processes a range of device memory piece by piece through a host buffer. Pieces start on
-    /// multiples of 8.
-    fn through_host(
-        &self,
-        gpu: u32,
-        bytes: Bytes,
-        mut piece: impl FnMut(u64, &mut [u8]) -> CallResult<()>,
-    ) -> CallResult<()> {
-        self.enter("fill", gpu)?;
-        let mut stage = vec![0; bytes.0.min(STAGE) as usize];
-        let mut offset = 0;
-        while offset < bytes.0 {
-            let len = (bytes.0 - offset).min(STAGE);
-            piece(offset, &mut stage[..len as usize])?;
-            offset += len;
-        }
-        Ok(())
-    }
-
-    /// Writes a pointer chain.
-    fn lay(&self, block: &GpuBlock, address: u64, bytes: Bytes, seed: u64) -> CallResult<()> {
-        let refuse = |reason| {
-            Err(CallError::unsupported(
-                "fill",
-                format!("a chain over {bytes} at {address:#x}"),
-                reason,
-            ))
-        };
-        if bytes.0 < 8 || !address.is_multiple_of(8) {
-            return refuse("a chain needs 8 bytes on a boundary of 8");
-        }
-        if Self::by_host(block) {
-            // SAFETY: the range lies in a live buffer that the host may write; aligned, long enough.
-            let laid = unsafe { chase::write_chain(&[], address, bytes, chase::STRIDE, seed) };
-            if !laid {
-                return refuse("a chain covers at most 512 GiB");
-            }
-            self.note_parts_on_host(address, bytes, CHASE_STEPS);
-            return Ok(());
-        }
-        let Some(next) = chase::cycle(chase::elements(bytes), seed) else {
-            return refuse("a chain covers at most 512 GiB");
-        };
-        let step = |at: u64| {
-            let nth = usize::try_from((at - address) / chase::STRIDE).ok()?;
-            next.get(nth).map(|&n| address + u64::from(n) * chase::STRIDE)
-        };
-        self.note_parts(address, bytes, CHASE_STEPS, step);
-        let mut elements = next.iter().map(|&n| address + u64::from(n) * chase::STRIDE);
-        self.through_host(block.place.unit.gpu().unwrap_or(0), bytes, |offset, stage| {
-            for (slot, target) in stage.chunks_mut(chase::STRIDE as usize).zip(&mut elements) {
-                if let Some(word) = slot.first_chunk_mut() {
-                    *word = target.to_le_bytes();
-                }
-            }
-            self.copy_in("a chain", address + offset, stage)
-        })?;
-        if bytes >= PAST_CACHES { self.empty_caches(block) } else { Ok(()) }
-    }
 }
 
 fn no_memory(call: &str, unit: Unit) -> CallError {
     CallError::unsupported(call, unit.to_string(), "it has files and no memory")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_thread_gets_its_policy_back() {
-        let before = own_policy();
-        if policy(libc::MPOL_BIND, &node_mask(0)).is_err() {
-            // The container forbids it.
-            return;
-        }
-        let bound = own_policy();
-        assert_eq!((bound.0, bound.1[0]), (libc::MPOL_BIND, 1));
-        policy(bound.0, &bound.1).unwrap();
-        assert_eq!(own_policy(), bound);
-        policy(before.0, &before.1).unwrap();
-        assert_eq!(own_policy(), before);
-    }
 }
