@@ -34,15 +34,7 @@ pub fn measure_cases<E>(
     topology: &Topology,
     open: impl Fn(&BTreeMap<String, String>) -> Result<Machine, E>,
 ) -> Result<FigureMap, E> {
-    let entry = |case| PlannedCase {
-        case,
-        suites: Vec::new(),
-        skip: None,
-        group: 0,
-        env: BTreeMap::new(),
-        budget: None,
-    };
-    let plan = RunPlan { entries: cases.into_iter().map(entry).collect() };
+    let plan = RunPlan { entries: cases.into_iter().map(PlannedCase::new).collect() };
     let plan = plan.with_environments(topology, &BTreeMap::new());
     let (skipped, to_do): (Vec<PlannedCase>, Vec<PlannedCase>) =
         plan.entries.into_iter().partition(|entry| entry.skip.is_some());

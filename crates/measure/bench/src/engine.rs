@@ -3,7 +3,7 @@
 mod calibration;
 mod comparison;
 #[cfg(test)]
-mod doubles;
+mod tests;
 mod visits;
 
 use std::cell::Cell;
@@ -684,31 +684,6 @@ impl RunningCase<'_> {
             case: self.entry.case.clone(),
             suites: self.entry.suites.clone(),
             series: self.series.iter().map(tail).collect(),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use pathline_flow::{MachineDesc, RuntimeEnv};
-
-    /// Two buffers of 2^63 B are 2^64 B, which wraps to 0.
-    #[test]
-    fn sizes_that_no_machine_has_do_not_fit() {
-        let desc = MachineDesc::preset("hgx-h200").expect("a preset");
-        let machine = pathline_sim::machine(&desc, RuntimeEnv::default(), 1).expect("a machine");
-        let case = "numa0.huge > numa0.huge by cpu@numa0[copy-memcpy-t1] x 9223372036854775808B";
-        let buffers = pool::buffers(&case.parse().expect("a case")).collect();
-        assert!(!fits(&machine, Bytes::gib(64), &buffers, &ByGpu::new()));
-        // Two buffers each: of 64 GiB of the host, and of half of a GPU's 139 GiB.
-        let host = ("numa0.huge", "cpu@numa0[copy-memcpy-t1]", [32, 33]);
-        for (place, by, sizes) in [host, ("gpu0.vram", "dma@gpu0", [34, 35])] {
-            let fit = sizes.map(|gib| {
-                let case = format!("{place} > {place} by {by} x {gib}GiB").parse().expect("a case");
-                fits(&machine, Bytes::gib(64), &pool::buffers(&case).collect(), &ByGpu::new())
-            });
-            assert_eq!(fit, [true, false], "{place}");
         }
     }
 }

@@ -599,14 +599,7 @@ impl ActiveRun<'_, '_> {
             return Ok(false);
         };
         let wanted = copies.len();
-        let entry = |case| PlannedCase {
-            case,
-            suites: Vec::new(),
-            skip: None,
-            group: 0,
-            env: BTreeMap::new(),
-            budget: Some(PROBE_BUDGET),
-        };
+        let entry = |case| PlannedCase { budget: Some(PROBE_BUDGET), ..PlannedCase::new(case) };
         let entries = copies.into_iter().map(entry).collect();
         let mut verified = 0;
         let mut sink = |event: TaskEvent| -> io::Result<()> {

@@ -106,14 +106,7 @@ mod tests {
         let entry = |by: &str| {
             let to = if by.starts_with("read") { "reg" } else { "huge" };
             let case = format!("numa0.huge > numa0.{to} by cpu@numa0[{by}] x 2GiB");
-            PlannedCase {
-                case: case.parse().expect("a case"),
-                suites: Vec::new(),
-                group: 0,
-                skip: None,
-                env: BTreeMap::new(),
-                budget: None,
-            }
+            PlannedCase::new(case.parse().expect("a case"))
         };
         let task = CaseTask { entries: by.map(entry).to_vec(), carried: Vec::new() };
         let names = |may_be_cut: bool| -> Vec<String> {

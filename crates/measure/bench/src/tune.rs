@@ -200,14 +200,7 @@ fn round(
     share: u64,
     interrupt: InterruptCheck<'_>,
 ) -> io::Result<BTreeMap<KernelVariant, f64>> {
-    let entry = |&variant: &KernelVariant| PlannedCase {
-        budget: None,
-        case: path.case(variant, share),
-        suites: Vec::new(),
-        skip: None,
-        group: 0,
-        env: BTreeMap::new(),
-    };
+    let entry = |&variant: &KernelVariant| PlannedCase::new(path.case(variant, share));
     let mut entries: Vec<PlannedCase> = variants.iter().map(entry).collect();
     let mut figures = BTreeMap::new();
     for _ in 0..=MAX_LOSSES {

@@ -1,7 +1,6 @@
 //! What sampling does with a lane that records its calls.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use pathline_flow::{MachineDesc, RuntimeEnv};
@@ -10,10 +9,11 @@ use pathline_schema::{
     Bytes, JournalRecord, Ns, SampledCase, Severity, StopReason, TimerKind, VerifyResult,
 };
 
-use super::{CaseEngine, RunningCase, default_settings};
+use super::{ByGpu, CaseEngine, RunningCase, default_settings, fits};
 use crate::block_sample::SampledBlock;
 use crate::lane::{BoundLane, LaneSample};
 use crate::plan::PlannedCase;
+use crate::pool;
 use crate::task::{CaseTask, TaskEvent, TaskStep};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -90,14 +90,7 @@ fn machine() -> Machine {
 }
 
 fn planned(case: &str) -> PlannedCase {
-    PlannedCase {
-        case: case.parse().unwrap(),
-        suites: Vec::new(),
-        skip: None,
-        group: 0,
-        env: BTreeMap::new(),
-        budget: None,
-    }
+    PlannedCase::new(case.parse().unwrap())
 }
 
 /// Visits a case with such a lane to its end. Calls `look` with engine, case, reason and the lane's calls.
@@ -320,4 +313,23 @@ fn visits_follow_each_other_as_they_are_due() {
     };
     engine.take_turns(open, &|| Some("a person".into()), &mut sink).unwrap();
     assert_eq!(order, [TWO_COPIES, COPY_AND_FILE, COPY].map(|case| planned(case).case));
+}
+
+/// Two buffers of 2^63 B are 2^64 B, which wraps to 0.
+#[test]
+fn sizes_that_no_machine_has_do_not_fit() {
+    let desc = MachineDesc::preset("hgx-h200").expect("a preset");
+    let machine = pathline_sim::machine(&desc, RuntimeEnv::default(), 1).expect("a machine");
+    let case = "numa0.huge > numa0.huge by cpu@numa0[copy-memcpy-t1] x 9223372036854775808B";
+    let buffers = pool::buffers(&case.parse().expect("a case")).collect();
+    assert!(!fits(&machine, Bytes::gib(64), &buffers, &ByGpu::new()));
+    // Two buffers each: of 64 GiB of the host, and of half of a GPU's 139 GiB.
+    let host = ("numa0.huge", "cpu@numa0[copy-memcpy-t1]", [32, 33]);
+    for (place, by, sizes) in [host, ("gpu0.vram", "dma@gpu0", [34, 35])] {
+        let fit = sizes.map(|gib| {
+            let case = format!("{place} > {place} by {by} x {gib}GiB").parse().expect("a case");
+            fits(&machine, Bytes::gib(64), &pool::buffers(&case).collect(), &ByGpu::new())
+        });
+        assert_eq!(fit, [true, false], "{place}");
+    }
 }
