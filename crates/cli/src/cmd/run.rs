@@ -238,7 +238,7 @@ struct RunKernels {
 
 /// The kernels that suites take: those of the first repeat, of the resumed run, or remembered ones; with
 /// `--tune` the result of a new search.
-fn kernels_for(start: &RunStart, crew: &mut dyn Executor) -> Result<RunKernels> {
+fn kernels_for(start: &RunStart, executor: &mut dyn Executor) -> Result<RunKernels> {
     let RunStart { args, stopper, .. } = start;
     if let Some(tuned) = start.tuned.borrow().clone() {
         return Ok(RunKernels { tuned, found: None });
@@ -255,12 +255,12 @@ fn kernels_for(start: &RunStart, crew: &mut dyn Executor) -> Result<RunKernels> 
     if !args.tune {
         return Ok(RunKernels { tuned, found: None });
     }
-    let about = crew.about().clone();
+    let about = executor.about().clone();
     let plain = TunedKernels::plain();
     let scope = scope(start, &about, &plain);
     let stamp = SearchStamp { date: now(), version: env!("CARGO_PKG_VERSION").to_owned() };
     let (all, mut best) = (searches(&scope), Vec::new());
-    tune(crew, &scope, &mut tuned, &stamp, &|| stopper.reason(), &mut |found| {
+    tune(executor, &scope, &mut tuned, &stamp, &|| stopper.reason(), &mut |found| {
         best.push(found.clone());
         if !args.quiet {
             errln!("{}/{all}  {}", best.len(), kernels::line(found));
@@ -291,14 +291,14 @@ fn now() -> String {
 }
 
 /// Plans and measures.
-fn measure(start: &RunStart, crew: &mut dyn Executor) -> Result<RunResult> {
+fn measure(start: &RunStart, executor: &mut dyn Executor) -> Result<RunResult> {
     let RunStart { args, stopper, switches, request, .. } = start;
-    let about = crew.about().clone();
+    let about = executor.about().clone();
     let name = request.machine.name(&about.topology);
     let network = request.machine.network(&about.topology, switches)?;
-    let RunKernels { tuned, found } = kernels_for(start, crew)?;
+    let RunKernels { tuned, found } = kernels_for(start, executor)?;
     start.tuned.replace(Some(tuned.clone()));
-    let mut plan = plan_for(&scope(start, crew.about(), &tuned), args, name)?;
+    let mut plan = plan_for(&scope(start, executor.about(), &tuned), args, name)?;
     let stated = args.sampling.case_budget.map(Ns::ms);
     if let Some(budget) = stated.or(args.select.adaptive.then_some(adaptive::CASE_BUDGET)) {
         plan = plan.with_probe_budget(budget);
@@ -306,9 +306,9 @@ fn measure(start: &RunStart, crew: &mut dyn Executor) -> Result<RunResult> {
     let model = request.machine.model();
     if model.is_some() {
         // A model gives each case what it needs, except what the user has set.
-        plan = plan.with_refused_settings(&crew.about().topology, switches);
+        plan = plan.with_refused_settings(&executor.about().topology, switches);
     } else {
-        plan = plan.with_environments(&crew.about().topology, switches);
+        plan = plan.with_environments(&executor.about().topology, switches);
         if let Some(RankJob::Joined { count, by, .. }) = &request.job {
             plan = plan.with_launched_ranks(&launch_command(by, *count), &command_line());
         }
@@ -324,13 +324,13 @@ fn measure(start: &RunStart, crew: &mut dyn Executor) -> Result<RunResult> {
         settings: request.settings_on(&about.topology),
     };
     let named = !args.select.suites().is_empty() || !args.select.case.is_empty();
-    let unmet = Requirement::to_planner(args.require).unmet(crew.about(), &plan, named);
-    let (session, is_new) = open(start, crew.about(), &header.host, name)?;
+    let unmet = Requirement::to_planner(args.require).unmet(executor.about(), &plan, named);
+    let (session, is_new) = open(start, executor.about(), &header.host, name)?;
     let session = session.with_note(unmet.filter(|_| request.repeat == 0));
     let ignored = model.and_then(|_| ignored_setting(&about.topology, switches));
     let session = session.with_note(ignored.filter(|_| is_new && request.repeat == 0));
     let chooser = args.select.adaptive.then(|| -> Box<dyn CaseChooser> {
-        Box::new(AdaptiveChooser::new(&plan, &scope(start, crew.about(), &tuned)))
+        Box::new(AdaptiveChooser::new(&plan, &scope(start, executor.about(), &tuned)))
     });
     let session = session.with_chooser(chooser);
     let journal = session.path().to_owned();
@@ -349,7 +349,7 @@ fn measure(start: &RunStart, crew: &mut dyn Executor) -> Result<RunResult> {
     }
     let mut progress = RunProgress::new(plan.entries.len(), session.done(), args.quiet);
     let end: Result<RunEnd> = session
-        .run(crew, &plan, header, &now, &|| stopper.reason(), &mut |event| {
+        .run(executor, &plan, header, &now, &|| stopper.reason(), &mut |event| {
             progress.show(event);
         })
         .context("the run ended early; what was measured is in its journal");

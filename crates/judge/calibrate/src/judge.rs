@@ -118,12 +118,12 @@ fn durations(
         let total = timeline.total();
         return (total, total, total);
     }
-    let mut dice = OrderRandom(0x9e37_79b9_7f4a_7c15);
+    let mut rng = OrderRandom(0x9e37_79b9_7f4a_7c15);
     let mut flows = flows.to_vec();
     let mut totals = Vec::new();
     for _ in 0..ORDERS {
         for i in (1..flows.len()).rev() {
-            let k = dice.below(i + 1);
+            let k = rng.below(i + 1);
             (flows[i].turn, flows[k].turn) = (flows[k].turn, flows[i].turn);
         }
         runner.run(model, &flows, &mut timeline);

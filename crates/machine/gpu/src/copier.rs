@@ -17,7 +17,7 @@ const NON_BLOCKING: u32 = 1;
 /// One worker's copies.
 struct OneCopier {
     api: Api,
-    hands: Box<dyn ThreadContext>,
+    context: Box<dyn ThreadContext>,
     gpu: u32,
     slots: usize,
     /// GPU memory ranges, which decide the direction of a copy.
@@ -43,8 +43,13 @@ impl OneCopier {
             return Ok(());
         }
         let thing = format!("a copier of gpu{}", self.gpu);
-        Err(CallError::new(self.hands.severity(code), call, thing, self.hands.status_text(code))
-            .with_code(code.into()))
+        Err(CallError::new(
+            self.context.severity(code),
+            call,
+            thing,
+            self.context.status_text(code),
+        )
+        .with_code(code.into()))
     }
 
     fn event(&self, slot: usize) -> CallResult<RuntimeHandle> {
@@ -57,7 +62,7 @@ impl OneCopier {
 
 impl BlockCopier for OneCopier {
     fn call_name(&self) -> &'static str {
-        self.hands.copy_name()
+        self.context.copy_name()
     }
 
     fn blocking_call_name(&self, to_gpu: bool) -> &'static str {
@@ -65,7 +70,7 @@ impl BlockCopier for OneCopier {
     }
 
     fn enter(&mut self) -> CallResult<()> {
-        self.outcome(self.hands.enter())?;
+        self.outcome(self.context.enter())?;
         if self.stream.is_none() {
             let mut stream = 0;
             call!(self, self.api.stream_create, &raw mut stream, NON_BLOCKING)?;
@@ -82,7 +87,7 @@ impl BlockCopier for OneCopier {
     fn start(&mut self, slot: usize, dst: u64, src: u64, bytes: Bytes) -> CallResult<()> {
         let event = self.event(slot)?;
         let stream = self.stream.unwrap_or_default();
-        self.outcome(self.hands.copy(dst, src, bytes.0 as usize, stream))?;
+        self.outcome(self.context.copy(dst, src, bytes.0 as usize, stream))?;
         call!(self, self.api.event_record, event, stream)
     }
 
@@ -121,7 +126,7 @@ impl Drop for OneCopier {
         if self.stream.is_none() && self.events.is_empty() {
             return;
         }
-        let _ = self.outcome(self.hands.enter());
+        let _ = self.outcome(self.context.enter());
         if let Some(stream) = self.stream {
             // Remaining copies use memory that may be freed next.
             let _ = call!(self, self.api.stream_wait, stream);
@@ -139,14 +144,14 @@ impl GpuDriver {
         let device = self.device("copier", gpu)?.handle;
         // Before any thread is started: this creates the context, which takes long.
         self.enter("copier", gpu)?;
-        let hands = self.dialect.thread_context(device);
-        let hands = hands.map_err(|status| {
+        let context = self.dialect.thread_context(device);
+        let context = context.map_err(|status| {
             self.outcome(status, &|| format!("gpu{gpu}")).err().unwrap_or_else(|| {
                 CallError::unsupported("copier", format!("gpu{gpu}"), "it has no context")
             })
         })?;
         let vram = self.blocks.borrow().on_gpus();
         let (stream, events) = (None, Vec::with_capacity(slots));
-        Ok(Box::new(OneCopier { api: self.api, hands, gpu, slots, vram, stream, events }))
+        Ok(Box::new(OneCopier { api: self.api, context, gpu, slots, vram, stream, events }))
     }
 }

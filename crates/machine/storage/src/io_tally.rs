@@ -103,9 +103,9 @@ mod tests {
     #[test]
     fn dice_reach_every_block_about_as_often() {
         // 100 blocks, 100 000 throws: 1000 each, give or take 6 standard deviations of 31.5.
-        let (mut dice, mut seen) = (BlockRandom::new(1), [0u32; 100]);
-        (0..100_000).for_each(|_| seen[dice.below(100) as usize] += 1);
+        let (mut rng, mut seen) = (BlockRandom::new(1), [0u32; 100]);
+        (0..100_000).for_each(|_| seen[rng.below(100) as usize] += 1);
         assert!(seen.iter().all(|n| (811..1189).contains(n)), "{seen:?}");
-        assert_eq!(dice.below(1), 0);
+        assert_eq!(rng.below(1), 0);
     }
 }

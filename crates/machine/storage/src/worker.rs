@@ -96,7 +96,7 @@ pub(super) struct IoWorker {
     pub(super) engine: Box<dyn BlockEngine>,
     staging: Option<GpuStaging>,
     sync: Option<std::sync::Arc<std::fs::File>>,
-    dice: BlockRandom,
+    rng: BlockRandom,
     next: u64,
     schedule: Option<IoSchedule>,
     /// Whether this round is a check.
@@ -200,7 +200,7 @@ impl IoWorker {
     pub(super) fn new(parts: WorkerParts) -> Self {
         let WorkerParts { index, io, block, memory, path, file, engine, staging, sync } = parts;
         let depth = io.depth as usize;
-        let dice = BlockRandom::new(0x5107_0000 + path.draw);
+        let rng = BlockRandom::new(0x5107_0000 + path.draw);
         let schedule = io.interval(Bytes(block.into())).map(IoSchedule::new);
         Self {
             index,
@@ -211,7 +211,7 @@ impl IoWorker {
             engine,
             staging,
             sync,
-            dice,
+            rng,
             schedule,
             next: 0,
             landing: false,
@@ -315,12 +315,12 @@ impl IoWorker {
             IoOp::Read => false,
             IoOp::Write => true,
             IoOp::Mix { .. } if self.landing => true,
-            IoOp::Mix { reads } => self.dice.below(100) >= u64::from(reads),
+            IoOp::Mix { reads } => self.rng.below(100) >= u64::from(reads),
         };
         let block = if self.landing {
             self.path.landing + u64::from(slot)
         } else if self.io.order == IoOrder::Rand {
-            self.dice.below(self.path.all)
+            self.rng.below(self.path.all)
         } else {
             let block = self.path.first + self.next;
             self.next += 1;

@@ -77,7 +77,7 @@ fn open<'m>(via: Transport, context: &PortContext<'m>) -> OpenedPort<'m> {
         Transport::Ccl => {
             // A separate binding: its threads each have their own table of functions.
             let runtime = runtime(&context.machine.topology, &context.libraries);
-            let asked = CclAsked { patience: GPU_TIMEOUT, ..CclAsked::default() };
+            let asked = CclAsked { timeout: GPU_TIMEOUT, ..CclAsked::default() };
             open_ccl(&runtime, &asked)
         }
         Transport::Ucx => ucx_port(),

@@ -199,12 +199,12 @@ impl WorkerProcess {
         self.reap(KILL_TIMEOUT)
     }
 
-    /// Lets it end by itself within `patience`, else kills it, and does not wait for that: a process that
+    /// Lets it end by itself within `grace`, else kills it, and does not wait for that: a process that
     /// the kernel holds in a driver dies when the driver lets it.
-    pub(crate) fn abandon(mut self, patience: Duration) {
+    pub(crate) fn abandon(mut self, grace: Duration) {
         self.abandoned = true;
         self.link.close();
-        if self.reap(patience) {
+        if self.reap(grace) {
             return;
         }
         let group = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
@@ -215,10 +215,10 @@ impl WorkerProcess {
         self.reap(Duration::ZERO);
     }
 
-    /// How it ended, as a clause, if it has within `patience`, else that it has closed its socket; and
+    /// How it ended, as a clause, if it has within `grace`, else that it has closed its socket; and
     /// whether it crashed.
-    pub(crate) fn end_text(&mut self, patience: Duration) -> (String, bool) {
-        let ended = self.reap(patience).then_some(self.gone).flatten();
+    pub(crate) fn end_text(&mut self, grace: Duration) -> (String, bool) {
+        let ended = self.reap(grace).then_some(self.gone).flatten();
         let tail = self.output_tail();
         match ended.map(|status| (status.signal(), status.code())) {
             Some((Some(signal), _)) => {

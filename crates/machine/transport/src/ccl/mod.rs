@@ -43,14 +43,14 @@ pub struct CclAsked {
     /// The library: a file or folder. `None` starts a search.
     pub library: Option<PathBuf>,
     /// Timeout of a step beyond the time of its bytes at 1 GB/s.
-    pub patience: Duration,
+    pub timeout: Duration,
     /// Whether buffers are registered with communicators, where the library has a call for it.
     pub register: bool,
 }
 
 impl Default for CclAsked {
     fn default() -> Self {
-        Self { library: None, patience: Duration::from_secs(60), register: true }
+        Self { library: None, timeout: Duration::from_secs(60), register: true }
     }
 }
 
@@ -108,7 +108,7 @@ pub fn open_ccl(
         short,
         log: LogCapture::new(&calls),
         calls,
-        threads: GpuThreads::new(devices, asked.patience, config),
+        threads: GpuThreads::new(devices, asked.timeout, config),
         known: Vec::new(),
         exchanges: ExchangeTable::default(),
     }))
@@ -279,8 +279,8 @@ impl CclPort {
     }
 
     fn limit(&self, bytes: u64, reps: u64) -> u64 {
-        let patience = u64::try_from(self.threads.timeout().as_nanos()).unwrap_or(u64::MAX);
-        patience.saturating_add(bytes.saturating_mul(reps))
+        let timeout = u64::try_from(self.threads.timeout().as_nanos()).unwrap_or(u64::MAX);
+        timeout.saturating_add(bytes.saturating_mul(reps))
     }
 
     /// Connects an exchange: makes communicators, registers buffers, and runs one untimed

@@ -70,7 +70,7 @@ pub struct SharedBarrier {
     segment: ShmSegment,
     me: Rank,
     ranks: u32,
-    patience: SpinWait,
+    wait: SpinWait,
 }
 
 impl SharedBarrier {
@@ -94,7 +94,7 @@ impl SharedBarrier {
             return Err(refuse(format!("process {other} already is rank {}", me.0)));
         }
         segment.long(seat(BEGAN)).store(process.began, Release);
-        Ok(Self { segment, me, ranks, patience: SpinWait::new(most, ranks) })
+        Ok(Self { segment, me, ranks, wait: SpinWait::new(most, ranks) })
     }
 
     /// The error of a rank that gave up, if any.
@@ -150,7 +150,7 @@ impl SharedBarrier {
         if self.segment.word(ROUND).load(Acquire) == round {
             return Ok(());
         }
-        let waited = self.patience.most().as_secs_f64();
+        let waited = self.wait.most().as_secs_f64();
         let reason = format!("{} did not arrive within {waited} s", missing.join(", "));
         Err(self.give_up(reason, "inspect it (gdb -p), or allow more time"))
     }
@@ -168,7 +168,7 @@ impl RankBarrier for SharedBarrier {
             round.store(next, Release);
             return Ok(());
         }
-        self.patience.until(|| round.load(Acquire) == next, |over| self.check_missing(next, over))
+        self.wait.until(|| round.load(Acquire) == next, |over| self.check_missing(next, over))
     }
 
     fn cancel(&self) {

@@ -391,13 +391,13 @@ impl TransportPort for NodePort {
         };
         let members: BTreeSet<Rank> =
             exchange.parts.iter().flat_map(|part| &part.group).map(|(rank, _)| *rank).collect();
-        let patience = SpinWait::new(most, u32::try_from(members.len()).unwrap_or(u32::MAX));
+        let wait = SpinWait::new(most, u32::try_from(members.len()).unwrap_or(u32::MAX));
         let (rounds, each) = exchange.pace.rounds(reps);
         let mut times = vec![Vec::new(); exchange.parts.len()];
         for _ in 0..rounds {
             barrier.wait()?;
             let begun = ClockOrigin::now();
-            if let Err(error) = run_roles(&mut exchange.roles, each, begun, &patience) {
+            if let Err(error) = run_roles(&mut exchange.roles, each, begun, &wait) {
                 exchange.broken = true;
                 return Err(error);
             }

@@ -104,7 +104,7 @@ pub(super) fn run_roles(
     roles: &mut [Option<ShmRole>],
     reps: u64,
     begun: ClockOrigin,
-    patience: &SpinWait,
+    wait: &SpinWait,
 ) -> CallResult<()> {
     let mut roles: Vec<&mut ShmRole> = roles.iter_mut().flatten().collect();
     let mut others = Vec::new();
@@ -124,7 +124,7 @@ pub(super) fn run_roles(
             }
             moved || failed.is_some()
         };
-        let waited = patience.until(pass, |over| check_peers(&others, over, patience));
+        let waited = wait.until(pass, |over| check_peers(&others, over, wait));
         if let Err(error) = failed.map_or(waited, Err) {
             // The others then need not wait for their own timeout.
             for channel in others.iter().flat_map(|(_, channels)| channels) {
@@ -140,7 +140,7 @@ pub(super) fn run_roles(
 type WaitedPeer = ((Rank, PeerProcess), Vec<Rc<ShmChannel>>);
 
 /// Checks the peers that this process waits for.
-fn check_peers(others: &[WaitedPeer], time_is_over: bool, patience: &SpinWait) -> CallResult<()> {
+fn check_peers(others: &[WaitedPeer], time_is_over: bool, wait: &SpinWait) -> CallResult<()> {
     let failed = |rank: Rank, peer: PeerProcess, what: &str, way_out: &str| {
         let thing = format!("rank {} (process {})", rank.0, peer.pid);
         Err(CallError::new(Severity::Sticky, "run", thing, what).or_try(way_out))
@@ -156,7 +156,7 @@ fn check_peers(others: &[WaitedPeer], time_is_over: bool, patience: &SpinWait) -
     }
     match others.first() {
         Some(((rank, peer), _)) if time_is_over => {
-            let waited = format!("nothing came within {} s", patience.most().as_secs_f64());
+            let waited = format!("nothing came within {} s", wait.most().as_secs_f64());
             failed(*rank, *peer, &waited, "inspect it (gdb -p), or allow more time")
         }
         _ => Ok(()),

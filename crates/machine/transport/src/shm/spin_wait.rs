@@ -88,10 +88,10 @@ mod tests {
 
     #[test]
     fn a_wait_for_nothing_ends_on_timeout() {
-        let patience = SpinWait { spins: 3, most: Duration::from_millis(50) };
+        let wait = SpinWait { spins: 3, most: Duration::from_millis(50) };
         let begun = ClockOrigin::now();
         let (mut looks, mut checks) = (0, 0);
-        let ended = patience.until(
+        let ended = wait.until(
             || {
                 looks += 1;
                 false
@@ -109,9 +109,9 @@ mod tests {
 
     #[test]
     fn a_failed_check_ends_a_wait_early() {
-        let patience = SpinWait { spins: 1, most: Duration::from_secs(60) };
+        let wait = SpinWait { spins: 1, most: Duration::from_secs(60) };
         let begun = ClockOrigin::now();
-        assert_eq!(patience.until(|| false, |_| Err(late())), Err(late()));
+        assert_eq!(wait.until(|| false, |_| Err(late())), Err(late()));
         let took = begun.ns();
         assert!((20_000_000..30_000_000_000).contains(&took), "{took}");
         let mut left = 5;
@@ -119,6 +119,6 @@ mod tests {
             left -= 1;
             left == 0
         };
-        assert_eq!(patience.until(done, |_| Err(late())), Ok(()));
+        assert_eq!(wait.until(done, |_| Err(late())), Ok(()));
     }
 }

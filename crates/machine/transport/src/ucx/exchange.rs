@@ -29,7 +29,7 @@ pub(super) struct UcxExchange {
     _exposed: Vec<UcxMapping>,
     /// UCX's memory types of its buffers.
     memory: Vec<String>,
-    patience: f64,
+    timeout_s: f64,
     engine: String,
 }
 
@@ -45,7 +45,7 @@ impl UcxExchange {
             lanes: Vec::new(),
             _exposed: Vec::new(),
             memory: Vec::new(),
-            patience: 0.0,
+            timeout_s: 0.0,
             engine: String::new(),
         }
     }
@@ -79,7 +79,7 @@ impl UcxExchange {
                 made.drafts.push(draft);
             }
         }
-        made.patience = MIN_TIMEOUT + bytes / SLOWEST;
+        made.timeout_s = MIN_TIMEOUT + bytes / SLOWEST;
         Ok((made, offer))
     }
 
@@ -155,7 +155,7 @@ impl UcxExchange {
         barrier.wait()?;
         let start = begun.ns();
         match &self.lanes[..] {
-            [lane] if lane.is_ping() => lane.pings(&worker, reps, self.patience)?,
+            [lane] if lane.is_ping() => lane.pings(&worker, reps, self.timeout_s)?,
             _ => (0..reps).try_for_each(|_| self.repeat(&worker, None))?,
         }
         let took = begun.ns().saturating_sub(start) as f64;
@@ -184,7 +184,7 @@ impl UcxExchange {
             lane.start(worker)?;
         }
         let lanes = &mut self.lanes;
-        worker.until(self.patience, || {
+        worker.until(self.timeout_s, || {
             let mut over = true;
             for lane in lanes.iter_mut().filter(|lane| !lane.is_over) {
                 if lane.go_on(worker)? {
@@ -204,7 +204,7 @@ impl UcxExchange {
             lane.finish(worker)?;
         }
         let lanes = &mut self.lanes;
-        worker.until(self.patience, || {
+        worker.until(self.timeout_s, || {
             let mut over = true;
             for lane in lanes.iter_mut() {
                 over &= lane.has_settled(worker)?;

@@ -374,10 +374,10 @@ fn host_groups(paths: &EnginePaths<'_>) -> Vec<CopySet> {
     }
     let but = |left_out: u32| gpus.iter().copied().filter(|&g| g != left_out).collect();
     groups.extend(gpus.iter().map(|&g| but(g)));
-    let mut dice = PatternRandom::new(SAMPLED);
+    let mut rng = PatternRandom::new(SAMPLED);
     for _ in 0..GROUPS {
-        let size = 3 + dice.below(n.saturating_sub(3));
-        let mut group = dice.some(gpus, size);
+        let size = 3 + rng.below(n.saturating_sub(3));
+        let mut group = rng.some(gpus, size);
         group.sort_unstable();
         groups.push(group);
     }
@@ -390,7 +390,7 @@ fn host_groups(paths: &EnginePaths<'_>) -> Vec<CopySet> {
     }
     // Each GPU in, out, both directions or neither, by two bits of a number.
     for _ in 0..GROUPS {
-        let choices: Vec<usize> = gpus.iter().map(|_| dice.below(4)).collect();
+        let choices: Vec<usize> = gpus.iter().map(|_| rng.below(4)).collect();
         let bits =
             |g: u32| gpus.iter().position(|&other| other == g).and_then(|at| choices.get(at));
         let chosen =
@@ -449,11 +449,11 @@ pub(super) fn concurrent(topology: &Topology, draw: RandomDraw) -> Vec<Case> {
     let mut seen = BTreeSet::new();
     let mut cases = Vec::new();
     for nth in 0..draw.sets {
-        let mut dice = PatternRandom::new(pattern::word(draw.seed, u64::from(nth)));
+        let mut rng = PatternRandom::new(pattern::word(draw.seed, u64::from(nth)));
         let drawn = (0..2 * TRIES).find_map(|nth_try| {
             // Two GPUs have 9 sets of copies between them: after that, the set may have any copies.
             let kind = if nth_try < TRIES { nth } else { ANY_COPIES };
-            let case = random_set(&paths, &mut dice, kind)?;
+            let case = random_set(&paths, &mut rng, kind)?;
             // The same copies in another order are the same set.
             let mut set = case.timed.clone();
             set.sort_unstable();
@@ -466,33 +466,33 @@ pub(super) fn concurrent(topology: &Topology, draw: RandomDraw) -> Vec<Case> {
 
 /// The `nth` set: its number decides which kinds of copies it has and whether they may wait for
 /// each other, so that any number of sets has all kinds in proportion.
-fn random_set(paths: &EnginePaths<'_>, dice: &mut PatternRandom, nth: u32) -> Option<Case> {
+fn random_set(paths: &EnginePaths<'_>, rng: &mut PatternRandom, nth: u32) -> Option<Case> {
     let kind = nth % 3;
     let (host, peers) = (kind != 1, kind != 0);
     let queued = (nth / 3) % 4 == 3;
     let all = paths.which(|f| if is_peer(f) { peers } else { host });
-    let mut order = dice.some(&all, all.len());
+    let mut order = rng.some(&all, all.len());
     if paths.topology.numa.len() > 1 {
         // Programs mostly copy to and from the home domain: three of four host copies.
         let far: Vec<usize> = order
             .iter()
             .copied()
             .filter(|&i| !is_peer(&paths.flows[i]) && !paths.at_home(&paths.flows[i]))
-            .filter(|_| dice.below(4) != 0)
+            .filter(|_| rng.below(4) != 0)
             .collect();
         order.retain(|i| !far.contains(i));
     }
     let mut queues = BTreeSet::new();
     order.retain(|&i| queues.insert(queue(&paths.flows[i])) || queued);
     let most = order.len().min(COPIES.1);
-    let size = COPIES.0 + dice.below((most + 1).saturating_sub(COPIES.0));
+    let size = COPIES.0 + rng.below((most + 1).saturating_sub(COPIES.0));
     order.truncate(size);
     if order.len() < COPIES.0 {
         return None;
     }
     let mut flows: Vec<Flow> = order.iter().map(|&i| paths.flows[i]).collect();
     for flow in &mut flows {
-        flow.bytes = Bytes((flow.bytes.0 / 2) << dice.below(3));
+        flow.bytes = Bytes((flow.bytes.0 / 2) << rng.below(3));
     }
     // Host copies first and by size, so that sets share page-locked buffers, which cost 353 ms a
     // GiB to make. The others are in drawn order, in which an engine takes them.
@@ -735,12 +735,12 @@ mod tests {
     /// 8000 throws of ten faces: each 800 on average, with a standard deviation of 27.
     #[test]
     fn dice_are_fair() {
-        let mut dice = PatternRandom::new(5);
+        let mut rng = PatternRandom::new(5);
         let mut faces = [0; 10];
         for _ in 0..8000 {
-            faces[dice.below(10)] += 1;
+            faces[rng.below(10)] += 1;
         }
         assert!(faces.iter().all(|n| (680..=920).contains(n)), "{faces:?}");
-        assert_eq!(dice.below(0), 0);
+        assert_eq!(rng.below(0), 0);
     }
 }
