@@ -10,8 +10,6 @@ mod mapper;
 mod metric;
 mod number;
 mod physics;
-#[cfg(test)]
-mod ranking;
 mod report;
 mod row;
 pub mod score;
@@ -19,6 +17,8 @@ mod sensitivity;
 mod shipped;
 mod start_fit;
 mod table;
+#[cfg(test)]
+mod tests;
 mod value;
 mod wiring;
 

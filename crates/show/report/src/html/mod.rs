@@ -22,8 +22,6 @@ mod scatter;
 mod several;
 
 #[cfg(test)]
-mod example;
-#[cfg(test)]
 mod tests;
 
 pub use page::is_page;

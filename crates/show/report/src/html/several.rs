@@ -197,7 +197,7 @@ fn write_findings(h: &mut HtmlBuilder, runs: &[PageRun<'_>]) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::example::{self, assert_balanced};
+    use super::super::tests::example::{self, assert_balanced};
     use super::*;
 
     #[test]

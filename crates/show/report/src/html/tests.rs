@@ -1,10 +1,12 @@
 //! Tests of whole pages.
 
+pub(super) mod example;
+
 use pathline_findings::RunConclusions;
 use pathline_schema::Conditions;
 
-use super::example::{self, assert_balanced};
 use super::render;
+use example::assert_balanced;
 use pathline_explain::figure::{
     CurvesBody, Figure, FigureBody, FigureCell, MatrixBody, RunIdentity, RunReport, RunWarning,
 };

@@ -404,7 +404,7 @@ fn headlines() -> Vec<Headline> {
 }
 
 /// A complete run on hardware: a host without GPUs.
-pub(super) fn host() -> RunReport {
+pub(in crate::html) fn host() -> RunReport {
     let absences = (0..300).map(|i| MissingCase {
         suites: vec!["pairs".into()],
         case: case(&format!(
@@ -451,7 +451,7 @@ pub(super) fn host() -> RunReport {
 }
 
 /// A simulated run of eight GCDs, stopped before its end.
-pub(super) fn node() -> RunReport {
+pub(in crate::html) fn node() -> RunReport {
     let fault = |i: usize| MissingCase {
         suites: vec!["pairs".into()],
         case: case(&format!("gpu5.vram > gpu2.vram by dma@gpu5 x {}MiB", 1 << i)),
@@ -497,7 +497,7 @@ pub(super) fn node() -> RunReport {
 }
 
 /// Checks that start and end tags outside scripts and styles match.
-pub(super) fn assert_balanced(page: &str) {
+pub(in crate::html) fn assert_balanced(page: &str) {
     let mut rest = page;
     let mut open: Vec<&str> = Vec::new();
     while let Some(at) = rest.find('<') {
