@@ -29,7 +29,7 @@ pub(crate) struct StoreArgs {
     pub(crate) overwrite: bool,
     /// Server of buckets, such as http://127.0.0.1:9000; by default AWS_ENDPOINT_URL.
     ///
-    /// Plain HTTP only: for https:// name a proxy on this host that ends TLS.
+    /// For https://, SSL_CERT_FILE names an authority that the system does not trust.
     #[arg(long, value_name = "URL", requires = "store")]
     pub(crate) s3_endpoint: Option<String>,
 }

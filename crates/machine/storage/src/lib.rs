@@ -8,8 +8,6 @@ mod block_error;
 mod engine;
 mod facts;
 mod gds;
-#[cfg(test)]
-mod in_flight_tests;
 mod io_error;
 mod io_tally;
 mod kernel_helpers;
@@ -22,6 +20,8 @@ mod round_progress;
 mod scratch_dir;
 mod scratch_tree;
 mod store_place;
+#[cfg(test)]
+mod tests;
 mod uring;
 mod wait_limit;
 mod worker;

@@ -9,6 +9,7 @@ use pathline_schema::{Bytes, Severity, mask_urls};
 use rusty_s3::{Bucket, Credentials, Method, UrlStyle};
 
 use super::reply::{ReplyHead, error_texts};
+use super::wire::TlsSetup;
 
 /// How paths of buckets begin.
 pub(super) const SCHEME: &str = "s3://";
@@ -103,6 +104,8 @@ pub(super) struct BucketClient {
     credentials: Credentials,
     /// Where the server listens.
     pub(super) addresses: Vec<SocketAddr>,
+    /// For an `https://` endpoint.
+    pub(super) tls: Option<TlsSetup>,
     /// The server as requests name it: `127.0.0.1:9000`.
     authority: String,
     /// The same for people: `http://127.0.0.1:9000`.
@@ -168,27 +171,59 @@ fn path_text(key: &str) -> String {
     text.collect()
 }
 
-/// The endpoint as a URL: `http://HOST[:PORT][/PATH]`, without a user.
-fn endpoint_url(endpoint: &str) -> Result<(String, String), String> {
-    let url = endpoint.trim_end_matches('/');
-    if url.starts_with("https://") {
-        return Err(
-            "https:// is not spoken here: name an endpoint with http://, or a proxy on this \
-                    host that ends TLS (stunnel, haproxy, socat)"
-                .into(),
-        );
+/// Where a server is: of `https://store.example/s3`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct ServerEndpoint {
+    /// `http://HOST[:PORT][/PATH]` or the same with `https`.
+    url: String,
+    is_tls: bool,
+    /// `HOST` as the URL has it.
+    host: String,
+    port: u16,
+}
+
+impl ServerEndpoint {
+    /// Parses the URL of a server, which has no user and no query.
+    fn parse(endpoint: &str) -> Result<Self, String> {
+        let url = endpoint.trim_end_matches('/');
+        let (is_tls, rest) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
+            (Some(rest), _) => (false, rest),
+            (None, Some(rest)) => (true, rest),
+            (None, None) => return Err("an endpoint begins with https:// or http://".into()),
+        };
+        let host = rest.split('/').next().unwrap_or(rest);
+        if host.is_empty()
+            || host.contains('@')
+            || rest.contains(|c: char| matches!(c, '?' | '#' | ' ' | '\\') || c.is_control())
+        {
+            return Err("an endpoint is https://HOST:PORT, without a user or a query".into());
+        }
+        let stated =
+            host.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
+        let (host, port) = stated.unwrap_or((host, if is_tls { 443 } else { 80 }));
+        Ok(Self { url: url.to_owned(), is_tls, host: host.to_owned(), port })
     }
-    let rest = url.strip_prefix("http://").ok_or("an endpoint begins with http://")?;
-    let host = rest.split('/').next().unwrap_or(rest);
-    if host.is_empty()
-        || host.contains('@')
-        || rest.contains(|c: char| matches!(c, '?' | '#' | ' ' | '\\') || c.is_control())
-    {
-        return Err("an endpoint is http://HOST:PORT, without a user or a query".into());
+
+    /// The server as requests name it: without the usual port.
+    fn authority(&self) -> String {
+        match (self.is_tls, self.port) {
+            (false, 80) | (true, 443) => self.host.clone(),
+            _ => format!("{}:{}", self.host, self.port),
+        }
     }
-    let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-    let authority = if has_port { host.to_owned() } else { format!("{host}:80") };
-    Ok((url.to_owned(), authority))
+
+    /// Path of the URL, with the slash before it; empty if it has none.
+    fn path(&self) -> &str {
+        let rest = self.url.split_once("://").map_or("", |(_, rest)| rest);
+        rest.find('/').and_then(|at| rest.get(at..)).unwrap_or_default()
+    }
+
+    fn addresses(&self) -> Result<Vec<SocketAddr>, String> {
+        let found = format!("{}:{}", self.host, self.port).to_socket_addrs();
+        let found =
+            found.map_err(|error| format!("the host of {} is not found: {error}", self.url));
+        Ok(found?.take(MAX_ADDRESSES).collect())
+    }
 }
 
 impl BucketClient {
@@ -203,38 +238,35 @@ impl BucketClient {
             .or_else(|| variable("AWS_ENDPOINT_URL_S3"))
             .or_else(|| variable("AWS_ENDPOINT_URL"))
             .ok_or("no server is named: use --s3-endpoint URL, or set AWS_ENDPOINT_URL")?;
-        let (endpoint, authority) = endpoint_url(&endpoint)?;
+        let endpoint = ServerEndpoint::parse(&endpoint)?;
+        let tls = endpoint.is_tls.then(|| TlsSetup::of_host(&endpoint.host)).transpose()?;
         let credentials = Credentials::from_env()
             .ok_or_else(|| format!("there are no credentials: {CREDENTIALS}"))?;
         let region = variable("AWS_REGION")
             .or_else(|| variable("AWS_DEFAULT_REGION"))
             .unwrap_or_else(|| USUAL_REGION.to_owned());
-        let url = endpoint.parse().map_err(|error| format!("{endpoint} is no URL: {error}"))?;
+        let shown = &endpoint.url;
+        let url = shown.parse().map_err(|error| format!("{shown} is no URL: {error}"))?;
         let bucket = Bucket::new(url, UrlStyle::Path, name.to_owned(), region)
-            .map_err(|error| format!("{endpoint} cannot serve a bucket: {error}"))?;
-        let addresses = authority
-            .to_socket_addrs()
-            .map_err(|error| format!("the host of {endpoint} is not found: {error}"))?
-            .take(MAX_ADDRESSES)
-            .collect();
-        Self::of_bucket(bucket, credentials, addresses, (endpoint, authority), prefix)
+            .map_err(|error| format!("{shown} cannot serve a bucket: {error}"))?;
+        Self::of_bucket(bucket, credentials, endpoint, tls, prefix)
     }
 
     fn of_bucket(
         bucket: Bucket,
         credentials: Credentials,
-        addresses: Vec<SocketAddr>,
-        (endpoint, authority): (String, String),
+        endpoint: ServerEndpoint,
+        tls: Option<TlsSetup>,
         prefix: &str,
     ) -> Result<Self, String> {
-        let host_and_path = endpoint.strip_prefix("http://").unwrap_or_default();
-        let path = host_and_path.find('/').and_then(|at| host_and_path.get(at..));
-        let root = format!("{}/{}/", path.unwrap_or_default(), bucket.name());
+        let root = format!("{}/{}/", endpoint.path(), bucket.name());
         if bucket.base_url().path() != root {
-            return Err(format!("the path of {endpoint} leads elsewhere: write it without dots"));
+            let url = &endpoint.url;
+            return Err(format!("the path of {url} leads elsewhere: write it without dots"));
         }
-        let prefix = prefix.to_owned();
-        Ok(Self { bucket, credentials, addresses, authority, endpoint, root, prefix })
+        let (addresses, authority) = (endpoint.addresses()?, endpoint.authority());
+        let (endpoint, prefix) = (endpoint.url, prefix.to_owned());
+        Ok(Self { bucket, credentials, addresses, tls, authority, endpoint, root, prefix })
     }
 
     /// `s3://BUCKET/`.
@@ -282,9 +314,7 @@ impl BucketClient {
         );
         out.clear();
         let (method, path) = (request.method.to_str(), url.path());
-        // A default port is not in the signed name of the host.
-        let host = self.authority.strip_suffix(":80").unwrap_or(&self.authority);
-        let query = url.query().unwrap_or_default();
+        let (host, query) = (&self.authority, url.query().unwrap_or_default());
         out.extend_from_slice(
             format!("{method} {path}?{query} HTTP/1.1\r\nHost: {host}\r\n").as_bytes(),
         );
@@ -319,6 +349,12 @@ impl BucketClient {
                 let text = error.to_string();
                 let reason = text.split(" (os error").next().unwrap_or(&text);
                 let reason = format!("{function}: {reason}");
+                if error.kind() == std::io::ErrorKind::InvalidData {
+                    return CallError::new(Severity::Unsupported, call, thing, reason).or_try(
+                        "see whether the endpoint speaks TLS, and has a certificate of an authority that this host \
+                         trusts; SSL_CERT_FILE names another one",
+                    );
+                }
                 let code = error.raw_os_error().unwrap_or(0);
                 CallError::new(Severity::Transient, call, thing, reason)
                     .with_code(code.into())
@@ -411,12 +447,11 @@ fn meaning(status: u16, code: &str) -> (Severity, &'static str) {
 impl BucketClient {
     /// A client with fixed credentials, which asks neither the environment nor a name server.
     pub(super) fn of_test(endpoint: &str, prefix: &str) -> Self {
-        let (endpoint, authority) = endpoint_url(endpoint).unwrap();
-        let bucket =
-            Bucket::new(endpoint.parse().unwrap(), UrlStyle::Path, "data", USUAL_REGION).unwrap();
-        let addresses = authority.to_socket_addrs().unwrap().collect();
+        let endpoint = ServerEndpoint::parse(endpoint).unwrap();
+        let url = endpoint.url.parse().unwrap();
+        let bucket = Bucket::new(url, UrlStyle::Path, "data", USUAL_REGION).unwrap();
         let credentials = Credentials::new("AKEY", "hidden-secret");
-        Self::of_bucket(bucket, credentials, addresses, (endpoint, authority), prefix).unwrap()
+        Self::of_bucket(bucket, credentials, endpoint, None, prefix).unwrap()
     }
 }
 
@@ -443,11 +478,13 @@ mod tests {
         ] {
             assert!(name_misfit(bucket, prefix).is_some(), "{bucket} {prefix}");
         }
-        let of = |text: &str| endpoint_url(text).map(|(_, authority)| authority);
+        let of = |text: &str| ServerEndpoint::parse(text).map(|endpoint| endpoint.authority());
         assert_eq!(of("http://a:9000/"), Ok("a:9000".into()));
-        assert_eq!(of("http://a.b/s3"), Ok("a.b:80".into()));
-        assert_eq!(of("http://[::1]:80"), Ok("[::1]:80".into()));
-        assert!(of("https://a").unwrap_err().contains("ends TLS"));
+        assert_eq!(of("http://a.b/s3"), Ok("a.b".into()));
+        assert_eq!(of("http://[::1]:80"), Ok("[::1]".into()));
+        assert_eq!(of("https://a:443/s3"), Ok("a".into()));
+        assert_eq!(of("https://a:80"), Ok("a:80".into()));
+        assert_eq!(ServerEndpoint::parse("https://a/s3").unwrap().port, 443);
         let secret = name_misfit("AKEY:hidden@data", "").unwrap();
         assert!(!secret.contains("hidden"), "{secret}");
         for wrong in

@@ -2,8 +2,6 @@
 //! the socket and the memory of a slot.
 
 use std::io;
-use std::net::TcpStream;
-use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use rusty_s3::Method;
@@ -11,6 +9,7 @@ use rusty_s3::Method;
 use super::super::wait_limit::WaitLimit;
 use super::client::{BucketClient, MemorySpan, ObjectRequest, RequestFailure};
 use super::reply::{ReplyHead, join_chunks};
+use super::wire::ObjectWire;
 
 /// Time that a server has to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -36,7 +35,7 @@ pub(super) enum ConnectionState {
 /// A connection and the request that it carries.
 #[derive(Debug, Default)]
 pub(super) struct ObjectConnection {
-    socket: Option<TcpStream>,
+    wire: Option<ObjectWire>,
     /// Whether it has carried a request before: the server may have closed it since.
     used: bool,
     /// Head and small body on the wire.
@@ -66,9 +65,13 @@ enum Step {
     Complete,
 }
 
+fn unreceived(error: io::Error) -> RequestFailure {
+    RequestFailure::Socket("recv", error)
+}
+
 impl ObjectConnection {
     pub(super) fn descriptor(&self) -> i32 {
-        self.socket.as_ref().map_or(-1, AsRawFd::as_raw_fd)
+        self.wire.as_ref().map_or(-1, ObjectWire::descriptor)
     }
 
     /// Connects, unless it is connected. Whether it had to.
@@ -77,20 +80,15 @@ impl ObjectConnection {
         client: &BucketClient,
         limit: &WaitLimit<'_>,
     ) -> Result<bool, RequestFailure> {
-        if self.socket.is_some() {
+        if self.wire.is_some() {
             return Ok(false);
         }
         let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
         for address in &client.addresses {
             let most = limit.left().map_err(RequestFailure::Stopped)?.min(CONNECT_TIMEOUT);
-            let made = TcpStream::connect_timeout(address, most).and_then(|socket| {
-                socket.set_nodelay(true)?;
-                socket.set_nonblocking(true)?;
-                Ok(socket)
-            });
-            match made {
-                Ok(socket) => {
-                    (self.socket, self.used) = (Some(socket), false);
+            match ObjectWire::connect(address, client.tls.as_ref(), most) {
+                Ok(wire) => {
+                    (self.wire, self.used) = (Some(wire), false);
                     return Ok(true);
                 }
                 Err(error) => last = error,
@@ -122,7 +120,7 @@ impl ObjectConnection {
 
     /// Closes it; the request on it is lost.
     pub(super) fn close(&mut self) {
-        self.socket = None;
+        self.wire = None;
     }
 
     /// Goes on as far as that is possible without waiting.
@@ -185,8 +183,9 @@ impl ObjectConnection {
                     if let Some(error) = refused {
                         return Err(RequestFailure::Socket("send", error));
                     }
-                    let sends = self.sent < whole;
-                    return Ok(if sends {
+                    let more = self.sent < whole;
+                    let sends = self.wire()?.waits_to_send(more);
+                    return Ok(if sends.map_err(|error| RequestFailure::Socket("send", error))? {
                         ConnectionState::Sends
                     } else {
                         ConnectionState::Receives
@@ -203,53 +202,23 @@ impl ObjectConnection {
     }
 
     /// Sends what the socket takes; 0 if it takes nothing now.
-    fn send(&self) -> io::Result<usize> {
-        let head = self.out.get(self.sent..).filter(|rest| !rest.is_empty());
-        let (at, len, more) = match head {
-            Some(rest) => (rest.as_ptr().cast(), rest.len(), self.body.bytes > 0),
-            None => {
-                let from = self.sent - self.out.len();
-                let at = self.body.address + from as u64;
-                (at as *const libc::c_void, self.body.bytes - from, false)
-            }
-        };
-        let flags = libc::MSG_NOSIGNAL | if more { libc::MSG_MORE } else { 0 };
-        loop {
-            // SAFETY: the bytes are this connection's or those of a slot, which the round holds while its
-            // request is in flight; the kernel only reads them, and refuses addresses that are not mapped.
-            let done = unsafe { libc::send(self.descriptor(), at, len, flags) };
-            if done >= 0 {
-                return Ok(done.unsigned_abs());
-            }
-            let error = io::Error::last_os_error();
-            match error.kind() {
-                io::ErrorKind::Interrupted => {}
-                io::ErrorKind::WouldBlock => return Ok(0),
-                _ => return Err(error),
-            }
+    fn send(&mut self) -> io::Result<usize> {
+        let lost = || io::Error::from(io::ErrorKind::NotConnected);
+        let wire = self.wire.as_mut().ok_or_else(lost)?;
+        if let Some(rest) = self.out.get(self.sent..).filter(|rest| !rest.is_empty()) {
+            return wire.send(rest, self.body.bytes > 0);
         }
+        let from = self.sent - self.out.len();
+        let at = (self.body.address + from as u64) as *const u8;
+        // SAFETY: the bytes are those of a slot, which the round holds while its request is in flight and
+        // nothing writes meanwhile; `from` is less than their number.
+        let rest = unsafe { std::slice::from_raw_parts(at, self.body.bytes - from) };
+        wire.send(rest, false)
     }
 
-    /// Receives into memory. `None` if there is nothing now; 0 at the end.
-    fn receive_into(
-        &self,
-        at: *mut libc::c_void,
-        len: usize,
-    ) -> Result<Option<usize>, RequestFailure> {
-        loop {
-            // SAFETY: the bytes are a buffer of the caller or those of a slot, which the round holds while
-            // its request is in flight; only this thread uses them.
-            let done = unsafe { libc::recv(self.descriptor(), at, len, 0) };
-            if done >= 0 {
-                return Ok(Some(done.unsigned_abs()));
-            }
-            let error = io::Error::last_os_error();
-            match error.kind() {
-                io::ErrorKind::Interrupted => {}
-                io::ErrorKind::WouldBlock => return Ok(None),
-                _ => return Err(RequestFailure::Socket("recv", error)),
-            }
-        }
+    fn wire(&mut self) -> Result<&mut ObjectWire, RequestFailure> {
+        let lost = || RequestFailure::Socket("recv", io::ErrorKind::NotConnected.into());
+        self.wire.as_mut().ok_or_else(lost)
     }
 
     fn receive(&mut self) -> Result<Step, RequestFailure> {
@@ -257,7 +226,7 @@ impl ObjectConnection {
             return self.receive_block();
         }
         let mut window = [0u8; WINDOW];
-        let got = match self.receive_into(window.as_mut_ptr().cast(), WINDOW)? {
+        let got = match self.wire()?.receive(&mut window).map_err(unreceived)? {
             None => return Ok(Step::Waits),
             Some(0) => return self.ended_early(),
             Some(got) => got,
@@ -282,8 +251,11 @@ impl ObjectConnection {
 
     fn receive_block(&mut self) -> Result<Step, RequestFailure> {
         let rest = self.sink.bytes - self.landed;
-        let at = (self.sink.address + self.landed as u64) as *mut libc::c_void;
-        match self.receive_into(at, rest)? {
+        let at = (self.sink.address + self.landed as u64) as *mut u8;
+        // SAFETY: the bytes are those of a slot, which the round holds while its request is in flight; only
+        // this thread uses them.
+        let sink = unsafe { std::slice::from_raw_parts_mut(at, rest) };
+        match self.wire()?.receive(sink).map_err(unreceived)? {
             None => Ok(Step::Waits),
             Some(0) => Err(RequestFailure::Malformed(format!(
                 "the connection ended after {} of {} bytes",
@@ -323,7 +295,7 @@ impl ObjectConnection {
             return Err(RequestFailure::Malformed(reason));
         }
         let came = self.inbox.len().min(self.sink.bytes);
-        // SAFETY: as in `receive_into`; the sink has at least that many bytes, and the inbox as well.
+        // SAFETY: as in `receive_block`; the sink has at least that many bytes, and the inbox as well.
         unsafe {
             std::ptr::copy_nonoverlapping(self.inbox.as_ptr(), self.sink.address as *mut u8, came);
         }

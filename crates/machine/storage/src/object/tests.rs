@@ -1,5 +1,7 @@
 //! Jobs against a server in this process, which misbehaves on request.
 
+mod test_server;
+
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,7 +19,11 @@ use super::client::BucketClient;
 use super::job::{LiveObjects, ObjectJob};
 use super::place::BucketPlace;
 use super::small::LiveSmallObjects;
-use super::test_server::TestServer;
+use super::wire::TlsSetup;
+use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use test_server::TestServer;
 
 const SEED: u64 = 1009;
 const BLOCK: u64 = 4096;
@@ -95,6 +101,53 @@ fn blocks_are_read_as_ranges_and_as_objects() {
         }
         drop(place);
         assert!(server.state.objects.lock().unwrap().is_empty(), "nothing stays");
+    }
+}
+
+/// A client of the server that trusts the authority of `tests/authority.pem`, or nobody the server knows.
+fn client_with_tls(server: &TestServer, host: &str, trusts: bool) -> BucketClient {
+    let mut roots = RootCertStore::empty();
+    let text =
+        if trusts { include_str!("tests/authority.pem") } else { include_str!("tests/other.pem") };
+    roots.add(CertificateDer::from_pem_slice(text.as_bytes()).unwrap()).unwrap();
+    let tls = TlsSetup::with_roots(host, roots).unwrap();
+    let mut client = BucketClient::of_test(&server.endpoint, "a/b");
+    client.tls = Some(tls);
+    client
+}
+
+/// 23 blocks each way, of objects and of parts of one, through TLS.
+#[test]
+fn https_carries_every_byte() {
+    let server = TestServer::start_tls();
+    let client = Arc::new(client_with_tls(&server, "localhost", true));
+    let (place, _) = BucketPlace::of_client(client).unwrap();
+    let place = Rc::new(place);
+    for args in [
+        "seq-read,direct,shared,64KiB,q4,n1,t2",
+        "seq-read,direct,each,64KiB,q4,n1,t2",
+        "seq-write,direct,each,64KiB,q4,n1,t2",
+        "seq-write,direct,shared,64KiB,q4,n1,t2",
+    ] {
+        let mut open = JobUnderTest::open(&place, args).unwrap();
+        assert_eq!(open.round(RoundKind::Sample(23)).unwrap().ops, 23, "{args}");
+        if args.contains("-read") {
+            open.fill(5);
+        }
+        open.round(RoundKind::Landing).unwrap();
+        assert_eq!(open.job.check(SEED).unwrap(), VerifyResult::Verified, "{args}");
+    }
+}
+
+#[test]
+fn a_server_that_nobody_trusts_is_named_so() {
+    let server = TestServer::start_tls();
+    for (host, trusts, why) in
+        [("localhost", false, "UnknownIssuer"), ("other.example", true, "not valid for name")]
+    {
+        let client = client_with_tls(&server, host, trusts);
+        let error = BucketPlace::of_client(Arc::new(client)).unwrap_err().to_string();
+        assert!(error.contains(why) && error.contains("SSL_CERT_FILE"), "{error}");
     }
 }
 

@@ -3,9 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 /// Parts by number.
 type UploadParts = BTreeMap<u32, Vec<u8>>;
@@ -49,14 +53,34 @@ fn takes_one(count: &AtomicU32) -> bool {
 
 impl TestServer {
     pub(super) fn start() -> Self {
+        Self::start_with(None)
+    }
+
+    /// One with the certificate of `tests/server.pem`.
+    pub(super) fn start_tls() -> Self {
+        let parse = |text: &str| CertificateDer::from_pem_slice(text.as_bytes()).unwrap();
+        let chain = vec![parse(include_str!("server.pem"))];
+        let key = PrivateKeyDer::from_pem_slice(include_bytes!("server.key")).unwrap();
+        let config = ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key);
+        Self::start_with(Some(Arc::new(config.unwrap())))
+    }
+
+    fn start_with(tls: Option<Arc<ServerConfig>>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let endpoint = format!("{scheme}://{}", listener.local_addr().unwrap());
         let state = Arc::<ServerState>::default();
         let shared = Arc::clone(&state);
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                let state = Arc::clone(&shared);
-                std::thread::spawn(move || serve(&stream, &state));
+                let (state, tls) = (Arc::clone(&shared), tls.clone());
+                std::thread::spawn(move || match tls {
+                    None => serve(stream, &state),
+                    Some(tls) => {
+                        let session = ServerConnection::new(tls).unwrap();
+                        serve(StreamOwned::new(session, stream), &state);
+                    }
+                });
             }
         });
         Self { endpoint, state }
@@ -73,7 +97,7 @@ struct ServerRequest {
 }
 
 impl ServerRequest {
-    fn read(reader: &mut BufReader<&TcpStream>) -> Option<Self> {
+    fn read(reader: &mut impl BufRead) -> Option<Self> {
         let mut line = String::new();
         reader.read_line(&mut line).ok().filter(|&n| n > 0)?;
         let mut words = line.split(' ');
@@ -107,16 +131,16 @@ impl ServerRequest {
 
 type Reply = (u16, Vec<u8>);
 
-fn serve(stream: &TcpStream, state: &ServerState) {
+fn serve(stream: impl Read + Write, state: &ServerState) {
     let mut reader = BufReader::new(stream);
-    let mut writer = stream;
     while let Some(request) = ServerRequest::read(&mut reader) {
         if takes_one(&state.drops) {
             return;
         }
         state.asked.lock().unwrap().push(format!("{} /data/{}", request.method, request.key));
         let interim = "HTTP/1.1 100 Continue\r\n\r\n";
-        let _ = writer
+        let _ = reader
+            .get_mut()
             .write_all(interim.repeat(state.interim.load(Ordering::Relaxed) as usize).as_bytes());
         let (status, body) = if takes_one(&state.busy) {
             (503, b"<Error><Code>SlowDown</Code><Message>less</Message></Error>".to_vec())
@@ -147,20 +171,20 @@ fn serve(stream: &TcpStream, state: &ServerState) {
             let cut = takes_one(&state.cuts);
             bytes.extend(&body[..if cut { body.len() / 2 } else { body.len() }]);
             if cut {
-                let _ = writer.write_all(&bytes);
+                let _ = reader.get_mut().write_all(&bytes);
                 return;
             }
         }
         if state.drips.load(Ordering::Relaxed) {
             for byte in &bytes {
                 pathline_host::clock::pause(std::time::Duration::from_millis(50));
-                if writer.write_all(&[*byte]).is_err() {
+                if reader.get_mut().write_all(&[*byte]).is_err() {
                     return;
                 }
             }
             continue;
         }
-        if writer.write_all(&bytes).is_err() || closes {
+        if reader.get_mut().write_all(&bytes).is_err() || closes {
             return;
         }
     }
