@@ -11,6 +11,7 @@ mod health;
 mod hooks;
 mod leftovers;
 mod link;
+pub mod live;
 mod machine;
 mod member;
 mod origins;

@@ -10,13 +10,13 @@ use anyhow::{Result, anyhow, bail};
 use pathline_flow::{DescError, MachineDesc, Network, RuntimeEnv, join_node};
 use pathline_gpu::management;
 use pathline_hal::Machine;
-use pathline_live::LiveMachine;
 use pathline_schema::{Bytes, Topology, did_you_mean};
 use pathline_sim::{SimOptions, ranks_of_nodes};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::choice::{LibraryChoice, StorePlaces};
+use crate::live::{self, LiveMachine};
 use crate::text_file::read_text;
 
 /// Largest machine description that is read.
@@ -248,7 +248,7 @@ impl HostMachine {
         let topology = pathline_topo::from_snapshot("live", &snapshot);
         let runtime = pathline_gpu::runtime(&topology, &self.libraries.request());
         let LiveMachine { machine, without } =
-            pathline_live::open_with(topology, runtime, &self.stores.requests());
+            live::open_with(topology, runtime, &self.stores.requests());
         OpenMachine { machine, without, unmanaged }
     }
 
@@ -256,7 +256,7 @@ impl HostMachine {
     pub fn without_gpus(&self) -> Machine {
         let snapshot = pathline_topo::live(Vec::new());
         let topology = pathline_topo::from_snapshot("live", &snapshot);
-        pathline_live::live_with(topology, &self.stores.requests())
+        live::live_with(topology, &self.stores.requests())
     }
 }
 

@@ -38,7 +38,8 @@ fn messages(via: Transport) -> Vec<MessageOp> {
         let texts = ops.iter().flat_map(|op| methods.map(|method| format!("{op},{method}")));
         return all(&texts.collect::<Vec<_>>());
     }
-    let hows = pathline_live::live(pathline_schema::Topology::default()).host.instructions();
+    let hows =
+        pathline_runner::live::live(pathline_schema::Topology::default()).host.instructions();
     // More messages than the ring has slots, so that every slot is used again.
     let mut texts = vec!["send-w100,memcpy+memcpy".to_owned()];
     texts.extend(ops.iter().map(|op| format!("{op},memcpy+memcpy")));
@@ -311,7 +312,7 @@ fn a_killed_rank_is_named_long_before_the_deadline() {
     assert_eq!(other.hear(), "joined");
     let barrier = SharedBarrier::open(&room.address(), Rank(0), LONG).unwrap();
     other.child.kill().unwrap();
-    let clock = pathline_live::live(pathline_schema::Topology::default()).clock;
+    let clock = pathline_runner::live::live(pathline_schema::Topology::default()).clock;
     let begun = clock.now();
     // Not yet asked about, so a zombie, as the child of a launcher may be for long.
     let from_barrier = barrier.wait().unwrap_err().to_string();
@@ -336,7 +337,7 @@ fn a_rank_that_hangs_is_named_at_the_deadline() {
     let memory = HeapMemory::new(1);
     let id = joined(&mut other, &mut ports, &memory);
     assert_eq!(other.hear(), "joined");
-    let clock = pathline_live::live(pathline_schema::Topology::default()).clock;
+    let clock = pathline_runner::live::live(pathline_schema::Topology::default()).clock;
     let begun = clock.now();
     let error = ports.shm.run(id, 1, &NoBarrier).unwrap_err().to_string();
     assert!(clock.now() - begun >= Ns(200e6), "{error}");

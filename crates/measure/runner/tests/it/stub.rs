@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 
 use pathline_gpu::{CompileMode, LibraryRequest, runtime};
 use pathline_hal::{CopyChoice, CpuAccess, KernelLaunch, Machine};
-use pathline_live::{LiveMachine, open};
+use pathline_runner::live::{LiveMachine, open};
 use pathline_schema::{
     Bytes, KernelOp, KernelVariant, MemKind, Ns, Place, Severity, Topology, Unit, WorldKind,
 };

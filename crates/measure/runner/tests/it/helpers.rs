@@ -2,7 +2,7 @@
 //! compares.
 
 use pathline_hal::{IoJob, LocalMemory, WorkerRange};
-use pathline_live::live_with;
+use pathline_runner::live::live_with;
 use pathline_schema::{Bytes, Flow, MemKind, Topology};
 use pathline_storage::StoreRequest;
 use pathline_stub::need::missing;

@@ -2,7 +2,7 @@
 #![allow(clippy::print_stderr)]
 
 use pathline_hal::{CallResult, Machine, TeamResult, TeamWork};
-use pathline_live::live;
+use pathline_runner::live::live;
 use pathline_schema::{
     Bytes, CpuHow, CpuOp, CpuWork, MemKind, Ns, NumaDomain, Place, Severity, Topology, Unit,
 };

@@ -17,7 +17,7 @@ use pathline_hal::conformance::transport::{CheckedFlow, RankLink, TransportRank,
 use pathline_hal::{
     CallError, CallResult, FlowPart, Machine, RankBarrier, RepeatMode, TransportPort,
 };
-use pathline_live::open;
+use pathline_runner::live::open;
 use pathline_schema::{
     Bytes, Collective, ElementReduction, ElementType, MemKind, MessageOp, Place, Rank, ReduceOp,
     Severity, Topology, Transport, Unit, WireOp,
@@ -63,12 +63,12 @@ fn inside(
 
 type Opened = (Machine, std::result::Result<Box<dyn TransportPort>, String>);
 
-fn opened(patience: Duration) -> Opened {
+fn opened(timeout: Duration) -> Opened {
     let topology = Topology::default();
     let mut asked = LibraryRequest::new(CompileMode::InProcess);
     asked.named.extend(std::env::var_os("PATHLINE_HIP").map(|path| ("hip".into(), path.into())));
     let runtime = runtime(&topology, &asked);
-    let port = open_ccl(&runtime, &CclAsked { patience, ..CclAsked::default() });
+    let port = open_ccl(&runtime, &CclAsked { timeout, ..CclAsked::default() });
     (open(topology, runtime).machine, port)
 }
 
@@ -329,8 +329,8 @@ fn without_the_library_or_the_runtime_there_is_a_reason() {
 }
 
 /// The error of a case, and the next case after it, which must succeed.
-fn fails_once(patience: Duration) -> (CallError, String) {
-    let (machine, port) = opened(patience);
+fn fails_once(timeout: Duration) -> (CallError, String) {
+    let (machine, port) = opened(timeout);
     let (mut port, memory) = (port.unwrap(), memory(&machine));
     let check = all_reduce(&memory);
     let run = (RepeatMode::Streaming, 2);

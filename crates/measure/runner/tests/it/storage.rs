@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
 use pathline_hal::{FileStorage, IoDone, IoJob, LocalMemory, Machine, OpenIo};
-use pathline_live::live_with;
+use pathline_runner::live::live_with;
 use pathline_schema::{
     Bytes, Flow, IoEngine, IoFiles, IoOp, IoSpec, MemKind, Severity, StoreFacts, Topology,
     VerifyResult,

@@ -11,7 +11,7 @@ use std::io::Write;
 use checks::{Alone, Check, Memory, lay, wrong};
 use pathline_gpu::{CompileMode, LibraryRequest, runtime};
 use pathline_hal::{CallResult, ExchangeId, Machine, RepeatMode, TransportPort};
-use pathline_live::open;
+use pathline_runner::live::open;
 use pathline_schema::{Bytes, MemKind, Place, Topology, Unit};
 use pathline_transport::{CclAsked, open_ccl};
 

@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 
 use pathline_gpu::{CompileMode, LibraryRequest, runtime};
 use pathline_hal::{CallResult, FileStorage, GpuEnd, IoDone, IoJob, LocalMemory, Machine};
-use pathline_live::{LiveMachine, open_with};
+use pathline_runner::live::{LiveMachine, open_with};
 use pathline_schema::{
     Bytes, Flow, IoFiles, IoOp, IoSpec, Place, Severity, Topology, Unit, VerifyResult,
 };
@@ -379,7 +379,7 @@ fn without_the_library_the_error_names_how_to_get_it() {
             return;
         }
     }
-    let host = pathline_live::live_with(
+    let host = pathline_runner::live::live_with(
         Topology::default(),
         &[Store {
             path: env!("CARGO_TARGET_TMPDIR").into(),

@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 
 use pathline_gpu::{CompileMode, LibraryRequest, runtime};
 use pathline_hal::{GpuEnd, IoJob, LocalMemory, Machine, WorkerRange};
-use pathline_live::{LiveMachine, open_with};
+use pathline_runner::live::{LiveMachine, open_with};
 use pathline_schema::{
     Bytes, Flow, IoOp, IoSpec, MemKind, Place, Severity, Topology, Unit, VerifyResult,
 };
