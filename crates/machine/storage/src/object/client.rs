@@ -1,13 +1,14 @@
 //! A bucket: where it is, and requests to it, signed.
 
 use std::fmt;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 
 use jiff::Timestamp;
 use pathline_hal::{CallError, CallResult};
 use pathline_schema::{Bytes, Severity, mask_urls};
 use rusty_s3::{Bucket, Credentials, Method, UrlStyle};
 
+use super::endpoint::ServerEndpoint;
 use super::reply::{ReplyHead, error_texts};
 use super::wire::TlsSetup;
 
@@ -15,8 +16,6 @@ use super::wire::TlsSetup;
 pub(super) const SCHEME: &str = "s3://";
 /// Seconds that a signature is valid. A request waits for nothing longer than a queue.
 const VALID_S: u64 = 900;
-/// Addresses of a server that are tried.
-const MAX_ADDRESSES: usize = 4;
 /// Default region of servers that have none.
 const USUAL_REGION: &str = "us-east-1";
 const CREDENTIALS: &str = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY";
@@ -169,61 +168,6 @@ fn path_text(key: &str) -> String {
     let text =
         key.bytes().map(|b| if plain(b) { char::from(b).into() } else { format!("%{b:02X}") });
     text.collect()
-}
-
-/// Where a server is: of `https://store.example/s3`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct ServerEndpoint {
-    /// `http://HOST[:PORT][/PATH]` or the same with `https`.
-    url: String,
-    is_tls: bool,
-    /// `HOST` as the URL has it.
-    host: String,
-    port: u16,
-}
-
-impl ServerEndpoint {
-    /// Parses the URL of a server, which has no user and no query.
-    fn parse(endpoint: &str) -> Result<Self, String> {
-        let url = endpoint.trim_end_matches('/');
-        let (is_tls, rest) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
-            (Some(rest), _) => (false, rest),
-            (None, Some(rest)) => (true, rest),
-            (None, None) => return Err("an endpoint begins with https:// or http://".into()),
-        };
-        let host = rest.split('/').next().unwrap_or(rest);
-        if host.is_empty()
-            || host.contains('@')
-            || rest.contains(|c: char| matches!(c, '?' | '#' | ' ' | '\\') || c.is_control())
-        {
-            return Err("an endpoint is https://HOST:PORT, without a user or a query".into());
-        }
-        let stated =
-            host.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
-        let (host, port) = stated.unwrap_or((host, if is_tls { 443 } else { 80 }));
-        Ok(Self { url: url.to_owned(), is_tls, host: host.to_owned(), port })
-    }
-
-    /// The server as requests name it: without the usual port.
-    fn authority(&self) -> String {
-        match (self.is_tls, self.port) {
-            (false, 80) | (true, 443) => self.host.clone(),
-            _ => format!("{}:{}", self.host, self.port),
-        }
-    }
-
-    /// Path of the URL, with the slash before it; empty if it has none.
-    fn path(&self) -> &str {
-        let rest = self.url.split_once("://").map_or("", |(_, rest)| rest);
-        rest.find('/').and_then(|at| rest.get(at..)).unwrap_or_default()
-    }
-
-    fn addresses(&self) -> Result<Vec<SocketAddr>, String> {
-        let found = format!("{}:{}", self.host, self.port).to_socket_addrs();
-        let found =
-            found.map_err(|error| format!("the host of {} is not found: {error}", self.url));
-        Ok(found?.take(MAX_ADDRESSES).collect())
-    }
 }
 
 impl BucketClient {
@@ -460,7 +404,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_and_endpoints() {
+    fn paths_and_prefixes() {
         assert_eq!(split_path("s3://data/a/b/"), Some(("data", "a/b")));
         assert_eq!(split_path("s3://data"), Some(("data", "")));
         assert_eq!(split_path("/data"), None);
@@ -478,20 +422,8 @@ mod tests {
         ] {
             assert!(name_misfit(bucket, prefix).is_some(), "{bucket} {prefix}");
         }
-        let of = |text: &str| ServerEndpoint::parse(text).map(|endpoint| endpoint.authority());
-        assert_eq!(of("http://a:9000/"), Ok("a:9000".into()));
-        assert_eq!(of("http://a.b/s3"), Ok("a.b".into()));
-        assert_eq!(of("http://[::1]:80"), Ok("[::1]".into()));
-        assert_eq!(of("https://a:443/s3"), Ok("a".into()));
-        assert_eq!(of("https://a:80"), Ok("a:80".into()));
-        assert_eq!(ServerEndpoint::parse("https://a/s3").unwrap().port, 443);
         let secret = name_misfit("AKEY:hidden@data", "").unwrap();
         assert!(!secret.contains("hidden"), "{secret}");
-        for wrong in
-            ["a:9000", "http://", "http://me:pw@a", "http://a?x", "http://a\\b", "http://a\nb"]
-        {
-            assert!(of(wrong).is_err(), "{wrong}");
-        }
     }
 
     #[test]

@@ -7,6 +7,7 @@
 
 mod client;
 mod connection;
+mod endpoint;
 mod engine;
 mod job;
 mod place;
