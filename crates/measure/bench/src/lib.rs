@@ -31,6 +31,7 @@ mod multipath_lane;
 mod needs;
 mod no_match;
 mod outlier_case;
+mod outlier_search;
 mod overhead;
 mod plan;
 mod pool;

@@ -15,6 +15,7 @@ mod multipath;
 mod osu;
 mod payloads;
 mod peers;
+mod rank_flows;
 mod rank_storage;
 mod storage;
 mod storage_grid;
@@ -186,19 +187,25 @@ pub const SUITES: &[SuiteSpec] = &[
     SuiteSpec {
         id: SuiteId::MpiLatency,
         about: "MPI ping-pong latency, 1 B to 4 MiB, every kind of memory",
-        by_default: |scope| scope.ranks.len() >= 2 && between::has(scope, Transport::Mpi),
+        by_default: |scope| {
+            scope.ranks.len() >= 2 && rank_flows::have_transport(scope, Transport::Mpi)
+        },
         cases: CaseMaker::Scoped(between::mpi_latency),
     },
     SuiteSpec {
         id: SuiteId::MpiBandwidth,
         about: "MPI bandwidth of message windows, 1 B to 1 GiB, every kind of memory",
-        by_default: |scope| scope.ranks.len() >= 2 && between::has(scope, Transport::Mpi),
+        by_default: |scope| {
+            scope.ranks.len() >= 2 && rank_flows::have_transport(scope, Transport::Mpi)
+        },
         cases: CaseMaker::Scoped(between::mpi_bandwidth),
     },
     SuiteSpec {
         id: SuiteId::MpiBothWays,
         about: "MPI bandwidth in both directions at once",
-        by_default: |scope| scope.ranks.len() >= 2 && between::has(scope, Transport::Mpi),
+        by_default: |scope| {
+            scope.ranks.len() >= 2 && rank_flows::have_transport(scope, Transport::Mpi)
+        },
         cases: CaseMaker::Scoped(between::mpi_bidirectional),
     },
     SuiteSpec {
@@ -210,7 +217,9 @@ pub const SUITES: &[SuiteSpec] = &[
     SuiteSpec {
         id: SuiteId::MpiOneSided,
         about: "MPI put and get",
-        by_default: |scope| scope.ranks.len() >= 2 && between::has(scope, Transport::Mpi),
+        by_default: |scope| {
+            scope.ranks.len() >= 2 && rank_flows::have_transport(scope, Transport::Mpi)
+        },
         cases: CaseMaker::Scoped(between::mpi_one_sided),
     },
     SuiteSpec {
@@ -246,7 +255,9 @@ pub const SUITES: &[SuiteSpec] = &[
     SuiteSpec {
         id: SuiteId::MpiPairs,
         about: "MPI between every ordered pair of ranks: 8 B latency, 1 MiB bandwidth",
-        by_default: |scope| scope.ranks.len() >= 3 && between::has(scope, Transport::Mpi),
+        by_default: |scope| {
+            scope.ranks.len() >= 3 && rank_flows::have_transport(scope, Transport::Mpi)
+        },
         cases: CaseMaker::Scoped(between::mpi_pairs),
     },
     SuiteSpec {
@@ -258,7 +269,9 @@ pub const SUITES: &[SuiteSpec] = &[
     SuiteSpec {
         id: SuiteId::MpiConcurrent,
         about: "MPI: 1, 2, 4 and all pairs at once",
-        by_default: |scope| scope.ranks.len() >= 4 && between::has(scope, Transport::Mpi),
+        by_default: |scope| {
+            scope.ranks.len() >= 4 && rank_flows::have_transport(scope, Transport::Mpi)
+        },
         cases: CaseMaker::Scoped(between::mpi_concurrent),
     },
     SuiteSpec {
@@ -270,13 +283,17 @@ pub const SUITES: &[SuiteSpec] = &[
     SuiteSpec {
         id: SuiteId::MpiCollectives,
         about: "MPI: reduce, broadcast, all_reduce and the others over 2 to all ranks",
-        by_default: |scope| scope.ranks.len() >= 2 && between::has(scope, Transport::Mpi),
+        by_default: |scope| {
+            scope.ranks.len() >= 2 && rank_flows::have_transport(scope, Transport::Mpi)
+        },
         cases: CaseMaker::Scoped(between::mpi_collectives),
     },
     SuiteSpec {
         id: SuiteId::CclCollectives,
         about: "NCCL, RCCL: collectives over 2 to all GPUs, streaming, isolated and as graphs",
-        by_default: |scope| !scope.ranks.is_empty() && between::has(scope, Transport::Ccl),
+        by_default: |scope| {
+            !scope.ranks.is_empty() && rank_flows::have_transport(scope, Transport::Ccl)
+        },
         cases: CaseMaker::Scoped(between::ccl_collectives),
     },
     SuiteSpec {
@@ -288,13 +305,17 @@ pub const SUITES: &[SuiteSpec] = &[
     SuiteSpec {
         id: SuiteId::CclPairs,
         about: "NCCL, RCCL: send and receive between every ordered pair of GPUs",
-        by_default: |scope| !scope.ranks.is_empty() && between::has(scope, Transport::Ccl),
+        by_default: |scope| {
+            !scope.ranks.is_empty() && rank_flows::have_transport(scope, Transport::Ccl)
+        },
         cases: CaseMaker::Scoped(between::ccl_pairs),
     },
     SuiteSpec {
         id: SuiteId::Ucx,
         about: "UCX: tagged messages, put and get, from every kind of memory",
-        by_default: |scope| scope.ranks.len() >= 2 && between::has(scope, Transport::Ucx),
+        by_default: |scope| {
+            scope.ranks.len() >= 2 && rank_flows::have_transport(scope, Transport::Ucx)
+        },
         cases: CaseMaker::Scoped(between::ucx),
     },
     SuiteSpec {
@@ -365,7 +386,7 @@ fn host_by_default(scope: &PlanScope<'_>) -> bool {
 
 /// A model's copies between cores rest on assumed constants: they run on request.
 fn shm_by_default(scope: &PlanScope<'_>) -> bool {
-    !scope.simulated && scope.ranks.len() >= 2 && between::has(scope, Transport::Shm)
+    !scope.simulated && scope.ranks.len() >= 2 && rank_flows::have_transport(scope, Transport::Shm)
 }
 
 /// Several processes measure the traffic between them, unless a suite of one process is named.

@@ -4,10 +4,14 @@ use std::collections::BTreeSet;
 
 use pathline_schema::{
     Bytes, Cadence, Case, Collective, CoreDistance, CpuHow, ElementReduction, ElementType, Flow,
-    MemKind, MessageOp, Mover, Place, Rank, RankMember, ReduceOp, ShmCopies, Transport, UcxSetting,
-    Unit, WireOp,
+    MemKind, MessageOp, Place, Rank, RankMember, ReduceOp, ShmCopies, Transport, UcxSetting, Unit,
+    WireOp,
 };
 
+use super::rank_flows::{
+    divisible_bytes, first_pair, flow, group_ends, have_transport, lone_case, message_memories,
+    pairs_of, place, ring_shifts, wire_mover,
+};
 use super::{bystander, cache_ring, coarse_first, collective_threads, copies};
 use crate::message_grid::{MessageGrid, OSU_WINDOW};
 use crate::needs::needs_driver;
@@ -27,24 +31,6 @@ const SAMPLED: [Bytes; 7] = [
 ];
 /// Sizes of reductions of each type and operation.
 const TYPE_SIZES: [Bytes; 3] = [Bytes::mib(64), Bytes::kib(1), Bytes::mib(1)];
-
-fn by(at: Unit, wire: MessageOp) -> Mover {
-    Mover::Wire { at, wire }
-}
-
-/// A flow of one message or window between two places.
-pub(super) fn flow(src: Place, dst: Place, via: Transport, op: WireOp, bytes: Bytes) -> Flow {
-    Flow { src, dst, by: by(src.unit, MessageOp::new(via, op)), bytes }
-}
-
-pub(super) fn lone_case(flow: Flow) -> Case {
-    Case::together(vec![flow])
-}
-
-/// Whether all processes have a transport.
-pub(super) fn has(scope: &PlanScope<'_>, via: Transport) -> bool {
-    !scope.ranks.is_empty() && scope.ranks.iter().all(|m| m.ways.contains_key(&via))
-}
 
 /// Whether models cover such an exchange. Plans for a model leave out the others.
 pub(crate) fn has_model(case: &Case) -> bool {
@@ -76,28 +62,6 @@ pub(crate) fn has_model(case: &Case) -> bool {
     case.flows().all(known) && !as_graph && (!wired || case.background.is_empty())
 }
 
-/// Kinds of memory that messages are sent from: of the host, and of GPUs where every process has
-/// one.
-pub(super) fn memories(ranks: &[RankMember]) -> Vec<MemKind> {
-    let gpus = !ranks.is_empty() && ranks.iter().all(|m| !m.gpus.is_empty());
-    let of_gpus = [MemKind::Vram, MemKind::Pinned, MemKind::Managed];
-    [MemKind::Paged].into_iter().chain(of_gpus.into_iter().filter(|_| gpus)).collect()
-}
-
-/// Memory of a kind for a process.
-pub(super) fn place(member: &RankMember, mem: MemKind) -> Option<Place> {
-    match mem {
-        MemKind::Vram | MemKind::Managed => member.gpu_memory(mem),
-        _ => Some(member.host_memory(mem)),
-    }
-}
-
-/// The first two processes with that memory: a pair that shows the cost of a message.
-pub(super) fn first_pair(ranks: &[RankMember], mem: MemKind) -> Option<(Place, Place)> {
-    let [a, b, ..] = ranks else { return None };
-    Some((place(a, mem)?, place(b, mem)?))
-}
-
 fn messages(scope: &PlanScope<'_>, from: Bytes, to: Bytes) -> Vec<Bytes> {
     coarse_first(&scope.messages.ascending(from, to))
 }
@@ -106,7 +70,7 @@ fn messages(scope: &PlanScope<'_>, from: Bytes, to: Bytes) -> Vec<Bytes> {
 /// the library is an MPI.
 fn kinds(ranks: &[RankMember], via: Transport) -> Vec<(Transport, MemKind)> {
     let mut kinds: Vec<(Transport, MemKind)> =
-        memories(ranks).into_iter().map(|mem| (via, mem)).collect();
+        message_memories(ranks).into_iter().map(|mem| (via, mem)).collect();
     if via == Transport::Mpi && kinds.contains(&(via, MemKind::Vram)) {
         kinds.push((Transport::MpiStaged, MemKind::Vram));
     }
@@ -196,7 +160,7 @@ pub(super) fn mpi_one_sided(scope: &PlanScope<'_>) -> Vec<Case> {
 
 fn one_sided(scope: &PlanScope<'_>, via: Transport) -> Vec<Case> {
     let mut cases = Vec::new();
-    for mem in memories(scope.ranks) {
+    for mem in message_memories(scope.ranks) {
         let Some((a, b)) = first_pair(scope.ranks, mem) else { continue };
         for bytes in messages(scope, Bytes(8), Bytes::mib(128)) {
             for window in BTreeSet::from([1, scope.messages.window(bytes)]) {
@@ -216,8 +180,9 @@ pub(super) fn mpi_pairs(scope: &PlanScope<'_>) -> Vec<Case> {
     let ranks = scope.ranks;
     let send = WireOp::Send { window: OSU_WINDOW };
     let mut cases = Vec::new();
-    for mem in
-        memories(ranks).into_iter().filter(|&mem| matches!(mem, MemKind::Paged | MemKind::Vram))
+    for mem in message_memories(ranks)
+        .into_iter()
+        .filter(|&mem| matches!(mem, MemKind::Paged | MemKind::Vram))
     {
         let ends = |(a, b): (&RankMember, &RankMember)| Some((place(a, mem)?, place(b, mem)?));
         let message =
@@ -234,29 +199,6 @@ pub(super) fn mpi_pairs(scope: &PlanScope<'_>) -> Vec<Case> {
     cases
 }
 
-/// The first process of each node.
-fn firsts(ranks: &[RankMember]) -> Vec<&RankMember> {
-    let mut nodes = BTreeSet::new();
-    ranks.iter().filter(|m| nodes.insert(m.node)).collect()
-}
-
-/// Ordered pairs of different processes of one node, and of the first processes of different nodes.
-fn pairs_of(ranks: &[RankMember]) -> Vec<(&RankMember, &RankMember)> {
-    let all = ranks.iter().flat_map(|a| ranks.iter().map(move |b| (a, b)));
-    let inside = all.filter(|(a, b)| a.node == b.node && a.rank != b.rank);
-    let firsts = firsts(ranks);
-    let apart = firsts.iter().flat_map(|a| firsts.iter().map(move |b| (*a, *b)));
-    inside.chain(apart.filter(|(a, b)| a.node != b.node)).collect()
-}
-
-/// For each distance, every node's first process with that of the node that many places on. Two nodes
-/// have one such pair in each direction, which is a bidirectional case.
-fn ring_shifts(ranks: &[RankMember]) -> Vec<Vec<(&RankMember, &RankMember)>> {
-    let firsts = firsts(ranks);
-    let n = firsts.len();
-    (1..n).map(|k| (0..n).map(|i| (firsts[i], firsts[(i + k) % n])).collect()).collect()
-}
-
 /// 1, 2, 4 ... and all pairs at once: each process of the first half with one of the second.
 pub(super) fn mpi_concurrent(scope: &PlanScope<'_>) -> Vec<Case> {
     let (first, second) = scope.ranks.split_at(scope.ranks.len() / 2);
@@ -265,7 +207,7 @@ pub(super) fn mpi_concurrent(scope: &PlanScope<'_>) -> Vec<Case> {
     if all == 0 {
         return cases;
     }
-    for mem in memories(scope.ranks) {
+    for mem in message_memories(scope.ranks) {
         for bytes in [Bytes(8), Bytes::kib(64), Bytes::mib(4)] {
             for pairs in super::ladder(all) {
                 let op = WireOp::Send { window: scope.messages.window(bytes) };
@@ -279,35 +221,6 @@ pub(super) fn mpi_concurrent(scope: &PlanScope<'_>) -> Vec<Case> {
         }
     }
     cases
-}
-
-/// The ends of groups of 2, 4 ... and all processes, or GPUs of the one process, with their number.
-pub(super) fn groups(ranks: &[RankMember], mem: MemKind) -> Vec<(Place, Place, usize)> {
-    let all: Vec<Place> = match ranks {
-        [alone] => {
-            let place = |&gpu: &u32| Place { rank: Rank(0), unit: Unit::Gpu(gpu), mem };
-            if mem == MemKind::Vram { alone.gpus.iter().map(place).collect() } else { Vec::new() }
-        }
-        several => several.iter().filter_map(|m| place(m, mem)).collect(),
-    };
-    let Some(&first) = all.first() else { return Vec::new() };
-    let mut counts: Vec<usize> = (2..=all.len().min(8)).collect();
-    counts.extend((4..).map(|n| 1usize << n).take_while(|&n| n < all.len()));
-    if all.len() > 8 {
-        counts.push(all.len());
-    }
-    counts.into_iter().filter_map(|n| Some((first, *all.get(n - 1)?, n))).collect()
-}
-
-/// The next size with equal parts for `n`, in whole 8-byte elements.
-pub(super) fn divisible(op: Collective, bytes: Bytes, n: usize) -> Bytes {
-    let parts = if op.is_split() { n as u64 } else { 1 };
-    let unit = match op {
-        Collective::Broadcast | Collective::Barrier => return bytes,
-        op if op.is_uneven() => return bytes,
-        _ => 8 * parts,
-    };
-    Bytes((bytes.0 / unit).max(1) * unit)
 }
 
 fn collectives(
@@ -326,14 +239,14 @@ fn collectives(
         let cadences = if swept { cadences } else { &[Cadence::Streaming] };
         let reduced = ElementReduction::USUAL;
         let group = |in_place, unregistered| WireOp::Group { op, reduced, in_place, unregistered };
-        for (src, dst, n) in groups(scope.ranks, mem) {
+        for (src, dst, n) in group_ends(scope.ranks, mem) {
             let of = |bytes, wire_op| Flow {
                 src,
                 dst,
-                by: by(src.unit, MessageOp::new(via, wire_op)),
-                bytes: divisible(op, bytes, n),
+                by: wire_mover(src.unit, MessageOp::new(via, wire_op)),
+                bytes: divisible_bytes(op, bytes, n),
             };
-            let whole = n == groups(scope.ranks, mem).last().map_or(0, |g| g.2);
+            let whole = n == group_ends(scope.ranks, mem).last().map_or(0, |g| g.2);
             // Every size for the whole group, of rarer operations some; the quoted sizes for smaller
             // groups.
             let chosen = if whole && !swept {
@@ -369,7 +282,7 @@ fn collectives(
 
 /// Reductions of the types that OSU's programs use, at sizes below those of 64-bit integers.
 fn osu_reductions(scope: &PlanScope<'_>, via: Transport, mem: MemKind) -> Vec<Case> {
-    let Some((src, dst, _)) = groups(scope.ranks, mem).pop() else { return Vec::new() };
+    let Some((src, dst, _)) = group_ends(scope.ranks, mem).pop() else { return Vec::new() };
     let mut cases = Vec::new();
     for op in [Collective::Reduce, Collective::AllReduce] {
         for element in [ElementType::Float, ElementType::Int8] {
@@ -386,10 +299,10 @@ fn osu_reductions(scope: &PlanScope<'_>, via: Transport, mem: MemKind) -> Vec<Ca
 /// all_reduce over the whole group of every type by every operation that the library has.
 pub(super) fn collective_types(scope: &PlanScope<'_>) -> Vec<Case> {
     let mut libraries = vec![(Transport::Ccl, MemKind::Vram)];
-    libraries.extend(memories(scope.ranks).into_iter().map(|mem| (Transport::Mpi, mem)));
+    libraries.extend(message_memories(scope.ranks).into_iter().map(|mem| (Transport::Mpi, mem)));
     let mut cases = Vec::new();
-    for (via, mem) in libraries.into_iter().filter(|(via, _)| has(scope, *via)) {
-        let Some((src, dst, n)) = groups(scope.ranks, mem).pop() else { continue };
+    for (via, mem) in libraries.into_iter().filter(|(via, _)| have_transport(scope, *via)) {
+        let Some((src, dst, n)) = group_ends(scope.ranks, mem).pop() else { continue };
         for bytes in TYPE_SIZES {
             for reduced in reductions(via, n) {
                 let op = WireOp::reduction(Collective::AllReduce, reduced);
@@ -421,7 +334,7 @@ pub(super) fn mpi_collectives(scope: &PlanScope<'_>) -> Vec<Case> {
             collectives(scope, via, mem, &cadences).into_iter().chain(small)
         })
         .collect();
-    for (src, dst, _) in groups(scope.ranks, MemKind::Paged) {
+    for (src, dst, _) in group_ends(scope.ranks, MemKind::Paged) {
         let (src, dst) = (Place { mem: MemKind::Reg, ..src }, Place { mem: MemKind::Reg, ..dst });
         let op = WireOp::group(Collective::Barrier);
         cases.push(lone_case(flow(src, dst, Transport::Mpi, op, Bytes(1))));
@@ -482,14 +395,14 @@ pub(super) fn ucx_switches(scope: &PlanScope<'_>) -> Vec<Case> {
     if scope.simulated {
         return cases;
     }
-    for mem in memories(scope.ranks) {
+    for mem in message_memories(scope.ranks) {
         let Some((a, b)) = first_pair(scope.ranks, mem) else { continue };
         let of_device = matches!(mem, MemKind::Vram | MemKind::Managed);
         let switches = || UcxSetting::ALL.iter().filter(|s| of_device || !s.is_of_devices());
         for (op, bytes) in [(WireOp::Ping, Bytes(8))].into_iter().chain(windows) {
             for switch in [None].into_iter().chain(switches().copied().map(Some)) {
                 let wire = MessageOp { switch, ..MessageOp::new(Transport::Ucx, op) };
-                cases.push(lone_case(Flow { src: a, dst: b, by: by(a.unit, wire), bytes }));
+                cases.push(lone_case(Flow { src: a, dst: b, by: wire_mover(a.unit, wire), bytes }));
             }
         }
     }
@@ -598,7 +511,7 @@ pub(super) fn shm(scope: &PlanScope<'_>) -> Vec<Case> {
                     let (copies, near) = (Some(copies), Some(near));
                     let wire = MessageOp { copies, near, ..MessageOp::new(via, op) };
                     let (src, dst) = (a.host_memory(MemKind::Huge), b.host_memory(MemKind::Huge));
-                    cases.push(lone_case(Flow { src, dst, by: by(src.unit, wire), bytes }));
+                    cases.push(lone_case(Flow { src, dst, by: wire_mover(src.unit, wire), bytes }));
                 }
             }
         }
@@ -606,7 +519,7 @@ pub(super) fn shm(scope: &PlanScope<'_>) -> Vec<Case> {
         let (copies, near) = (Some(small), Some(near));
         let wire = MessageOp { copies, near, ..MessageOp::new(Transport::Shm, WireOp::Ping) };
         let (src, dst) = (a.host_memory(MemKind::Huge), b.host_memory(MemKind::Huge));
-        cases.push(lone_case(Flow { src, dst, by: by(src.unit, wire), bytes: Bytes(8) }));
+        cases.push(lone_case(Flow { src, dst, by: wire_mover(src.unit, wire), bytes: Bytes(8) }));
     }
     cases.extend(shm_at_once(scope, &ranks));
     cases.extend(cache_ring::cases(scope, &ranks));
@@ -630,7 +543,7 @@ fn shm_at_once(scope: &PlanScope<'_>, ranks: &[&RankMember]) -> Vec<Case> {
             };
             let pair = |(a, b): (&&RankMember, &&RankMember)| {
                 let (src, dst) = (a.host_memory(MemKind::Huge), b.host_memory(MemKind::Huge));
-                Flow { src, dst, by: by(src.unit, wire), bytes: Bytes::mib(16) }
+                Flow { src, dst, by: wire_mover(src.unit, wire), bytes: Bytes::mib(16) }
             };
             cases.push(Case::together(
                 first.iter().zip(second).take(pairs as usize).map(pair).collect(),
@@ -706,33 +619,6 @@ mod tests {
 
     use super::*;
 
-    fn member(rank: u32, node: u32) -> RankMember {
-        RankMember {
-            rank: Rank(rank),
-            host: format!("n{node}"),
-            node,
-            ways: [(Transport::Mpi, String::new())].into(),
-            ..RankMember::default()
-        }
-    }
-
-    #[test]
-    fn nodes_are_paired_by_their_first_ranks() {
-        // Three nodes of two ranks: 3 x 2 pairs inside, 3 x 2 between nodes, two shifts of three.
-        let ranks: Vec<RankMember> = (0..6).map(|rank| member(rank, rank / 2)).collect();
-        let pairs: Vec<(u32, u32)> =
-            pairs_of(&ranks).iter().map(|(a, b)| (a.rank.0, b.rank.0)).collect();
-        let inside = [(0, 1), (1, 0), (2, 3), (3, 2), (4, 5), (5, 4)];
-        let apart = [(0, 2), (0, 4), (2, 0), (2, 4), (4, 0), (4, 2)];
-        assert_eq!(pairs, [inside, apart].concat());
-        let shifts: Vec<Vec<(u32, u32)>> = ring_shifts(&ranks)
-            .iter()
-            .map(|shift| shift.iter().map(|(a, b)| (a.rank.0, b.rank.0)).collect())
-            .collect();
-        assert_eq!(shifts, [[(0, 2), (2, 4), (4, 0)], [(0, 4), (2, 0), (4, 2)]]);
-        assert!(ring_shifts(&ranks[..2]).is_empty());
-    }
-
     #[test]
     fn shared_memory_has_every_power_of_two_to_4_mib() {
         // 4 KiB x 2^0..2^10 are 11 sizes; then 16 and 64 MiB, and the largest, 96 MiB.
@@ -761,14 +647,5 @@ mod tests {
         let avx512 = methods(&feature("avx512f"));
         assert!(avx512.contains(&"shm avx512-nt+avx512-ntl".to_owned()), "{avx512:?}");
         assert!(!methods(&Topology::default()).iter().any(|text| text.contains("ntl")));
-    }
-
-    #[test]
-    fn sizes_have_equal_parts() {
-        // 1 MiB over 3: parts of 349520 B = 43690 elements; 8 B over 8: 8 B for each.
-        let gathered = divisible(Collective::AllGather, Bytes::mib(1), 3);
-        assert_eq!(gathered, Bytes(3 * 8 * (1_048_576 / 24)));
-        assert_eq!(divisible(Collective::AllToAll, Bytes(8), 8), Bytes(64));
-        assert_eq!(divisible(Collective::AllReduce, Bytes(8), 8), Bytes(8));
     }
 }

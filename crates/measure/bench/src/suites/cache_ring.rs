@@ -6,7 +6,8 @@ use pathline_schema::{
     Transport, WireOp,
 };
 
-use super::between::{copy_methods, lone_case};
+use super::between::copy_methods;
+use super::rank_flows::lone_case;
 use crate::scope::PlanScope;
 
 /// A message that stays in the caches, and one that does not.

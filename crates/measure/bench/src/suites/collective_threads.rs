@@ -8,7 +8,7 @@ use pathline_schema::{
     Bytes, Case, Collective, Flow, MemKind, MessageOp, Mover, Place, Rank, Transport, Unit, WireOp,
 };
 
-use super::between;
+use super::rank_flows::divisible_bytes;
 use crate::scope::PlanScope;
 
 /// The size of published figures that compare numbers of GPUs.
@@ -29,7 +29,7 @@ pub(super) fn cases(scope: &PlanScope<'_>) -> Vec<Case> {
     let case = |op: Collective, n: usize, last: u32| {
         let (src, dst) = (place(first), place(last));
         let wire = MessageOp::new(Transport::Ccl, WireOp::group(op));
-        let bytes = between::divisible(op, SIZE, n);
+        let bytes = divisible_bytes(op, SIZE, n);
         Case::together(vec![Flow { src, dst, by: Mover::Wire { at: src.unit, wire }, bytes }])
     };
     computing

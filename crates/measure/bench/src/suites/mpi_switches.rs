@@ -4,7 +4,7 @@ use pathline_schema::{
     Bytes, Case, Collective, Flow, MemKind, MessageOp, Mover, Place, Transport, UcxSetting, WireOp,
 };
 
-use super::between::{divisible, first_pair, groups, lone_case, memories};
+use super::rank_flows::{divisible_bytes, first_pair, group_ends, lone_case, message_memories};
 use crate::scope::PlanScope;
 
 /// The two generations. One of them is what UCX takes without a setting: which one depends on its
@@ -28,18 +28,18 @@ const COLLECTIVES: [Collective; 5] = [
 /// size, so that a run that ends early has both generations of the sizes that it has.
 pub(super) fn mpi_switches(scope: &PlanScope<'_>) -> Vec<Case> {
     let mut cases = Vec::new();
-    let kinds = memories(scope.ranks).into_iter();
+    let kinds = message_memories(scope.ranks).into_iter();
     for mem in kinds.filter(|mem| matches!(mem, MemKind::Paged | MemKind::Vram)) {
         let Some(pair) = first_pair(scope.ranks, mem) else { continue };
-        let whole = groups(scope.ranks, mem).pop();
+        let whole = group_ends(scope.ranks, mem).pop();
         for bytes in SIZES {
             let messages = [WireOp::Ping, WireOp::Send { window: scope.messages.window(bytes) }];
             cases.extend(messages.into_iter().flat_map(|op| both(pair, op, bytes)));
             let Some((src, dst, n)) = whole else { continue };
             cases.extend(
-                COLLECTIVES
-                    .into_iter()
-                    .flat_map(|op| both((src, dst), WireOp::group(op), divisible(op, bytes, n))),
+                COLLECTIVES.into_iter().flat_map(|op| {
+                    both((src, dst), WireOp::group(op), divisible_bytes(op, bytes, n))
+                }),
             );
         }
         if let Some((src, dst, _)) = whole.filter(|_| mem == MemKind::Paged) {

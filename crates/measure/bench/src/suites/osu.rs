@@ -7,8 +7,10 @@ use pathline_schema::{
     WindowKind, WindowSync, WireOp,
 };
 
-use super::between::{divisible, first_pair, flow, groups, lone_case, memories, place};
 use super::ladder;
+use super::rank_flows::{
+    divisible_bytes, first_pair, flow, group_ends, lone_case, message_memories, place,
+};
 use crate::scope::PlanScope;
 
 /// Sizes of operations whose cost is of interest rather than their rate.
@@ -26,7 +28,7 @@ const OVERLAPPED: [Collective; 6] = [
 
 /// Memories in which these operations are taken: host memory, and GPUs' own.
 fn host_and_device(scope: &PlanScope<'_>) -> impl Iterator<Item = MemKind> + use<> {
-    let memories = memories(scope.ranks).into_iter();
+    let memories = message_memories(scope.ranks).into_iter();
     memories.filter(|mem| matches!(mem, MemKind::Paged | MemKind::Vram))
 }
 
@@ -58,7 +60,7 @@ fn of_all(
 ) -> Vec<Case> {
     let mut cases = Vec::new();
     for mem in host_and_device(scope) {
-        let Some(&(src, dst, n)) = groups(scope.ranks, mem).last() else { continue };
+        let Some(&(src, dst, n)) = group_ends(scope.ranks, mem).last() else { continue };
         for &op in ops {
             let barrier = op == Collective::Barrier;
             // A barrier is of no memory.
@@ -71,7 +73,7 @@ fn of_all(
             };
             for bytes in if barrier { &[Bytes(1)][..] } else { &SIZES[..] } {
                 for wire in wires(op) {
-                    let bytes = divisible(op, *bytes, n);
+                    let bytes = divisible_bytes(op, *bytes, n);
                     cases.push(lone_case(flow(of(src), of(dst), Transport::Mpi, wire, bytes)));
                 }
             }

@@ -5,7 +5,8 @@ use pathline_schema::{
     Transport, Unit, WireOp,
 };
 
-use super::{between, blit, dma, kernel};
+use super::rank_flows::have_transport;
+use super::{blit, dma, kernel};
 use crate::scope::PlanScope;
 
 /// osu_latency's message.
@@ -18,7 +19,7 @@ const SMALLER: [Bytes; 2] = [Bytes::kib(64), Bytes::mib(1)];
 /// In a model by default. On hardware windows of 64 x 1 GiB take 0.4 to 1.9 s each, so a run of
 /// 7 peers by 2 agents takes minutes and has to be named.
 pub(super) fn by_default(scope: &PlanScope<'_>) -> bool {
-    scope.simulated && scope.ranks.len() >= 2 && between::has(scope, Transport::Mpi)
+    scope.simulated && scope.ranks.len() >= 2 && have_transport(scope, Transport::Mpi)
 }
 
 /// osu_latency and osu_bw (window 64) from the first GPU, or from all of them, to every other GPU of
