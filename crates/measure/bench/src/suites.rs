@@ -17,6 +17,8 @@ mod payloads;
 mod peers;
 mod rank_flows;
 mod rank_storage;
+mod shm;
+mod shm_methods;
 mod storage;
 mod storage_grid;
 
@@ -340,7 +342,7 @@ pub const SUITES: &[SuiteSpec] = &[
         id: SuiteId::Shm,
         about: "processes of one node: shared memory, CMA, xpmem; a bystander's loss",
         by_default: shm_by_default,
-        cases: CaseMaker::Scoped(between::shm),
+        cases: CaseMaker::Scoped(shm::cases),
     },
     SuiteSpec {
         id: SuiteId::Storage,

@@ -1,19 +1,18 @@
-//! Suites between processes: MPI, NCCL and RCCL, UCX, shared memory.
+//! Suites between processes: MPI, NCCL and RCCL, UCX.
 
 use std::collections::BTreeSet;
 
 use pathline_schema::{
-    Bytes, Cadence, Case, Collective, CoreDistance, CpuHow, ElementReduction, ElementType, Flow,
-    MemKind, MessageOp, Place, Rank, RankMember, ReduceOp, ShmCopies, Transport, UcxSetting, Unit,
-    WireOp,
+    Bytes, Cadence, Case, Collective, ElementReduction, ElementType, Flow, MemKind, MessageOp,
+    Place, Rank, RankMember, ReduceOp, Transport, UcxSetting, Unit, WireOp,
 };
 
 use super::rank_flows::{
     divisible_bytes, first_pair, flow, group_ends, have_transport, lone_case, message_memories,
     pairs_of, place, ring_shifts, wire_mover,
 };
-use super::{bystander, cache_ring, coarse_first, collective_threads, copies};
-use crate::message_grid::{MessageGrid, OSU_WINDOW};
+use super::{coarse_first, collective_threads};
+use crate::message_grid::OSU_WINDOW;
 use crate::needs::needs_driver;
 use crate::scope::PlanScope;
 
@@ -409,150 +408,6 @@ pub(super) fn ucx_switches(scope: &PlanScope<'_>) -> Vec<Case> {
     cases
 }
 
-/// The copy loops and calls between processes of one node.
-pub(super) fn copy_methods(scope: &PlanScope<'_>) -> Vec<(Transport, ShmCopies)> {
-    let both = |how| ShmCopies::InOut { copy_in: how, copy_out: how };
-    let mut methods: Vec<(Transport, ShmCopies)> =
-        copies(scope.topology).iter().map(|&how| (Transport::Shm, both(how))).collect();
-    // Streaming stores on one side only show which side should have the data in its cache
-    // afterwards; loads past the caches with plain stores show which side should not keep the ring
-    // in its cache.
-    let loading = loading_past(scope);
-    methods.extend(loading.map(|how| (Transport::Shm, both(how))));
-    let one_side = [widest_streaming(scope), prefetching(scope), loading];
-    for how in one_side.into_iter().flatten() {
-        let memcpy = CpuHow::Memcpy;
-        methods.push((Transport::Shm, ShmCopies::InOut { copy_in: how, copy_out: memcpy }));
-        methods.push((Transport::Shm, ShmCopies::InOut { copy_in: memcpy, copy_out: how }));
-    }
-    methods.extend([(Transport::Cma, ShmCopies::Read), (Transport::Cma, ShmCopies::Write)]);
-    methods.push((Transport::Xpmem, ShmCopies::Single(CpuHow::Memcpy)));
-    methods.extend(ucx_pair(scope).map(|pair| (Transport::Shm, pair)));
-    methods.extend(loading.map(|how| (Transport::Xpmem, ShmCopies::Single(how))));
-    methods
-}
-
-/// The loops of UCX from 1.18 on with `UCX_NT_BUFFER_TRANSFER_MIN`: the sender stores past the caches,
-/// the receiver loads past them. Its single copies by xpmem load past them, too.
-fn ucx_pair(scope: &PlanScope<'_>) -> Option<ShmCopies> {
-    let (copy_in, copy_out) = (widest_streaming(scope)?, loading_past(scope)?);
-    Some(ShmCopies::InOut { copy_in, copy_out })
-}
-
-/// Sizes of messages through shared memory: powers of two up to 4 MiB, where methods overtake each other
-/// and whose 128 KiB UCX's authors quote; larger ones in powers of four.
-fn shm_sizes(messages: MessageGrid, top: Bytes) -> Vec<Bytes> {
-    const FINE: Bytes = Bytes::mib(4);
-    let from = Bytes::kib(4);
-    let fine = std::iter::successors(Some(from), |b| b.0.checked_mul(2).map(Bytes));
-    let fine = fine.take_while(|&b| b <= FINE.min(top));
-    let mut sizes: BTreeSet<Bytes> = messages.ascending(from, top).into_iter().collect();
-    sizes.extend(fine);
-    coarse_first(&sizes.into_iter().collect::<Vec<_>>())
-}
-
-/// The widest streaming stores of the processor.
-fn widest_streaming(scope: &PlanScope<'_>) -> Option<CpuHow> {
-    super::streaming(super::widest(scope.topology))
-}
-
-/// The same with loads that bypass the caches.
-fn prefetching(scope: &PlanScope<'_>) -> Option<CpuHow> {
-    match super::widest(scope.topology) {
-        CpuHow::Avx512 => Some(CpuHow::Avx512Nta),
-        CpuHow::Avx2 => Some(CpuHow::Avx2Nta),
-        _ => None,
-    }
-}
-
-/// Plain stores with loads that bypass the caches.
-fn loading_past(scope: &PlanScope<'_>) -> Option<CpuHow> {
-    match super::widest(scope.topology) {
-        CpuHow::Avx512 => Some(CpuHow::Avx512Ntl),
-        CpuHow::Avx2 => Some(CpuHow::Avx2Ntl),
-        _ => None,
-    }
-}
-
-/// Whether the latency of a copy method is of interest: the usual one, the widest, streaming ones,
-/// UCX's pair, and single copies.
-fn wants_latency(scope: &PlanScope<'_>, (_, copies): &(Transport, ShmCopies)) -> bool {
-    let ShmCopies::InOut { copy_in, copy_out } = *copies else { return true };
-    if ucx_pair(scope) == Some(*copies) {
-        return true;
-    }
-    let covered =
-        [Some(CpuHow::Memcpy), Some(super::widest(scope.topology)), widest_streaming(scope)];
-    copy_in == copy_out && covered.contains(&Some(copy_in))
-}
-
-/// Distances between cores that this node has.
-fn distances(scope: &PlanScope<'_>) -> Vec<CoreDistance> {
-    let l3: Vec<_> = scope.topology.caches.iter().filter(|c| c.level == 3).collect();
-    let mut near = vec![CoreDistance::SameL3];
-    near.extend((l3.len() > 1).then_some(CoreDistance::OtherL3));
-    near
-}
-
-/// Two processes of one node over shared memory: every copy method, the cost of a message, the
-/// receiver's cost to load it afterwards; several pairs at once; the effect on a bystander.
-pub(super) fn shm(scope: &PlanScope<'_>) -> Vec<Case> {
-    let ranks: Vec<&RankMember> = scope.ranks.iter().filter(|m| m.node == 0).collect();
-    let [a, b, ..] = ranks[..] else { return Vec::new() };
-    let top = Bytes(bystander::shared_cache(scope).0.saturating_mul(4).min(Bytes::gib(1).0));
-    let mut cases = Vec::new();
-    for near in distances(scope) {
-        for bytes in shm_sizes(scope.messages, top) {
-            for op in [WireOp::Ping, WireOp::Send { window: 1 }, WireOp::Consume] {
-                let covered = |method: &(Transport, ShmCopies)| {
-                    op != WireOp::Ping || wants_latency(scope, method)
-                };
-                for (via, copies) in copy_methods(scope).into_iter().filter(covered) {
-                    let (copies, near) = (Some(copies), Some(near));
-                    let wire = MessageOp { copies, near, ..MessageOp::new(via, op) };
-                    let (src, dst) = (a.host_memory(MemKind::Huge), b.host_memory(MemKind::Huge));
-                    cases.push(lone_case(Flow { src, dst, by: wire_mover(src.unit, wire), bytes }));
-                }
-            }
-        }
-        let small = ShmCopies::InOut { copy_in: CpuHow::Memcpy, copy_out: CpuHow::Memcpy };
-        let (copies, near) = (Some(small), Some(near));
-        let wire = MessageOp { copies, near, ..MessageOp::new(Transport::Shm, WireOp::Ping) };
-        let (src, dst) = (a.host_memory(MemKind::Huge), b.host_memory(MemKind::Huge));
-        cases.push(lone_case(Flow { src, dst, by: wire_mover(src.unit, wire), bytes: Bytes(8) }));
-    }
-    cases.extend(shm_at_once(scope, &ranks));
-    cases.extend(cache_ring::cases(scope, &ranks));
-    cases.extend(bystander::cases(scope, a, b));
-    cases
-}
-
-/// Several pairs at once, by copy methods that differ.
-fn shm_at_once(scope: &PlanScope<'_>, ranks: &[&RankMember]) -> Vec<Case> {
-    let (first, second) = ranks.split_at(ranks.len() / 2);
-    let all = u32::try_from(first.len()).unwrap_or(u32::MAX);
-    let mut cases = Vec::new();
-    if all < 2 {
-        return cases;
-    }
-    for (via, copies) in copy_methods(scope) {
-        for pairs in super::ladder(all).into_iter().filter(|&n| n > 1) {
-            let wire = MessageOp {
-                copies: Some(copies),
-                ..MessageOp::new(via, WireOp::Send { window: 1 })
-            };
-            let pair = |(a, b): (&&RankMember, &&RankMember)| {
-                let (src, dst) = (a.host_memory(MemKind::Huge), b.host_memory(MemKind::Huge));
-                Flow { src, dst, by: wire_mover(src.unit, wire), bytes: Bytes::mib(16) }
-            };
-            cases.push(Case::together(
-                first.iter().zip(second).take(pairs as usize).map(pair).collect(),
-            ));
-        }
-    }
-    cases
-}
-
 /// Why a flow between processes cannot be measured in such a run; `None` without a known reason.
 pub(crate) fn cannot(scope: &PlanScope<'_>, flow: &Flow, wire: &MessageOp) -> Option<String> {
     let group: Vec<Rank> = match wire.op.collective() {
@@ -611,41 +466,4 @@ pub(crate) fn cannot(scope: &PlanScope<'_>, flow: &Flow, wire: &MessageOp) -> Op
         return Some(format!("no GPU runtime: {why}; `pathline doctor` shows what is missing"));
     }
     None
-}
-
-#[cfg(test)]
-mod tests {
-    use pathline_schema::{HostInfo, Topology};
-
-    use super::*;
-
-    #[test]
-    fn shared_memory_has_every_power_of_two_to_4_mib() {
-        // 4 KiB x 2^0..2^10 are 11 sizes; then 16 and 64 MiB, and the largest, 96 MiB.
-        let mut sizes = shm_sizes(MessageGrid::default(), Bytes::mib(96));
-        sizes.sort();
-        let fine = (0..11).map(|n| Bytes::kib(4 << n));
-        let rest = [16, 64, 96].map(Bytes::mib);
-        assert_eq!(sizes, fine.chain(rest).collect::<Vec<_>>());
-        // A small cache ends the row sooner.
-        assert_eq!(shm_sizes(MessageGrid::default(), Bytes::kib(8)).len(), 2);
-    }
-
-    #[test]
-    fn ucx_copies_past_the_caches_on_both_sides() {
-        let feature = |name: &str| Topology {
-            host: HostInfo { features: vec![name.to_owned()], ..HostInfo::default() },
-            ..Topology::default()
-        };
-        let methods = |topology: &Topology| {
-            let scope = PlanScope::new(topology, Bytes::gib(1));
-            copy_methods(&scope).iter().map(|(via, c)| format!("{via} {c}")).collect::<Vec<_>>()
-        };
-        let avx2 = methods(&feature("avx2"));
-        assert!(avx2.contains(&"shm avx2-nt+avx2-ntl".to_owned()), "{avx2:?}");
-        assert!(avx2.contains(&"xpmem avx2-ntl".to_owned()), "{avx2:?}");
-        let avx512 = methods(&feature("avx512f"));
-        assert!(avx512.contains(&"shm avx512-nt+avx512-ntl".to_owned()), "{avx512:?}");
-        assert!(!methods(&Topology::default()).iter().any(|text| text.contains("ntl")));
-    }
 }

@@ -6,8 +6,8 @@ use pathline_schema::{
     Transport, WireOp,
 };
 
-use super::between::copy_methods;
 use super::rank_flows::lone_case;
+use super::shm_methods::copy_methods;
 use crate::scope::PlanScope;
 
 /// A message that stays in the caches, and one that does not.
