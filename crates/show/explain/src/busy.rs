@@ -9,6 +9,7 @@ use pathline_schema::{
     TimerKind, Unit, WorldKind,
 };
 
+use crate::busy_report::BusyReport;
 use crate::fmt;
 
 /// Share of a class of results that must be affected for the machine to count as busy: a job that
@@ -31,25 +32,6 @@ const CORE_SPREAD: f64 = 10.0;
 /// Load of a GPU in the last second before a run from which another program is assumed. A run that
 /// has just ended leaves less.
 const GPU_BUSY_PERCENT: u32 = 25;
-
-/// Reasons why a machine counts as busy: the first line of a report.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BusyReport {
-    /// Observations in numbers: `other processes used 1.9 of 2 CPUs (load 7.0)`.
-    pub reasons: Vec<String>,
-    /// Consequence for the results, a clause: `40 of 50 host results are lower bounds`.
-    pub effect: String,
-    /// Action, a sentence.
-    pub action: String,
-}
-
-impl BusyReport {
-    /// The text after the word BUSY.
-    pub fn text(&self) -> String {
-        let Self { reasons, effect, action } = self;
-        format!("{}: {effect}. {action}", reasons.join(", "))
-    }
-}
 
 /// Disturbances of one case; 0 is none.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]

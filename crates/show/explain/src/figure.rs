@@ -4,7 +4,7 @@ pub use pathline_published::{PublishedValue, SourceKind};
 use pathline_schema::{Case, Conditions, ConstantOrigin};
 use serde::Serialize;
 
-pub use crate::busy::BusyReport;
+pub use crate::busy_report::BusyReport;
 
 /// A figure: its data, its finding and the command that measures it.
 #[derive(Debug, Clone, PartialEq)]
@@ -144,12 +144,6 @@ impl FigureCell {
     /// Whether the half width is that of an interval.
     pub fn has_interval(&self) -> bool {
         self.value.is_some() && self.few.is_none() && self.origin != Some(ConstantOrigin::Assumed)
-    }
-    /// `2.00 ±0.03`; without `±` if it has no interval.
-    pub(crate) fn number_text(&self) -> Option<String> {
-        let within = || format!(" ±{}", crate::fmt::number(self.half_width));
-        let within = self.has_interval().then(within).unwrap_or_default();
-        Some(crate::fmt::number(self.value?) + &within)
     }
     /// This value over that of another cell, with an interval only if both have one: their relative half
     /// widths add up.

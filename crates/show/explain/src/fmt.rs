@@ -1,4 +1,4 @@
-//! Numbers, counts and lists as text.
+//! Numbers, cells, counts and lists as text.
 
 use pathline_schema::{Case, decimal_text};
 
@@ -44,6 +44,15 @@ pub(crate) fn uncertainty(cell: &FigureCell) -> String {
 pub(crate) fn gbs_within(cell: &FigureCell) -> Option<String> {
     let value = cell.value?;
     Some(format!("{}{}", gbs(value), uncertainty(cell)))
+}
+
+impl FigureCell {
+    /// `2.00 ±0.03`; without `±` if it has no interval.
+    pub(crate) fn number_text(&self) -> Option<String> {
+        let within = || format!(" ±{}", number(self.half_width));
+        let within = self.has_interval().then(within).unwrap_or_default();
+        Some(number(self.value?) + &within)
+    }
 }
 
 /// `37.1-37.6`, or one number if both are formatted equally.

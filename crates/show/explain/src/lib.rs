@@ -3,6 +3,7 @@
 
 pub mod case_end;
 pub mod diff;
+mod exchange_bounds;
 pub mod figure;
 pub mod figures;
 pub mod fmt;
@@ -18,6 +19,7 @@ pub mod shown_value;
 
 mod beyond_ceiling;
 mod busy;
+mod busy_report;
 mod headlines;
 mod message_path;
 mod message_published;

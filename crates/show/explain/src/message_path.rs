@@ -1,17 +1,11 @@
 //! Paths of messages: the transfers of the node that carry the bytes of a case between processes,
 //! with their ceiling, what bounds them, and the losses down to what was measured.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, OnceLock, PoisonError};
-
 use pathline_flow::Network;
-use pathline_message::{
-    BufferPair, BufferPlace, ExchangeMember, ExchangeOp, MachinePeaks, MessageLibrary, TimeBounds,
-    exchange_of,
-};
+use pathline_message::TimeBounds;
 use pathline_schema::{
-    Bytes, Case, CopyAgent, CpuHow, CpuOp, CpuWork, Flow, KernelOp, KernelVariant, LinkEnd,
-    MemKind, MessageOp, Mover, Ns, Place, RankMember, ShmCopies, Topology, Transport, Unit,
+    Case, CopyAgent, CpuHow, CpuOp, CpuWork, Flow, KernelOp, KernelVariant, LinkEnd, MemKind,
+    MessageOp, Mover, Ns, Place, RankMember, ShmCopies, Topology, Transport, Unit,
 };
 
 use crate::figure::{LossBreakdown, LossKind, LossStep};
@@ -42,50 +36,6 @@ struct MessageCarrier {
     copies: u32,
 }
 
-/// Bounds of collectives, each found once: a node of 8 GPUs has 255 cuts, a run hundreds of
-/// collectives over the same ranks.
-#[derive(Debug, Default)]
-pub(crate) struct ExchangeBounds {
-    peaks: OnceLock<MachinePeaks>,
-    /// For [`UNIT_BYTES`].
-    known: Mutex<HashMap<ExchangeOp, TimeBounds>>,
-}
-
-/// Bytes of the kept bounds. The time of a cut is proportional to the bytes that cross it.
-const UNIT_BYTES: Bytes = Bytes::gib(1);
-
-impl ExchangeBounds {
-    fn find(
-        &self,
-        topology: &Topology,
-        network: &Network,
-        members: &[RankMember],
-        case: &Case,
-    ) -> Option<TimeBounds> {
-        if members.iter().any(|member| member.node > 0) {
-            return None;
-        }
-        // Bounds are the same for every library.
-        let (mut exchange, _) =
-            exchange_of(case, members, MessageLibrary::Ucx { sdma: true }).ok()?;
-        // The bounds are of links between GPUs, and are kept by operation and members alone.
-        if exchange.buffers != BufferPair::both(BufferPlace::Vram) {
-            return None;
-        }
-        let has_gpu = |member: &ExchangeMember| topology.gpus.iter().any(|g| g.index == member.gpu);
-        if !exchange.members().iter().all(has_gpu) {
-            return None;
-        }
-        let bytes = std::mem::replace(&mut exchange.bytes, UNIT_BYTES);
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let unit = known.entry(exchange.what.clone()).or_insert_with(|| {
-            self.peaks.get_or_init(|| MachinePeaks::new(topology, network)).bounds(&exchange)
-        });
-        let share = bytes.as_f64() / UNIT_BYTES.as_f64();
-        Some(TimeBounds { flow: unit.flow * share, ..unit.clone() })
-    }
-}
-
 impl RunView<'_> {
     /// Limits of a case between processes of the described node; none of another case, or where the
     /// path of its bytes is not known.
@@ -105,7 +55,12 @@ impl RunView<'_> {
     /// several nodes.
     pub fn time_bounds(&self, case: &Case) -> Option<TimeBounds> {
         let (case, members) = self.by_node_numbers(case);
-        self.exchange_bounds.find(&self.topology().whole_node(), self.network?, &members, &case)
+        self.exchange_bounds.find_bounds(
+            &self.topology().whole_node(),
+            self.network?,
+            &members,
+            &case,
+        )
     }
 
     /// What nothing describes of the time of a message. A discovered topology has no efficiencies of

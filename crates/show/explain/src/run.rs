@@ -12,8 +12,8 @@ use pathline_schema::{
 
 use crate::beyond_ceiling::{BeyondCeiling, beyond_ceiling};
 use crate::busy::{BusyCases, busy_cases};
+use crate::exchange_bounds::ExchangeBounds;
 use crate::figure::{FigureCell, LossBreakdown, NodeInterval, PublishedValue, Suspicion};
-use crate::message_path::ExchangeBounds;
 use crate::message_records::library_name;
 use crate::repeats::RepeatIndex;
 use crate::shown_value::ShownValue;
