@@ -6,7 +6,10 @@ use pathline_schema::{Link, LinkEnd, LinkKind, Rate, Topology};
 
 use super::draw::{SvgDocument, TextAnchor, text_width};
 use super::parts::{count, kind_name};
-use super::picture::{GPU_H, GPU_W};
+
+/// The box of a GPU.
+pub(super) const GPU_W: f64 = 112.0;
+pub(super) const GPU_H: f64 = 48.0;
 
 /// Position of a GPU: upper left corner, row in its column, side.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use pathline_schema::{Gpu, Topology, is_steering};
 
 use super::draw::{SvgDocument, TextAnchor, columns as columns_of, fit, text_width};
-use super::fabric::{self, GpuSpot};
+use super::fabric::{self, GPU_H, GPU_W, GpuSpot};
 use super::layout::{DomainGroup, GroupColumns};
 use super::pairs::{GpuPairs, route_text};
 use super::panel::{DomainPanel, PANEL};
@@ -17,8 +17,6 @@ use super::parts::{
 const MARGIN: f64 = 24.0;
 /// Width for the label of a host link.
 const HOST_GAP: f64 = 112.0;
-pub(super) const GPU_W: f64 = 112.0;
-pub(super) const GPU_H: f64 = 48.0;
 const CHANNEL: f64 = 270.0;
 /// Gap inside a package: room for a link and its label.
 const PACKAGE_GAP: f64 = 36.0;
