@@ -15,7 +15,7 @@ use crate::all_to_all::AllToAllFlows;
 use crate::all_to_all_loads::AllToAllLoads;
 use crate::bounds::{MessagePart, message_parts};
 use crate::exchange::{ExchangeMember, ExchangeStart};
-use crate::exchange_time::{AlgorithmTime, us};
+use crate::exchange_time::{AlgorithmTime, IN_SWITCHES, us};
 use crate::rings::GpuRing;
 use crate::scene::{ByteCarrier, ExchangeScene};
 use crate::symmetric::ends;
@@ -175,9 +175,6 @@ fn by_node(over: &[ExchangeMember]) -> Result<Vec<(u32, Vec<u32>)>, NoPath> {
     }
     Ok(nodes)
 }
-
-/// The algorithm of a reduction by NVLS.
-pub(crate) const IN_SWITCHES: &str = "reduced in the switches, NVLS";
 
 /// Time of a collective over rings that the caller found on one node.
 pub(crate) fn collective(

@@ -3,8 +3,12 @@
 use pathline_schema::{Bytes, Ns, Rate};
 
 use crate::TimeBounds;
+use crate::link_load::LinkLoad;
 use crate::rings::GpuRing;
 use crate::scene::ExchangeScene;
+
+/// The algorithm of a reduction by NVLS.
+pub(crate) const IN_SWITCHES: &str = "reduced in the switches, NVLS";
 
 /// How long an exchange takes, and why.
 #[derive(Debug, Clone, PartialEq)]
@@ -41,23 +45,8 @@ pub struct ExchangeTime {
 impl ExchangeTime {
     /// Whether the switches reduce.
     pub fn is_in_switches(&self) -> bool {
-        self.algorithm == crate::ccl::IN_SWITCHES
+        self.algorithm == IN_SWITCHES
     }
-}
-
-/// The part of a resource's time that an exchange keeps it busy.
-#[derive(Debug, Clone, PartialEq)]
-pub struct LinkLoad {
-    /// A direction of a link, of an adapter, of a bundle between switches; a memory or an engine.
-    pub name: String,
-    /// `node` for all within a node, `adapter`, `engine`, or the level of the network between nodes.
-    pub level: &'static str,
-    /// What it carries at most. An engine's is 1, and its bytes count by the time that they take.
-    pub capacity: Rate,
-    /// Bytes of the resource that the exchange takes, packet overhead included.
-    pub bytes: f64,
-    /// Share of the exchange's time, 1 at most.
-    pub busy: f64,
 }
 
 /// The outcome of an algorithm; the layer adds rates and bounds.

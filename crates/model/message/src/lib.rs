@@ -14,6 +14,7 @@ mod exchange_case;
 mod exchange_time;
 mod fabric;
 mod layer;
+mod link_load;
 mod mpi;
 mod ring_packing;
 mod rings;
@@ -31,7 +32,8 @@ pub use exchange::{
     MessageLibrary, WINDOW,
 };
 pub use exchange_case::exchange_of;
-pub use exchange_time::{ExchangeTime, LinkLoad};
+pub use exchange_time::ExchangeTime;
 pub use layer::MessageLayer;
+pub use link_load::LinkLoad;
 pub use rings::{GpuRing, rings};
 pub use shared_memory::SharedMemoryTime;

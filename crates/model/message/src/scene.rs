@@ -14,8 +14,8 @@ use pathline_schema::{
 };
 
 use crate::exchange::ExchangeMember;
-use crate::exchange_time::LinkLoad;
 use crate::fabric::ClusterFabric;
+use crate::link_load::LinkLoad;
 use crate::transfer::TransferRoute;
 
 /// The carrier of a message's bytes.
