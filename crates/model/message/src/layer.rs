@@ -9,6 +9,8 @@ use pathline_flow::{
 use pathline_schema::Case;
 
 use crate::bounds::MachinePeaks;
+use crate::ccl_library::CclLibrary;
+use crate::ccl_messages::send_pairs;
 use crate::exchange::{
     BufferPair, BufferPlace, ExchangeMember, ExchangeOp, ExchangeSpec, MessageLibrary,
 };
@@ -174,11 +176,11 @@ impl MessageLayer {
                     return Err(NoPath(format!("{} takes device memory only", exchange.by)));
                 }
                 let reduces = exchange.by == MessageLibrary::Nccl { nvls: true };
-                let model = ccl::CclLibrary::new(ccl, exchange.start, &members)?;
+                let model = CclLibrary::new(ccl, exchange.start, &members)?;
                 let model = if reduces { model } else { model.without_nvls() };
                 match &exchange.what {
                     ExchangeOp::Send { pairs, .. } | ExchangeOp::Ping { pairs } => {
-                        (ccl::messages(&scene, &model, pairs, bytes)?, 1.0)
+                        (send_pairs(&scene, &model, pairs, bytes)?, 1.0)
                     }
                     ExchangeOp::Collective { op, over } => {
                         let rings = self.rings(over, ccl.max_channels as usize);

@@ -8,6 +8,8 @@ mod all_to_all;
 mod all_to_all_loads;
 mod bounds;
 mod ccl;
+mod ccl_library;
+mod ccl_messages;
 mod cut;
 mod exchange;
 mod exchange_case;

@@ -1,8 +1,9 @@
 //! All-to-alls by classes, by loads, and message by message.
 
-use pathline_flow::{MachineDesc, Network, RuntimeEnv, join_node};
+use pathline_flow::{CclModel, MachineDesc, Network, RuntimeEnv, join_node};
 
 use super::*;
+use crate::exchange::ExchangeStart;
 use crate::scene::NodeParts;
 
 fn parts(nodes: u32, network: &str) -> (NodeParts, CclModel) {
