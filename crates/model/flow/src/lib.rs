@@ -12,6 +12,7 @@ mod elements;
 mod fault;
 mod flow_path;
 mod graph;
+mod graph_units;
 mod hard_peak;
 mod measured;
 mod model;

@@ -7,7 +7,8 @@ use pathline_schema::{
     SHARED_KIB, Unit,
 };
 
-use crate::graph::{GpuNode, HostPort, NodeGraph, kind_name, taken};
+use crate::graph::{NodeGraph, kind_name, taken};
+use crate::graph_units::{GpuNode, HostPort};
 use crate::measured::PathKey;
 use crate::model::{LinkOverhead, PageableRegime};
 use crate::operation::{BuiltPath, FlowOperation, KernelTurn, NoPath, PathStage, ResourceUse};

@@ -8,7 +8,8 @@ use pathline_schema::{
 
 use super::builder::{PathBuilder, measured_or, no};
 use super::{copy, cpu};
-use crate::graph::{NodeGraph, PLAIN_REQUEST, StoreNode};
+use crate::graph::NodeGraph;
+use crate::graph_units::{PLAIN_REQUEST, StoreNode};
 use crate::operation::{BuiltPath, FlowOperation, NoPath};
 use crate::storage::{IoCosts, IoCpu, StoreModel, page_of};
 
