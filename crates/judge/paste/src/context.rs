@@ -48,11 +48,12 @@ pub(crate) fn take(context: &mut PasteContext, text: &str) {
     settings(context, text);
     const MAKERS: [&str; 7] =
         ["EPYC", "Xeon", "Ryzen", "Threadripper", "Core(TM)", "POWER9", " i7-"];
-    if context.processor.is_empty()
+    if context.processor.len() < 2000
         && text.len() < 400
         && MAKERS.iter().any(|name| text.contains(name))
     {
-        text.clone_into(&mut context.processor);
+        context.processor.push_str(text);
+        context.processor.push('\n');
     }
     let is_command = PROGRAMS.split('|').any(|program| text.contains(program));
     let has_option = text.contains(" -") || text.starts_with("./") || text.contains("mpirun");

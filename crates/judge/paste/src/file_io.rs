@@ -177,7 +177,6 @@ fn options_of_gdsio(lines: &[PasteLine], at: usize) -> Option<String> {
     let kind = match option("-x") {
         _ if text.contains("CPU_GPU") => "CPU_GPU",
         Some("0") => "GPUD",
-        Some("1") => "CPUONLY",
         Some("2") => "CPU_GPU",
         _ => return None,
     };

@@ -15,7 +15,7 @@ pub struct PasteContext {
     pub unknown_gpu: String,
     /// Names of GPUs by number, as a list of devices has them.
     pub devices: BTreeMap<u32, String>,
-    /// Name of the first processor that a list of devices, lscpu or a sentence has.
+    /// Lines that name processors.
     pub processor: String,
     /// GPUs of each product, where lists count them.
     pub gpu_count: Option<u32>,

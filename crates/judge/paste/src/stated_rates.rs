@@ -2,7 +2,7 @@
 //! ibstat, lsblk, smartctl. One reader for every judge.
 
 use crate::document::PasteContext;
-use crate::number::number;
+use crate::number::{number, rate_unit};
 
 /// Line rates of adapters, Gbit/s: a measured rate is seldom one of them.
 const LINE_RATES: [f64; 12] =
@@ -131,7 +131,7 @@ fn drive(context: &mut PasteContext, text: &str) {
         let most = rates.iter().take(if lower.contains("link up") { 0 } else { rates.len() });
         context.drive_gbs = most.copied().chain(context.drive_gbs).reduce(f64::max);
     }
-    rating(context, &lower);
+    rating(context, text);
     let has = |word: &str| lower.split(|c: char| !c.is_alphanumeric()).any(|one| one == word);
     context.rotates |= (has("hdd") || has("hdds")) && !has("ssd") && !lower.contains("nvme");
     // `7200 rpm`, and not a package of that name.
@@ -157,12 +157,13 @@ fn drive(context: &mut PasteContext, text: &str) {
 }
 
 /// `rated for 6800 MB/s read and 4000 MB/s write`: reads and writes; a rate without a direction is of both.
-fn rating(context: &mut PasteContext, lower: &str) {
+fn rating(context: &mut PasteContext, text: &str) {
     const RATED: [&str; 6] = ["rated", "spec", "advertise", "datasheet", "data sheet", "nominal"];
+    let lower = text.to_lowercase();
     let Some(start) = RATED.iter().filter_map(|word| lower.find(word)).min() else { return };
-    let rest = lower.get(start..).unwrap_or_default().replace(',', "");
-    let words: Vec<&str> = rest.split([' ', '(', ')', '/', '~', ';']).take(64).collect();
-    let is_read = |word: &str| match word.trim_end_matches([':', '.', 's']) {
+    let rest = text.get(start..).unwrap_or_default().replace(',', "");
+    let words: Vec<&str> = rest.split([' ', '(', ')', '~', ';']).take(64).collect();
+    let is_read = |word: &str| match word.to_lowercase().trim_end_matches([':', '.', 's']) {
         "read" => Some(true),
         "write" => Some(false),
         _ => None,
@@ -172,25 +173,20 @@ fn rating(context: &mut PasteContext, lower: &str) {
     let before =
         words.iter().position(is_number) > words.iter().position(|word| is_read(word).is_some());
     let direction = |at: usize| {
-        let part = if before { words.get(at.saturating_sub(2)..at) } else { words.get(at..at + 5) };
+        let part = if before { words.get(at.saturating_sub(2)..at) } else { words.get(at..at + 4) };
         let part = part.or(words.get(at..)).unwrap_or_default();
         let mut found = part.iter().filter_map(|word| is_read(word));
         if before { found.next_back() } else { found.next() }
     };
-    for at in 0..words.len() {
-        let word = words.get(at).copied().unwrap_or_default();
+    for (at, word) in words.iter().enumerate() {
         let end = word.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(word.len());
         let (digits, glued) = word.split_at(end);
-        let unit =
-            if glued.is_empty() { words.get(at + 1).copied().unwrap_or_default() } else { glued };
-        let scale = match unit {
-            "mb" => 1e-3,
-            "gb" => 1.0,
-            _ => continue,
-        };
-        let Some(gbs) = number(digits).map(|rate| rate * scale).filter(|gbs| *gbs > 0.0) else {
-            continue;
-        };
+        let next = words.get(at + 1).copied().unwrap_or_default();
+        let unit = if glued.is_empty() { next } else { glued };
+        // Bits are of links; no drive has 30 GB/s.
+        let scale = rate_unit(unit).filter(|_| unit.contains('B'));
+        let gbs = number(digits).zip(scale).map(|(rate, scale)| rate * scale);
+        let Some(gbs) = gbs.filter(|gbs| (0.01..30.0).contains(gbs)) else { continue };
         let (read, write) = &mut context.rated_gbs;
         match direction(at) {
             Some(true) => *read = read.or(Some(gbs)),
@@ -375,6 +371,7 @@ mod tests {
         assert_eq!(rated("rated 6800 MB/s read and 4000 MB/s write"), (Some(6.8), Some(4.0)));
         assert_eq!(rated("spec: read 7.0 GB/s, write 5.1 GB/s"), (Some(7.0), Some(5.1)));
         assert_eq!(rated("4 drives, each rated at 3,500 MB/s"), (Some(3.5), Some(3.5)));
+        assert_eq!(rated("Specs: 512 GB RAM, SATA 6 Gb/s, HBM at 1555 GB/s"), (None, None));
         assert!(found("Rotation Rate: 7200 rpm").rotates && !found("sudo rpm -i a.rpm").rotates);
         assert!(!found("NAME ROTA\nnvme0n1 0\nStarting 1 process").rotates);
     }

@@ -22,11 +22,6 @@ const SLOTS: [(&str, f64, f64); 4] = [
 /// Bytes from which on a message fills a line.
 const SMALL: u64 = 65_536;
 
-/// Line rates of adapters, GB/s.
-fn port_rates() -> impl Iterator<Item = f64> {
-    PORTS.iter().map(|port| port.gbs)
-}
-
 /// A table of perftest.
 pub(crate) fn explain(table: &NetworkTable, node: Option<&NodeLimits>) -> DraftAnswer {
     if table.is_latency {
@@ -37,7 +32,7 @@ pub(crate) fn explain(table: &NetworkTable, node: Option<&NodeLimits>) -> DraftA
     let rate = best / ways;
     // Nothing is faster than its line. Without a named one the limit depends on the port.
     let named = node.map(|node| node.nic_gbs).filter(|line| *line > 0.0 && rate <= line * 1.01);
-    let fits = port_rates().find(|line| rate <= *line);
+    let fits = PORTS.iter().map(|port| port.gbs).find(|line| rate <= *line);
     let line = named.or(fits).unwrap_or(rate);
     let largest = table.rows.iter().map(|r| r.0).max().unwrap_or(0);
     let mut draft = DraftAnswer {
@@ -92,10 +87,9 @@ pub(crate) fn explain(table: &NetworkTable, node: Option<&NodeLimits>) -> DraftA
         let facts = CauseFacts::default().word("device", &*table.device);
         let is_full = named.is_none() && rate >= line * least_share("adapter.line");
         let edit = facts.cause("adapter.software-rdma");
-        if is_full {
-            draft.note = format!("{}; {}", draft.note, edit.text);
-        } else {
-            draft.edits.push(edit);
+        match is_full {
+            true => draft.note = format!("{}; {}", draft.note, edit.text),
+            false => draft.edits.push(edit),
         }
         return draft;
     }
@@ -148,7 +142,7 @@ fn candidates(
     // A port that trained at another generation's rate, or with half of its lanes; from GPU memory a detour is more
     // usual than a cable.
     let prior = if table.on_gpu { 0.012 } else { 0.05 };
-    for lower in port_rates().filter(|lower| is_named && *lower < line * 0.9) {
+    for lower in PORTS.iter().map(|port| port.gbs).filter(|lower| is_named && *lower < line * 0.9) {
         let facts = facts.with("prior", prior).with("lower", lower);
         edits.push(facts.cause("adapter.link-rate-low"));
     }

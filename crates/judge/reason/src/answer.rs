@@ -311,8 +311,9 @@ impl<'a> PasteExplainer<'a> {
         let decision = decide(&causes, &judged);
         let is_open = decision.cause.is_none() && decision.verdict != NodeVerdict::Ok;
         // What is below the figure is no limit of its path.
+        let most = draft.usual.map_or(ABOVE, |usual| usual.most);
         let is_above =
-            share.is_some_and(|share| share > ABOVE) && decision.verdict != NodeVerdict::Ok;
+            share.is_some_and(|share| share > most) && decision.verdict != NodeVerdict::Ok;
         if let Some(value) = draft.value.filter(|_| is_above && (is_open || !outliers.is_empty())) {
             draft.limit = format!("unknown: {} are more than {}", rate(value), draft.limit);
             draft.limit_gbs = None;

@@ -8,7 +8,7 @@ use crate::collective_causes::{CollectiveCase, certain_edit};
 use crate::collective_limits::{ALL_TO_ALL, set_limit};
 use crate::draft::{DraftAnswer, ProbeSubject};
 use crate::node_facts::{NodeLimits, figure};
-use crate::outlier::{DIP, Outlier, falls_off, slow_rows};
+use crate::outlier::{DIP, Outlier, falls_off, moving_rows, slow_rows};
 use crate::score::ObservedFeature;
 use crate::table_summary::TableSummary;
 
@@ -113,15 +113,10 @@ fn slow_sizes(table: &CollectiveTable) -> Vec<Outlier> {
     let factor = best.map_or(1.0, |row| row.busbw / row.algbw.max(1e-9));
     // Small rates have two digits: times say more.
     let of_time = |row: &CollectiveRow| row.bytes as f64 / row.time_us.max(1e-3) / 1e3 * factor;
-    // Where the bytes take less than a start, the time is that of the start, and varies as starts do.
-    let start = table.rows.iter().map(|row| row.time_us).filter(|us| *us > 0.0);
-    let start = start.fold(f64::INFINITY, f64::min);
-    let most = best.map_or(0.0, |row| row.algbw);
-    let is_moving = |row: &&CollectiveRow| row.bytes as f64 / 1e3 >= start * most;
-    let rows = || table.rows.iter().filter(is_moving);
-    let out: Vec<(u64, f64)> = rows().map(|row| (row.bytes, of_time(row))).collect();
-    let inner = rows().filter_map(|row| Some((row.bytes, row.in_place_busbw?)));
-    let inner: Vec<(u64, f64)> = inner.filter(|row| row.1 >= 1.0).collect();
+    let out: Vec<(u64, f64)> = table.rows.iter().map(|row| (row.bytes, of_time(row))).collect();
+    let out = moving_rows(&out);
+    let inner = table.rows.iter().filter_map(|row| Some((row.bytes, row.in_place_busbw?)));
+    let inner = moving_rows(&inner.filter(|row| row.1 >= 1.0).collect::<Vec<_>>());
     let mut found = slow_rows(&out, DIP);
     found.extend(falls_off(&out));
     for one in slow_rows(&inner, DIP) {

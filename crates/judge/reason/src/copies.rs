@@ -222,18 +222,9 @@ fn between_gpus(matrices: &[&RateMatrix], node: Option<&NodeLimits>) -> Option<D
     let least = if unlike_limits(Some(node)).is_some() { middle } else { least };
     draft.features.push(ObservedFeature::new("least", (least / middle).max(1e-3)));
     pair_edits(&mut draft, node, ways, &list, ratio);
-    // Where the slowest pair is slow by itself the middle one clears nothing. Pairs of a mesh have unlike links.
-    let slow = draft.usual.map_or(0.0, |usual| usual.slow);
-    let worst = least / ways / draft.limit_gbs.unwrap_or(f64::INFINITY);
-    let is_mesh = matches!(node.fabric, FabricKind::Meshed | FabricKind::Xgmi);
-    if draft.outliers.is_empty() && !is_mesh && worst < slow && middle >= least * 1.2 {
-        draft.note = format!(
-            "the slowest pair has {} GB/s, {:.0} % of the limit: pairs may be joined unlike",
-            figure(least / ways),
-            worst * 100.0
-        );
-        draft.ask =
-            "nvidia-smi topo -m or rocm-smi --showtopo: how is each pair joined?".to_owned();
+    // Pairs of a mesh have unlike links.
+    if !matches!(node.fabric, FabricKind::Meshed | FabricKind::Xgmi) {
+        draft.note_slowest("pair", least / ways);
     }
     Some(draft)
 }

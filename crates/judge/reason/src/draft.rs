@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::checks::CheckPath;
+use crate::node_facts::figure;
 use crate::outlier::Outlier;
 use crate::row_predictor::PredictedRow;
 use crate::score::{ObservedFeature, WorldEdit};
@@ -51,6 +52,19 @@ pub(crate) struct DraftAnswer {
     /// Rows that the node's model predicts, and what it makes of them.
     pub(crate) rows: Vec<PredictedRow>,
     pub(crate) model: String,
+}
+
+impl DraftAnswer {
+    /// Notes the slowest of several parts where it is slow for its path by itself: the middle one clears nothing then.
+    pub(crate) fn note_slowest(&mut self, what: &str, least: f64) {
+        let slow = self.usual.zip(self.limit_gbs).map_or(0.0, |(usual, limit)| usual.slow * limit);
+        let is_apart = self.outliers.is_empty() && self.value.is_some_and(|gbs| gbs > least * 1.2);
+        if is_apart && self.note.is_empty() && least < slow {
+            let (least, slow) = (figure(least), figure(slow));
+            self.note =
+                format!("the slowest {what} has {least} GB/s; below {slow} such a path is slow");
+        }
+    }
 }
 
 /// What a probe changed of an answer.

@@ -165,6 +165,8 @@ pub(crate) fn with_host(
             "what do host_to_device_memcpy_ce and device_to_host_memcpy_ce give?".to_owned();
     }
     let shared = shared_paths(&mut draft, matrices);
+    let own = if is_one_way { [inward, outward] } else { [both_in, both_out] };
+    let least = own.iter().flatten().map(|rates| rates.least).fold(f64::INFINITY, f64::min);
     if let Some(pcie) = node.map(|node| node.pcie_gbs).filter(|pcie| *pcie > 0.0) {
         draft.limit_gbs = Some(pcie);
         let source = node.map_or("", |node| node.pcie_source.label());
@@ -177,6 +179,7 @@ pub(crate) fn with_host(
             draft.edits.push(cause("host.pageable"));
         }
         chip_to_chip(&mut draft, node, headline);
+        draft.note_slowest("GPU", least);
     } else {
         assume_link(&mut draft, headline, &HOST_LINKS);
         let is_named = node.is_some_and(|node| node.product.is_some());

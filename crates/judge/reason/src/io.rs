@@ -113,7 +113,6 @@ pub(crate) fn explain(
     // With many in flight the product of both is the rate whatever binds.
     let few = in_flight.or(desc.map(|_| 1.0)).filter(|n| *n < FEW || desc.is_some());
     if let Some((n, block)) = few.zip(block) {
-        let n = n * share_of_queue(result, all);
         draft.edits.push(few_in_flight(result, n, block));
     }
     let facts = CauseFacts::new(&[("most", draft.limit_gbs.unwrap_or(gbs * 2.5))]);
@@ -232,18 +231,6 @@ fn slower_than_a_disk(
         "iostat -x 1 on each layer: await; the same on the drive below; limits of the volume"
             .to_owned();
     Some(Outlier { part, share, text, check, is_row: true })
-}
-
-/// The part of the requests in flight that are of this kind: a job that reads and writes has both in its queue.
-fn share_of_queue(result: &FileIoResult, all: &[&FileIoResult]) -> f64 {
-    let job = |io: &FileIoResult| (io.tool, io.depth, io.workers, io.path.clone());
-    let is_other = |other: &&&FileIoResult| {
-        result.tool == "fio" && job(other) == job(result) && other.operation != result.operation
-    };
-    let time = |io: &FileIoResult| io.iops.unwrap_or(0.0) * io.latency_us.unwrap_or(0.0);
-    let others: f64 = all.iter().filter(is_other).map(|other| time(other)).sum();
-    let mine = time(result);
-    if others > 0.0 && mine > 0.0 { mine / (mine + others) } else { 1.0 }
 }
 
 /// What is known of the requests in flight.

@@ -95,7 +95,12 @@ pub(crate) fn set_limit(
             CauseFacts::new(&[("now", now * 10.0), ("most", most.unwrap_or(SATA_GBS) * 10.0)]);
         match most {
             Some(_) => draft.edits.push(facts.cause("state.narrow-sata")),
-            None => draft.note = facts.cause("state.narrow-sata").text,
+            None => {
+                draft.note = format!(
+                    "the SATA link runs at {} Gbit/s, drives since 2009 take 6: smartctl -i says what this one can",
+                    figure(now * 10.0)
+                );
+            }
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::checks::CheckPath;
 use crate::draft::{DraftAnswer, ProbeSubject};
 use crate::fitting_links::{PORTS, fitting_text};
 use crate::node_facts::{NodeLimits, figure, is_set};
-use crate::outlier::{Outlier, falls_off, long_tails, slow_rows, unsteady};
+use crate::outlier::{Outlier, falls_off, long_tails, moving_rows, slow_rows, unsteady};
 use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
 use crate::usual_share::usual_share;
 
@@ -140,7 +140,7 @@ pub(crate) fn explain(
     );
     draft.value = Some(best / ways);
     draft.features.push(ObservedFeature::new("best", best.max(1e-4) / ways));
-    draft.outliers = slow_rows(&table.rows, MESSAGE_DIP);
+    draft.outliers = slow_rows(&moving_rows(&table.rows), MESSAGE_DIP);
     draft.outliers.extend(falls_off(&table.rows));
     draft.outliers.extend(unsteady(&table.intervals));
     let fall = deepest_fall(&table.rows);

@@ -108,10 +108,8 @@ impl NodeLimits {
         let has_links = machine.or(in_file).is_some_and(|topology| !topology.gpus.is_empty());
         let context = &reading.context;
         let of_log = find_log(reading).is_some_and(|log| log.adapter_gbits.is_some());
-        let has_adapters = of_log
-            || context.network_gbits.is_some()
-            || context.adapters.is_some()
-            || system_adapters(&context.prose).is_some();
+        let stated = context.network_gbits.or(context.adapters.map(f64::from));
+        let has_adapters = of_log || stated.is_some() || system_adapters(&context.prose).is_some();
         let has_links = has_links || has_adapters || context.pcie.or(context.pcie_most).is_some();
         if product.is_none() && !has_links && !names_links(reading) {
             return None;

@@ -106,6 +106,15 @@ pub(crate) fn slow_values(values: &[f64], most_share: f64) -> Option<(Vec<usize>
 /// A row is slow below this share of its neighbours: protocols that begin at a size cost less.
 pub(crate) const DIP: f64 = 0.75;
 
+/// The sizes whose bytes take as long as a start at the best rate: below them a time is that of a start, and varies as
+/// starts do.
+pub(crate) fn moving_rows(rows: &[(u64, f64)]) -> Vec<(u64, f64)> {
+    let best = rows.iter().map(|row| row.1).fold(0.0, f64::max);
+    let times = rows.iter().filter(|row| row.1 > 0.0).map(|row| row.0 as f64 / row.1);
+    let start = times.fold(f64::INFINITY, f64::min);
+    rows.iter().copied().filter(|row| row.0 as f64 >= start * best).collect()
+}
+
 /// Sizes that are slower than both neighbours, or take longer than a larger one: rates grow with the size, up to a
 /// plateau. `rows` are sizes with rates; `dip` is the share of both neighbours from which on a row is slow.
 pub(crate) fn slow_rows(rows: &[(u64, f64)], dip: f64) -> Vec<Outlier> {
@@ -324,6 +333,9 @@ mod tests {
         // 389 us for 2 MiB, 143 us for 4 MiB.
         assert_eq!(parts(slow_rows(&rows(&[5.4, 5.8, 5.4, 29.3]), DIP)), ["4194304 B"]);
         assert!(slow_rows(&rows(&[100.0, 150.0, 140.0, 220.0, 300.0, 290.0]), DIP).is_empty());
+        // 1 B at 0.0025 GB/s takes 0.4 us: at 12 GB/s 4.8 kB do.
+        let sizes = [(1, 0.0025), (512, 0.4), (1024, 0.9), (8192, 7.0), (1 << 20, 12.0)];
+        assert_eq!(moving_rows(&sizes), sizes[3..]);
         let second = |at: u64, rate: f64| (at * 1000, rate);
         let mut run: Vec<(u64, f64)> =
             (1..=10).map(|at| second(at, 5.2 + at as f64 / 1e3)).collect();

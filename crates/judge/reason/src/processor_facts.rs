@@ -7,7 +7,6 @@ pub(crate) fn processor_generation(name: &str) -> Option<u32> {
     let rows = TABLE.lines().filter(|line| !line.starts_with('#'));
     let row = |line: &'static str| {
         let (pattern, generation) = line.split_once('\t')?;
-        let starts = name.char_indices().map(|(at, _)| at);
         let is_it = |at: usize| {
             let (before, rest) = name.split_at(at);
             let is_start = !before.ends_with(|c: char| c.is_ascii_alphanumeric());
@@ -20,7 +19,7 @@ pub(crate) fn processor_generation(name: &str) -> Option<u32> {
             let is_whole = pairs.len() == pattern.len() && pairs.into_iter().all(fits);
             is_start && is_whole && !rest.as_str().starts_with(|c: char| c.is_ascii_digit())
         };
-        starts.into_iter().any(is_it).then(|| generation.parse().ok())?
+        name.char_indices().any(|(at, _)| is_it(at)).then(|| generation.parse().ok())?
     };
     rows.filter_map(row).next()
 }

@@ -2,6 +2,8 @@
 
 use std::sync::LazyLock;
 
+use crate::verdict::ABOVE;
+
 const TABLE: &str = include_str!("../data/usual.tsv");
 
 /// The share of a limit that is usual for a kind of path.
@@ -9,6 +11,8 @@ const TABLE: &str = include_str!("../data/usual.tsv");
 pub(crate) struct UsualShare {
     /// From here on a figure is as usual.
     pub(crate) least: f64,
+    /// Above this share the limit is not that of the path.
+    pub(crate) most: f64,
     /// Below this share it is slow, whatever the cause; 0 where the limit is only an upper bound.
     pub(crate) slow: f64,
     /// The sentence.
@@ -19,8 +23,13 @@ static ROWS: LazyLock<Vec<(&'static str, UsualShare)>> = LazyLock::new(|| {
     let row = |line: &'static str| {
         let mut cells = line.split('\t');
         let key = cells.next().filter(|key| !key.starts_with('#'))?;
-        let (least, slow) = (cells.next()?.parse().ok()?, cells.next()?.parse().ok()?);
-        Some((key, UsualShare { least, slow, text: cells.next()? }))
+        let usual = cells.next()?;
+        let (least, most) = match usual.split_once("..") {
+            Some((least, most)) => (least.parse().ok()?, most.parse().ok()?),
+            None => (usual.parse().ok()?, ABOVE),
+        };
+        let slow = cells.next()?.parse().ok()?;
+        Some((key, UsualShare { least, most, slow, text: cells.next()? }))
     };
     TABLE.lines().filter_map(row).collect()
 });

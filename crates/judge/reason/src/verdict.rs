@@ -142,7 +142,7 @@ pub(crate) fn decide(causes: &[LikelyCause], judged: &JudgedFigure<'_>) -> Decis
         (_, Some(cause)) => by(cause),
         (Some(good), None) if note.is_empty() => by(good),
         (None, None) if let Some(decision) = by_share(judged) => decision,
-        _ if share.is_some_and(|share| share > ABOVE) => {
+        _ if share.is_some_and(|share| share > judged.usual.map_or(ABOVE, |usual| usual.most)) => {
             Decision::undecided("more than the limit: the limit is not that of this path")
         }
         _ => by_outliers(outliers, share, note),
@@ -151,7 +151,8 @@ pub(crate) fn decide(causes: &[LikelyCause], judged: &JudgedFigure<'_>) -> Decis
 
 /// A figure by its share of the limit, where a usual one is known: as usual, less than that, or far below.
 fn by_share(judged: &JudgedFigure<'_>) -> Option<Decision> {
-    let (usual, share) = judged.usual.zip(judged.share.filter(|share| *share <= ABOVE))?;
+    let (usual, share) =
+        judged.usual.zip(judged.share).filter(|(usual, share)| *share <= usual.most)?;
     if !judged.note.is_empty() || !judged.condition.is_empty() {
         return None;
     }

@@ -161,6 +161,12 @@ fn drives_are_judged_by_what_fills_them() {
         fio("Samsung 980 PRO 1TB", large, "read: IOPS=6502, BW=6502MiB/s (6818MB/s)", 4900.0);
     assert_eq!(judged(&model), (Ok, Some(7.0)));
     let write = large.replace("read", "write");
+    // 7.55 of 6.8 is more than its rating, with larger blocks; 9.9 is another drive.
+    let above = |mb: f64| {
+        let result = format!("read: IOPS=7200, BW={mb}MB/s (1MB/s)");
+        judged(&fio("a drive rated 6800 MB/s", large, &result, 4900.0)).0
+    };
+    assert_eq!((above(7550.0), above(9900.0)), (Ok, Undecided));
     let both = "a drive rated 6800 MB/s read and 4000 MB/s write";
     assert_eq!(
         judged(&fio(both, &write, "write: IOPS=3893, BW=3893MiB/s (4082MB/s)", 8000.0)),
