@@ -1,12 +1,14 @@
 //! The verdict on a node that a run allows.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_diagnose::UnlikePath;
 use pathline_explain::case_end::CaseEnds;
 use pathline_explain::figure::{FigureCell, RunReport, Suspicion};
+use pathline_explain::figures::pairs::pairs;
 use pathline_explain::fmt;
 use pathline_explain::judge::{RunVerdict, judge, uncorrected_errors};
+use pathline_explain::run::{CaseQuantity, RunView};
 use pathline_schema::{
     Case, CaseOutcome, ConstantOrigin, Journal, NodeVerdict, RunNote, VerifyResult,
 };
@@ -159,10 +161,7 @@ fn of_figures(journal: &Journal, report: &RunReport, evidence: &Evidence) -> Run
         let messages =
             evidence.run.entries.iter().any(|e| e.case.flows().any(|f| f.by.wire().is_some()));
         let why = match messages {
-            true => {
-                "messages between processes are compared with no peers, and nothing else of this run \
-                 has any"
-            }
+            true => "messages between processes have no peers to compare with",
             false => "no path of this run has peers to compare it with",
         };
         let reason = format!("{scope}no case failed; {why}{busy}{next}");
@@ -176,11 +175,32 @@ fn of_figures(journal: &Journal, report: &RunReport, evidence: &Evidence) -> Run
     }
     let cut = journal.end.as_ref().and_then(|end| end.why.as_ref());
     let cut = cut.map_or(String::new(), |why| format!("; other cases were not measured: {why}"));
+    let unfilled = match unfilled_pairs(&evidence.run) {
+        (0, _) => String::new(),
+        (n, all) => format!(
+            "; copies fill less than half of the links of {n} of {all} GPU pairs, whose faults `{}` finds",
+            evidence.health()
+        ),
+    };
     let reason = format!(
-        "{scope}none of {} is slower than its peers, and no case failed{busy}{cut}",
+        "{scope}none of {} is slower than its peers, and no case failed{busy}{cut}{unfilled}",
         fmt::count(evidence.compared, "compared result")
     );
     RunAnswer::new(NodeVerdict::Ok, reason)
+}
+
+/// Pairs of GPUs whose fastest copy uses less than half of its route, and all pairs: a link that trained at
+/// half of its width slows none of the former.
+fn unfilled_pairs(run: &RunView) -> (usize, usize) {
+    let mut filled: BTreeMap<(u32, u32), f64> = BTreeMap::new();
+    for pair in pairs(run).iter().filter(|pair| !pair.both) {
+        let Some(share) = run.cell(&pair.entry, CaseQuantity::Payload).share_of_ceiling() else {
+            continue;
+        };
+        let most = filled.entry((pair.src, pair.dst)).or_default();
+        *most = most.max(share);
+    }
+    (filled.values().filter(|share| **share < 0.5).count(), filled.len())
 }
 
 /// The GPUs that all of these paths have in common, or the ends of the first.

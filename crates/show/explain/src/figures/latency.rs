@@ -119,6 +119,9 @@ fn path_classes(matrix: &MatrixBody) -> Option<String> {
     (all.len() > 1).then(|| all.join(", "))
 }
 
+/// A cost of starting below this is within the precision of 1 % of a copy that takes 5 us.
+const LEAST_START_US: f64 = 0.05;
+
 /// Whether times of single operations include the timer. A copy timed alone, as in runs before
 /// differences were used, includes an empty pair of events.
 fn start_clause<'a>(run: &RunView, entries: impl Iterator<Item = &'a RunEntry<'a>>) -> String {
@@ -130,11 +133,10 @@ fn start_clause<'a>(run: &RunView, entries: impl Iterator<Item = &'a RunEntry<'a
     let starts: Vec<f64> =
         series.iter().flat_map(|s| s.start_costs()).map(|cost| cost.0 / 1e3).collect();
     if let Some(start) = SeriesSummary::of(&starts) {
-        let start = fmt::number(start.median);
         // A model has no such cost.
-        return match start.as_str() {
-            "0.00" => String::new(),
-            _ => format!("; {start} more if not queued behind another"),
+        return match start.median {
+            us if us < LEAST_START_US => String::new(),
+            us => format!("; {} more if not queued behind another", fmt::number(us)),
         };
     }
     let pair = run.journal.begin.overhead_ns.get(TimerKind::DeviceEvents.word());

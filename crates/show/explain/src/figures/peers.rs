@@ -274,7 +274,10 @@ fn sentence(run: &RunView, all: &[PeerValue<'_, '_>]) -> Option<String> {
     let peaks: Vec<f64> = blits.filter_map(|v| v.cell(run).share_of_ceiling()).collect();
     let of_peak = match peaks.is_empty() {
         true => String::new(),
-        false => format!(", {} of the links' peak", shares(extremes(&peaks))),
+        false => format!(
+            ", {} of the links' peak: expect that share of any link",
+            shares(extremes(&peaks))
+        ),
     };
     Some(format!(
         "{} between GPUs at {size}: {engine} GB/s by copy engine; {blit} by blit kernels ({} times), \

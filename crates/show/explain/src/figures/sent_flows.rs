@@ -48,13 +48,14 @@ impl SentFlow<'_, '_> {
 
 /// All message flows of a suite.
 pub(super) fn in_suite<'b, 'a>(run: &'b RunView<'a>, suite: SuiteId) -> Vec<SentFlow<'b, 'a>> {
-    run.suite(suite)
-        .filter_map(|entry| {
-            let flow = entry.case.timed.first()?;
-            let wire = flow.by.wire()?;
-            Some(SentFlow { entry, flow, wire, at_once: entry.case.timed.len() })
-        })
-        .collect()
+    run.suite(suite).filter_map(sent_flow).collect()
+}
+
+/// The first timed flow of a case, if it is a message.
+pub(super) fn sent_flow<'b, 'a>(entry: &'b RunEntry<'a>) -> Option<SentFlow<'b, 'a>> {
+    let flow = entry.case.timed.first()?;
+    let wire = flow.by.wire()?;
+    Some(SentFlow { entry, flow, wire, at_once: entry.case.timed.len() })
 }
 
 /// Memory of messages.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_schema::{Bytes, CoreDistance, CpuHow, ShmCopies, SuiteId, Transport, WireOp};
 
-use super::sent_flows::{self, ChartSpec, SentFlow};
+use super::sent_flows::{self, ChartSpec, SentFlow, sent_flow};
 use super::{BetterWhen, Figure, FigureCell, SuiteFindings, cache_ring};
 use crate::figures::messages::beats;
 use crate::fmt;
@@ -97,7 +97,7 @@ fn rates(
         .iter()
         .map(|s| (variant(s), s.size().as_f64(), run.cell(s.entry, CaseQuantity::Payload)));
     chart.draw(run, points, |_| {
-        let mut text = winners(run, chosen).map_or(String::new(), |w| format!("Fastest: {w}."));
+        let mut text = winners(run, chosen, 6).map_or(String::new(), |w| format!("Fastest: {w}."));
         if let Some(size) = overtakes(run, chosen) {
             text += &format!(" {size}");
         }
@@ -157,7 +157,7 @@ fn best<'s, 'b, 'a>(
 
 /// `memcpy up to 256KiB, avx512-nt from 512KiB`: a copy is replaced only by one whose interval is
 /// entirely better.
-fn winners(run: &RunView, chosen: &[&SentFlow<'_, '_>]) -> Option<String> {
+fn winners(run: &RunView, chosen: &[&SentFlow<'_, '_>], most: usize) -> Option<String> {
     let mut runs: Vec<(String, Bytes, Bytes)> = Vec::new();
     for (size, alike) in best(run, chosen) {
         let names: Vec<String> = alike.iter().map(|(s, _)| variant(s)).collect();
@@ -166,14 +166,13 @@ fn winners(run: &RunView, chosen: &[&SentFlow<'_, '_>]) -> Option<String> {
             _ => runs.push((names.first()?.clone(), size, size)),
         }
     }
-    const MAX_NAMED: usize = 6;
     let describe = |(name, from, to): &(String, Bytes, Bytes)| match from == to {
         true => format!("{name} at {from}"),
         false => format!("{name} from {from} to {to}"),
     };
-    let mut texts: Vec<String> = runs.iter().take(MAX_NAMED).map(describe).collect();
-    if runs.len() > MAX_NAMED {
-        texts.push(format!("{} more changes", runs.len() - MAX_NAMED));
+    let mut texts: Vec<String> = runs.iter().take(most).map(describe).collect();
+    if runs.len() > most {
+        texts.push(format!("{} more changes", runs.len() - most));
     }
     (!texts.is_empty()).then(|| fmt::list(&texts))
 }
@@ -306,11 +305,27 @@ fn at_once(run: &RunView, all: &[SentFlow<'_, '_>]) -> Option<Figure> {
     })
 }
 
-/// The fastest copy, in one sentence.
+/// The fastest copies by the distance of the cores, in one sentence. A copy that rests on assumed constants
+/// of a model takes part: without it another one would be called the fastest.
 fn sentence(run: &RunView, all: &[SentFlow<'_, '_>]) -> Option<String> {
+    const MAX_NAMED: usize = 3;
+    let assumed = run.assumed.iter().filter(|entry| entry.is_in(SUITE)).filter_map(sent_flow);
+    let assumed: Vec<SentFlow> = assumed.collect();
     let send = |s: &&SentFlow| s.at_once == 1 && s.wire.op == WireOp::Send { window: 1 };
-    let near = all.iter().filter(send).map(|s| s.wire.near).min()?;
-    let chosen: Vec<&SentFlow> = all.iter().filter(send).filter(|s| s.wire.near == near).collect();
-    let winners = winners(run, &chosen)?;
-    Some(format!("Between two processes on {} the fastest copy is {winners}.", distance(near)))
+    let sends: Vec<&SentFlow> = all.iter().chain(&assumed).filter(send).collect();
+    let nears: BTreeSet<Option<CoreDistance>> = sends.iter().map(|s| s.wire.near).collect();
+    let texts: Vec<String> = nears
+        .into_iter()
+        .filter_map(|near| {
+            let chosen: Vec<&SentFlow> =
+                sends.iter().filter(|s| s.wire.near == near).copied().collect();
+            Some(format!("on {} {}", distance(near), winners(run, &chosen, MAX_NAMED)?))
+        })
+        .collect();
+    let rests = match assumed.is_empty() {
+        true => "",
+        false => " (by constants of the model that nobody measured)",
+    };
+    (!texts.is_empty())
+        .then(|| format!("The fastest copy between two processes is {}{rests}.", texts.join("; ")))
 }

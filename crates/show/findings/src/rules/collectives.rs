@@ -123,11 +123,11 @@ fn library(evidence: &Evidence, all: &[CollectiveTime]) -> Option<Finding> {
     }
     winners.sort_by_key(|(_, ops)| std::cmp::Reverse(ops.len()));
     let (winner, ops) = winners.first()?;
-    let short = format!(
-        "{winner}, for {} of {operations} operations ({})",
-        ops.len(),
-        factor_text(&factors)
-    );
+    let named = match ops.len() {
+        0..=5 => fmt::list(ops),
+        n => format!("{n} of {operations} operations"),
+    };
+    let short = format!("{winner}, for {named} ({})", factor_text(&factors));
     let texts: Vec<String> =
         winners.iter().map(|(winner, ops)| format!("{winner}: {}", fmt::list(ops))).collect();
     let observation = format!(

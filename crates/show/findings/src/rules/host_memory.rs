@@ -126,9 +126,10 @@ fn pageable(evidence: &Evidence, all: &[HostTransfer]) -> Option<Finding> {
     let (name, slow, fast) = (direction(first.pageable.inward), &first.pageable, &first.pinned);
     Some(Finding {
         short: format!(
-            "Pageable {name} of {}: {} GB/s, pinned {} ({}x){fine}",
+            "Pageable {name} of {}: {} GB/s{}, pinned {} ({}x){fine}",
             size.rounded(),
             fmt::number(slow.rate.value),
+            widest_text(&[slow.rate]),
             fmt::number(fast.rate.value),
             fmt::number(first.factor)
         ),
@@ -408,13 +409,12 @@ fn crossover(evidence: &Evidence, all: &[HostTransfer]) -> Option<Finding> {
     );
     Some(Finding {
         short: format!(
-            "Zero-copy reaches {} of {} GB/s of pinned copies to {}, {} of {} at {}",
-            fmt::number(last.read.rate.value),
-            fmt::number(last.copy.rate.value),
+            "Zero-copy matches pinned copies up to {} ({} GB/s); at {} copies win: {}, {}",
             range[0],
-            fmt::number(from.read.rate.value),
+            fmt::number(last.read.rate.value),
+            range[1],
             fmt::number(from.copy.rate.value),
-            range[1]
+            fmt::number(from.read.rate.value)
         ),
         action: format!(
             "Read inputs of up to {} in place; copy larger ones from pinned memory first.",

@@ -133,10 +133,15 @@ fn finding(evidence: &Evidence, group: &SlowGroup) -> Option<Finding> {
     };
     let gpus: Vec<String> = ends.iter().map(Unit::to_string).collect();
     let counters = evidence.caps().link_errors.filter(|_| ends.iter().any(|u| u.gpu().is_some()));
-    let next = counters.map_or_else(
-        || format!("check the links of {}", fmt::list(&gpus)),
-        |command| format!("`{command}` for {}, reseat, then the vendor", fmt::list(&gpus)),
-    );
+    let gpus = fmt::list(&gpus);
+    let next = match counters {
+        // The links of a copy engine carry other copies as they should.
+        _ if group.name.as_ref().is_some_and(|part| part.contains("engine")) => {
+            format!("reset {gpus}, then the vendor")
+        }
+        Some(command) => format!("`{command}` for {gpus}, reseat, then the vendor"),
+        None => format!("check the links of {gpus}"),
+    };
     Some(Finding {
         short: match &group.name {
             Some(name) => {
