@@ -1,6 +1,5 @@
 //! All kinds of GPU-accessible memory: allocation and page migration.
 
-
 use pathline_hal::{CallError, CallResult, Driver, PeerAccess};
 use pathline_schema::{Bytes, MemKind, MigrateHow, Place, Severity, Unit};
 

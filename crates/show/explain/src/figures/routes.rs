@@ -176,8 +176,12 @@ fn loads(run: &RunView, mut found: Vec<RouteSlowdown>) -> Option<Figure> {
 /// Routes with more hops than necessary, chosen for their width.
 fn detours(run: &RunView) -> Option<String> {
     let topology = run.topology();
-    let of_gpu = |e: &RunEntry| e.case.flows().any(|f| f.by.at().gpu().is_some());
-    if !run.entries.is_empty() && !run.entries.iter().any(of_gpu) {
+    let between = |f: &Flow| match (f.src.unit.gpu(), f.dst.unit.gpu()) {
+        (Some(from), Some(to)) => from != to || f.src.rank != f.dst.rank,
+        _ => false,
+    };
+    let of_pair = |e: &RunEntry| e.case.flows().any(between);
+    if !run.entries.is_empty() && !run.entries.iter().any(of_pair) {
         return None;
     }
     let detours: Vec<(u32, u32, u32, String, u32)> = topology

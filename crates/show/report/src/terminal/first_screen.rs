@@ -48,7 +48,7 @@ pub fn first_screen(
     if !busy_last {
         busy(&mut page, report);
     }
-    let shown = main_figure(report);
+    let shown = main_figure(report, &conclusions.verdict.slow);
     let last = footer(report, shown.is_some());
     // Two lines for the last sentence, and a gap.
     let most = MAX_LINES.saturating_sub(page.lines() + 3);
@@ -436,11 +436,18 @@ impl<'a> MainFigure<'a> {
     }
 }
 
-/// Copies between GPUs if measured, else the first matrix, else the first figure.
-fn main_figure(report: &RunReport) -> Option<MainFigure<'_>> {
+/// The matrix with the slow paths if there are some, else copies between GPUs if measured, else the first
+/// matrix, else the first figure.
+fn main_figure<'a>(report: &'a RunReport, slow: &[Case]) -> Option<MainFigure<'a>> {
     let shown = super::shown_matrices(report);
-    let of_gpus = shown.iter().find(|(figure, _)| figure.id.starts_with("pairs-"));
-    if let Some(&(figure, matrix)) = of_gpus.or_else(|| shown.first()) {
+    let has_slow = |(figure, _): &&(&Figure, &MatrixBody)| {
+        let mut cases = figure.cells().filter_map(|cell| cell.case.as_ref());
+        cases.any(|case| slow.contains(case))
+    };
+    let of_gpus = || shown.iter().find(|(figure, _)| figure.id.starts_with("pairs-"));
+    let all = super::all_matrices(report);
+    let chosen = all.iter().find(has_slow).or_else(of_gpus).or_else(|| shown.first());
+    if let Some(&(figure, matrix)) = chosen {
         return Some(MainFigure::Matrix(figure, matrix));
     }
     let drawn = |figure: &&Figure| {
