@@ -5,8 +5,6 @@ use pathline_advise::{AdviceFile, AdviceLimits, ArmEnv, CommandLog, answers_text
 use pathline_schema::Bytes;
 use pathline_tuner::{TunerRows, tuner_rows_text};
 
-use crate::targets::utf8;
-
 /// Words of the script of a placement.
 pub(crate) const PLAN: &[&str] =
     &["0) ", "cpus=", "0-7,64", " gpu=", " ;;", " # 0000:c1:00.0", "\n", "*)"];
@@ -18,7 +16,7 @@ pub(crate) fn plans() -> Vec<Vec<u8>> {
 
 /// A plan has ranks, each once and with CPUs.
 pub(crate) fn plan(input: &[u8]) -> String {
-    let ranks = match pathline_place::read_plan(&utf8(input)) {
+    let ranks = match pathline_place::read_plan(&String::from_utf8_lossy(input)) {
         Ok(ranks) => ranks,
         Err(error) => return error.to_string(),
     };
@@ -117,7 +115,7 @@ pub(crate) fn nccl_traces() -> Vec<Vec<u8>> {
 
 /// Messages of a matrix or a pattern are between its ranks, and have bytes.
 pub(crate) fn matrix(input: &[u8]) -> String {
-    let text = utf8(input);
+    let text = String::from_utf8_lossy(input);
     if let Ok(pattern) = text.parse::<pathline_place::PhasePattern>() {
         assert_eq!(pattern.to_string().parse(), Ok(pattern.clone()));
         let traffic = pattern.traffic(pattern.ranks().unwrap_or(8), Bytes(1));
@@ -233,7 +231,7 @@ pub(crate) fn tuner_row_files() -> Vec<Vec<u8>> {
 
 /// Rows that are read are written as rows that give them back, and order their sizes.
 pub(crate) fn tuner_rows(input: &[u8]) -> String {
-    let read = match TunerRows::parse(&utf8(input)) {
+    let read = match TunerRows::parse(&String::from_utf8_lossy(input)) {
         Ok(read) => read,
         Err(error) => return error.to_string(),
     };

@@ -350,7 +350,7 @@ fn validate(input: &[u8]) -> String {
     format!("read {} {why}", report.compared.len())
 }
 
-pub(crate) fn utf8(input: &[u8]) -> std::borrow::Cow<'_, str> {
+fn utf8(input: &[u8]) -> std::borrow::Cow<'_, str> {
     String::from_utf8_lossy(input)
 }
 
