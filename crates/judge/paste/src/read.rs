@@ -258,6 +258,7 @@ impl PasteSplitter<'_> {
         }
         let io = file_io::elbencho(lines, at)
             .or_else(|| elbencho_csv::elbencho_csv(lines, at))
+            .or_else(|| elbencho_csv::live_csv(lines, at))
             .or_else(|| fio::read(lines, at))
             .or_else(|| file_io::gdsio(lines, at))
             .or_else(|| file_io::dd(lines, at));
