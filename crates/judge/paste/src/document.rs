@@ -69,6 +69,7 @@ impl PasteContent {
     /// The tool's name, for people.
     pub fn tool(&self) -> &str {
         match self {
+            Self::Collective(CollectiveTable { profiler: Some(name), .. }) => name,
             Self::Collective(table) if table.is_rccl => "rccl-tests",
             Self::Collective(_) => "nccl-tests",
             Self::Messages(table) => table.tool,
@@ -124,6 +125,14 @@ pub struct CollectiveTable {
     pub average_busbw: Option<f64>,
     /// Wrong elements over all rows.
     pub wrong: f64,
+    /// Nodes of the communicator, where the output states them.
+    pub nodes: Option<u32>,
+    /// Channels that carried it, where the output states them.
+    pub channels: Option<u32>,
+    /// The plugin that wrote the records, if no benchmark made them.
+    pub profiler: Option<&'static str>,
+    /// Whether the plugin's file lacks the line that says that nothing was dropped.
+    pub is_incomplete: bool,
 }
 
 /// A device of nccl-tests' header.

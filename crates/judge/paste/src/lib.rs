@@ -24,6 +24,7 @@ mod objects;
 mod osu;
 mod paste_context;
 mod perftest;
+mod profiler;
 mod read;
 mod stated_rates;
 mod streams;

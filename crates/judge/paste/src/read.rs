@@ -1,11 +1,13 @@
 //! Splits a paste into documents.
 
+use serde_json::Value;
+
 use crate::clean::{PasteLine, clean_lines, strip_repeated_words};
 use crate::document::{LineSpan, PasteContent, PasteDocument, PasteReading};
 use crate::objects::{JsonDepth, json, xml};
 use crate::{
     amd_tools, context, copy_tools, elbencho_csv, file_io, fio, fixed_lines, link_matrix, nccl_log,
-    nccl_tests, osu, perftest, streams,
+    nccl_tests, osu, perftest, profiler, streams,
 };
 
 /// Documents that are kept of a paste.
@@ -91,8 +93,12 @@ fn read_lines(mut lines: Vec<PasteLine>, is_cut: bool) -> PasteReading {
     splitter.run();
     let gpus = reading.context.gpu_count;
     for document in &mut reading.documents {
-        if let PasteContent::Matrix(matrix) = &mut document.content {
-            copy_tools::share_sum(matrix, gpus);
+        match &mut document.content {
+            PasteContent::Collective(table) if table.profiler.is_some() => {
+                profiler::merge_sizes(table);
+            }
+            PasteContent::Matrix(matrix) => copy_tools::share_sum(matrix, gpus),
+            _ => {}
         }
     }
     if let Some((log, span)) = log {
@@ -313,6 +319,7 @@ impl PasteSplitter<'_> {
         }
         let next = self.at + end;
         let contents = match is_json {
+            true if self.profiler_line(&text, next) => return true,
             true => json(&text, &mut self.reading.context),
             false => xml(&text),
         };
@@ -321,6 +328,40 @@ impl PasteSplitter<'_> {
             return false;
         }
         self.add_all(contents.into_iter(), next)
+    }
+
+    /// Takes a record of a profiler plugin, or the last line of its file.
+    fn profiler_line(&mut self, text: &str, next: usize) -> bool {
+        if !(text.contains("coll_perf") || text.contains("\"summary\"")) {
+            return false;
+        }
+        let Ok(root) = serde_json::from_str::<Value>(text) else { return false };
+        let last = self.reading.documents.iter_mut().rev().find_map(|document| match &mut document
+            .content
+        {
+            PasteContent::Collective(table) if table.profiler.is_some() => {
+                Some((&mut document.span, table))
+            }
+            _ => None,
+        });
+        if let Some(complete) = profiler::summary(&root) {
+            if let Some((_, table)) = last {
+                table.is_incomplete = !complete;
+            }
+            self.at = next;
+            return true;
+        }
+        let Some(record) = profiler::record(&root) else { return false };
+        let end = self.lines.get(next.saturating_sub(1)).map_or(0, |line| line.number);
+        match last {
+            Some((span, table)) if profiler::continues(table, &record) => {
+                profiler::append(table, record);
+                span.last = span.last.max(end);
+                self.at = next;
+                true
+            }
+            _ => self.add(PasteContent::Collective(record), next),
+        }
     }
 }
 

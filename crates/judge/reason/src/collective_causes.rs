@@ -54,6 +54,7 @@ pub(crate) fn certain_edit(table: &CollectiveTable, best: f64) -> Option<WorldEd
 
 /// One table with all that its causes depend on.
 pub(crate) struct CollectiveCase<'a> {
+    pub(crate) table: &'a CollectiveTable,
     pub(crate) shape: &'a TableSummary,
     /// The operation; none of pairs.
     pub(crate) op: Option<Collective>,
@@ -133,7 +134,7 @@ impl CollectiveCase<'_> {
         let set = ["NCCL_MAX_NCHANNELS", "NCCL_MAX_NRINGS", "NCCL_MAX_CTAS"]
             .iter()
             .find_map(|name| self.context.settings.get(*name)?.parse::<u32>().ok());
-        let known = set.or(self.log.and_then(|log| log.channels));
+        let known = set.or(self.table.channels).or(self.log.and_then(|log| log.channels));
         // Without a log half of the channels looks like half of the links.
         let counts = known.map_or_else(|| vec![1, 2, 4, 8], |known| vec![known]);
         let counts = counts.into_iter().map(f64::from);

@@ -45,10 +45,14 @@ pub(crate) fn explain(
     };
     let best = if shape.best > 0.0 { shape.best } else { table.average_busbw.unwrap_or(0.0) };
     let nodes = if shape.nodes > 1 { format!(" on {} nodes", shape.nodes) } else { String::new() };
+    let incomplete = match table.is_incomplete {
+        true => "; the profiler's file does not say that every record was written",
+        false => "",
+    };
     let mut draft = DraftAnswer {
         meaning: format!(
             "{name} over {} ranks{nodes}, GPU memory: busbw {} GB/s (1e9 B/s) = size / time x {}; one \
-             direction of a GPU's links, if a ring carries it",
+             direction of a GPU's links, if a ring carries it{incomplete}",
             shape.ranks,
             figure(best),
             figure(factor),
@@ -91,7 +95,7 @@ pub(crate) fn explain(
     }
     let is_other = draft.condition == ALL_TO_ALL;
     let op = (!table.is_sendrecv).then_some(if is_other { Collective::AllToAll } else { op });
-    let case = CollectiveCase { shape: &shape, op, factor, log, context };
+    let case = CollectiveCase { table, shape: &shape, op, factor, log, context };
     match node {
         Some(node) if shape.is_one_node() => {
             case.in_node(&mut draft, node);

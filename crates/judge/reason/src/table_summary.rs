@@ -42,12 +42,12 @@ impl TableSummary {
         // Hosts that a log names count where no device list is pasted: each has a rank at least.
         let logged = log.and_then(|log| u32::try_from(log.hosts.len()).ok());
         let logged = logged.filter(|hosts| table.devices.is_empty() && *hosts > 1);
-        let stated = log.and_then(|log| log.nodes).or(logged).unwrap_or(1);
+        let stated = table.nodes.or(log.and_then(|log| log.nodes)).or(logged).unwrap_or(1);
         let ranks = table.ranks.or(log.and_then(|log| log.ranks));
         // A list of devices that was cut names too few hosts: then the text's count, and no node has more
         // than 16 GPUs.
         let is_cut = ranks.is_none_or(|ranks| (table.devices.len() as u64) < u64::from(ranks));
-        let written = context.nodes.filter(|_| is_cut).unwrap_or(1);
+        let written = context.nodes.filter(|_| is_cut && table.nodes.is_none()).unwrap_or(1);
         // DGX-2 has 16 GPUs a node, later ones 8.
         let is_later = node.and_then(|node| node.product).is_some_and(|p| p.name != "V100");
         let least = ranks.map_or(1, |ranks| ranks.div_ceil(if is_later { 8 } else { 16 }));
@@ -69,7 +69,7 @@ impl TableSummary {
             is_one_domain: domain.is_some_and(|size| size >= ranks),
             is_placed: !is_cut
                 || nodes > 1
-                || context.nodes.or(log.and_then(|log| log.nodes)).is_some()
+                || table.nodes.or(context.nodes).or(log.and_then(|log| log.nodes)).is_some()
                 || table.gpus_per_thread.is_some_and(|gpus| gpus >= ranks),
             best,
             largest: last.bytes,

@@ -129,3 +129,29 @@ fn e20_direct_storage_across_sockets() {
     assert!(found.verdict == NodeVerdict::Suspect && !found.is_fault);
     assert!(found.reason.contains("33 %"), "{}", found.reason);
 }
+
+#[test]
+fn records_of_profilers_are_explained() {
+    // 17179869184 B / 61974 us x 1.75 = 485 GB/s.
+    let record = |rank: u32, us: u32| {
+        format!(
+            "{{\"header\":{{\"rank\":{rank},\"n_ranks\":8,\"nnodes\":1}},\"coll_perf\":{{\"coll\":\"AllReduce\",\
+             \"coll_msg_size_bytes\":17179869184,\"coll_exec_time_us\":{us},\"coll_algobw_gbs\":277.2}}}}\n"
+        )
+    };
+    let records: String = (0..8).map(|rank| record(rank, 61_974 + rank)).collect();
+    let found = explain(&format!("H100 SXM\n{records}"));
+    let answer = &found.answers[0];
+    assert_eq!((answer.tool.as_str(), answer.causes[0].id), ("NCCL Inspector", "nvls"));
+    assert_eq!((answer.first_line, answer.last_line, found.answers.len()), (2, 9, 1));
+    // Two channels of 22 GB/s on links of 300.
+    let few = "{\"header\":{\"rank\":0,\"n_ranks\":8},\"coll_perf\":{\"coll\":\"AllGather\",\
+               \"coll_msg_size_bytes\":134217728,\"coll_n_channels\":2,\"coll_exec_time_us\":21350.0}}\n";
+    let answer = first(&format!("A100-SXM4\n{few}{{\"summary\":{{\"complete\":true}}}}\n"));
+    // 128 MiB x 8 / 21350 us x 7/8 = 44.0 GB/s.
+    assert_eq!((answer.tool.as_str(), answer.causes[0].id), ("RCCL ACCL profiler", "few-channels"));
+    assert_eq!(answer.verdict, NodeVerdict::Suspect);
+    assert!(
+        (answer.value_gbs.unwrap() - 44.0).abs() < 0.1 && !answer.meaning.contains("does not say")
+    );
+}
