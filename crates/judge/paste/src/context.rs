@@ -6,10 +6,13 @@ use std::sync::LazyLock;
 
 use crate::counts;
 use crate::document::PasteContext;
+use crate::number::size;
 use crate::stated_rates;
 
 /// Kept of each kind.
 const MAX_KEPT: usize = 256;
+/// Sizes outside of tables that are kept.
+const MAX_SIZES: usize = 64;
 /// Text that is kept for exact messages, bytes.
 const MAX_PROSE: usize = 64 << 10;
 
@@ -67,9 +70,33 @@ pub(crate) fn take(context: &mut PasteContext, text: &str) {
     }
     products(context, text);
     stated_rates::take(context, text);
+    sizes(context, text);
     if is_prose {
         context.prose.push_str(&text.to_lowercase());
         context.prose.push('\n');
+    }
+}
+
+/// `512 MiB`, `64MB`: sizes of which no table says what they are.
+fn sizes(context: &mut PasteContext, text: &str) {
+    if !text.contains(['B', 'b']) || context.sizes.len() >= MAX_SIZES {
+        return;
+    }
+    let mut words = text.split_whitespace().take(512).peekable();
+    while let Some(word) = words.next() {
+        let word = word.trim_start_matches(['(', '~', '`', '"', '[', '*']);
+        let end = word.find(|c: char| !c.is_ascii_digit()).unwrap_or(word.len());
+        let (digits, glued) = word.split_at(end);
+        if digits.is_empty() {
+            continue;
+        }
+        let unit = if glued.is_empty() { words.peek().copied().unwrap_or_default() } else { glued };
+        let unit = unit.trim_end_matches(|c: char| !c.is_alphanumeric());
+        let is_size = unit.ends_with(['B', 'b']) || unit.contains("iB");
+        let bytes = size(&format!("{digits}{unit}")).filter(|bytes| is_size && *bytes >= 1024);
+        if let Some(bytes) = bytes.filter(|bytes| !context.sizes.contains(bytes)) {
+            context.sizes.push(bytes);
+        }
     }
 }
 
@@ -204,6 +231,14 @@ mod tests {
         assert_eq!(find_product("MH100X"), None);
         assert_eq!(find_product("Intel I340-T4"), None);
         assert_eq!(find_product("Tesla-T4"), Some("T4"));
+    }
+
+    #[test]
+    fn sizes_outside_of_tables_are_read() {
+        assert_eq!(
+            context("copies of 512 MiB, 64KB each, at 55 GB/s").sizes,
+            [512 << 20, 64 << 10]
+        );
     }
 
     #[test]

@@ -61,6 +61,8 @@ pub enum PasteContent {
     NcclLog(Box<NcclLog>),
     /// A topology file of NCCL.
     Topology(Box<Topology>),
+    /// A summary of a profiler.
+    Profile(ProfileTable),
     /// STREAM, BabelStream.
     Streams(StreamTable),
 }
@@ -73,6 +75,7 @@ impl PasteContent {
             Self::Collective(table) if table.is_rccl => "rccl-tests",
             Self::Collective(_) => "nccl-tests",
             Self::Messages(table) => table.tool,
+            Self::Profile(profile) => profile.tool,
             Self::Streams(table) => table.tool,
             Self::Matrix(matrix) => matrix.tool.name(),
             Self::Transfers(_) => "TransferBench",
@@ -90,6 +93,7 @@ impl PasteContent {
         match self {
             Self::Collective(table) => table.rows.len() + table.devices.len(),
             Self::Messages(table) => table.rows.len(),
+            Self::Profile(profile) => profile.rows.len(),
             Self::Streams(table) => table.rows.len(),
             Self::Matrix(matrix) => matrix.cells.len(),
             Self::Transfers(list) => list.len(),
@@ -459,4 +463,26 @@ pub struct NcclLog {
     pub reasons: Vec<String>,
     /// Host names that wrote it.
     pub hosts: Vec<String>,
+}
+
+/// A table of a profiler: rocprof, nvprof.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ProfileTable {
+    /// `rocprof` or `nvprof`.
+    pub tool: &'static str,
+    /// Kernels, copies and calls.
+    pub rows: Vec<ProfileRow>,
+}
+
+/// What a profiler summed up.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ProfileRow {
+    /// Kernel, call or `[CUDA memcpy HtoD]`.
+    pub name: String,
+    /// How often.
+    pub calls: u64,
+    /// All of them, us.
+    pub total_us: f64,
+    /// Share of the time, 0 to 1.
+    pub share: f64,
 }

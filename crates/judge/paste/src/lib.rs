@@ -24,6 +24,7 @@ mod objects;
 mod osu;
 mod paste_context;
 mod perftest;
+mod profile;
 mod profiler;
 mod read;
 mod stated_rates;
@@ -34,8 +35,8 @@ pub use context::{PRODUCT_TABLE, find_product};
 pub use document::{
     CollectiveRow, CollectiveTable, CopyMeans, DeviceUse, FileIoResult, LineSpan, LinkMatrix,
     MatrixEnd, MatrixTool, MessageTable, MessageTest, NcclLog, NetworkTable, PasteContent,
-    PasteContext, PasteDocument, PasteReading, RateCount, RateMatrix, StreamTable, TestDevice,
-    TimedTransfer,
+    PasteContext, PasteDocument, PasteReading, ProfileRow, ProfileTable, RateCount, RateMatrix,
+    StreamTable, TestDevice, TimedTransfer,
 };
 pub use number::size;
 pub use read::read_paste;

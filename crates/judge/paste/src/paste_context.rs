@@ -59,6 +59,8 @@ pub struct PasteContext {
     pub drive_columns: (Option<usize>, Option<usize>),
     /// NVLinks of a pair, where `NV4` stands outside of a matrix.
     pub nvlinks: Option<u32>,
+    /// Sizes outside of tables, bytes.
+    pub sizes: Vec<u64>,
     /// All of the text in lower case that belongs to no table, at most 64 KiB.
     pub prose: String,
 }

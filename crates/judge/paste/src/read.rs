@@ -7,7 +7,7 @@ use crate::document::{LineSpan, PasteContent, PasteDocument, PasteReading};
 use crate::objects::{JsonDepth, json, xml};
 use crate::{
     amd_tools, context, copy_tools, elbencho_csv, file_io, fio, fixed_lines, link_matrix, nccl_log,
-    nccl_tests, osu, perftest, profiler, streams,
+    nccl_tests, osu, perftest, profile, profiler, streams,
 };
 
 /// Documents that are kept of a paste.
@@ -252,6 +252,10 @@ impl PasteSplitter<'_> {
         }
         if let Some((table, next)) = osu::ucx_perftest(lines, at) {
             return self.add(PasteContent::Messages(table), next);
+        }
+        let profile = profile::rocprof(lines, at).or_else(|| profile::nvprof(lines, at));
+        if let Some((table, next)) = profile {
+            return self.add(PasteContent::Profile(table), next);
         }
         if let Some((table, next)) = perftest::read(lines, at) {
             return self.add(PasteContent::Network(table), next);

@@ -1,11 +1,13 @@
 //! From a reading of a paste to answers: figure, limit, outlier, range of a model, verdict, checks.
 
 use pathline_paste::{
-    CollectiveTable, LineSpan, MatrixEnd, NcclLog, PasteContent, PasteReading, RateMatrix,
+    CollectiveTable, LineSpan, MatrixEnd, MatrixTool, NcclLog, PasteContent, PasteContext,
+    PasteReading, ProfileRow, ProfileTable, RateMatrix,
 };
 use pathline_schema::{NodeVerdict, Topology};
 use serde::Serialize;
 
+use crate::checks::CheckPath;
 use crate::deciding_probe::ProbeEvidence;
 use crate::draft::{DraftAnswer, ProbeSubject};
 use crate::exact_messages::{FoundMessage, find_messages};
@@ -29,6 +31,8 @@ const MAX_CAUSES: usize = 8;
 const SOUND: f64 = 0.95;
 /// Results of file I/O that are compared with each other.
 const MAX_FILES: usize = 64;
+/// Rows of a profile that are named.
+const MAX_PROFILED: usize = 3;
 
 /// What `explain` says of a paste.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -200,6 +204,10 @@ impl<'a> PasteExplainer<'a> {
             }
             PasteContent::Links(links) => wiring::explain_links(links, topology, limits),
             PasteContent::Topology(shown) => wiring::explain_topology(shown, topology, limits),
+            PasteContent::Profile(profile) => {
+                let copies = copies_of_profile(profile, context, limits);
+                copies.unwrap_or_else(|| explain_profile(profile))
+            }
             PasteContent::NcclLog(log) => {
                 let has_table = self.reading.documents.iter().any(|document| {
                     matches!(&document.content, PasteContent::Collective(table) if !is_empty(table))
@@ -405,4 +413,67 @@ fn message_draft(found: &FoundMessage, setting: Option<&StatedSetting>) -> Draft
 
 fn is_empty(table: &CollectiveTable) -> bool {
     table.rows.is_empty() && table.average_busbw.is_none() && table.runs < 2
+}
+
+/// The rate of a profile's host copies, where the text states the one size that a copy has.
+fn copies_of_profile(
+    profile: &ProfileTable,
+    context: &PasteContext,
+    limits: Option<&NodeLimits>,
+) -> Option<DraftAnswer> {
+    let [bytes] = context.sizes.as_slice() else { return None };
+    let ends = |name: &str| {
+        let (host, gpu) = (MatrixEnd::Host(None), MatrixEnd::Gpu(0));
+        match name {
+            _ if name.contains("HtoD") || name.contains("HostToDevice") => Some((host, gpu)),
+            _ if name.contains("DtoH") || name.contains("DeviceToHost") => Some((gpu, host)),
+            _ => None,
+        }
+    };
+    let most = limits.map_or(f64::INFINITY, |limits| limits.pcie_gbs.max(limits.c2c_gbs));
+    let cell = |row: &ProfileRow| {
+        let (from, to) = ends(&row.name)?;
+        let gbs = *bytes as f64 / (row.total_us / row.calls.max(1) as f64) / 1e3;
+        // Copies that would be faster than their link have another size.
+        Some((from, to, gbs)).filter(|(.., gbs)| *gbs <= most)
+    };
+    let cells: Vec<_> = profile.rows.iter().filter_map(cell).collect();
+    let matrix = RateMatrix {
+        cells,
+        ..RateMatrix::new(MatrixTool::BandwidthSample, format!("copies of {bytes} B"))
+    };
+    let mut draft = copies::explain_matrices(&[&matrix], limits, context).into_iter().next()?;
+    draft.also.push(format!(
+        "if each moves the {bytes} B of the text; {}",
+        explain_profile(profile).meaning
+    ));
+    draft.subject = ProbeSubject::Nothing;
+    Some(draft)
+}
+
+/// Times and shares, from which no rate follows without bytes.
+fn explain_profile(profile: &ProfileTable) -> DraftAnswer {
+    let mut rows: Vec<_> = profile.rows.iter().collect();
+    rows.sort_by(|a, b| b.total_us.total_cmp(&a.total_us));
+    let named = rows.iter().take(MAX_PROFILED).map(|row| {
+        let name: String = row.name.chars().take(40).collect();
+        format!(
+            "{name} {:.1} %, {} ms in {} calls of {} us",
+            row.share * 100.0,
+            figure(row.total_us / 1e3),
+            row.calls,
+            figure(row.total_us / row.calls.max(1) as f64)
+        )
+    });
+    DraftAnswer {
+        meaning: format!(
+            "profile, {} kernels, copies and calls: {}",
+            rows.len(),
+            named.collect::<Vec<_>>().join("; ")
+        ),
+        limit: "none: a profile has times and no bytes".to_owned(),
+        ask: "how many bytes does a copy move?".to_owned(),
+        path: CheckPath::Profile,
+        ..DraftAnswer::default()
+    }
 }

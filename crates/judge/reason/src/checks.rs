@@ -21,11 +21,12 @@ pub(crate) enum CheckPath {
     Memory,
     Wiring,
     Log,
+    Profile,
 }
 
 impl CheckPath {
     /// Each with its name in the table.
-    const NAMES: [(Self, &'static str); 12] = [
+    const NAMES: [(Self, &'static str); 13] = [
         (Self::NodeCollective, "node-collective"),
         (Self::NetCollective, "net-collective"),
         (Self::HostCopies, "host-copies"),
@@ -38,6 +39,7 @@ impl CheckPath {
         (Self::Memory, "memory"),
         (Self::Wiring, "wiring"),
         (Self::Log, "log"),
+        (Self::Profile, "profile"),
     ];
 
     fn name(self) -> &'static str {

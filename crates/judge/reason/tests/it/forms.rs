@@ -39,7 +39,7 @@ const fn without_rate(file: &'static str, verdict: NodeVerdict, says: &'static s
     PastedForm { file, value: None, limit: None, verdict, says }
 }
 
-const FORMS: [PastedForm; 30] = [
+const FORMS: [PastedForm; 31] = [
     // PCIe 5 x16: 32 GT/s x 16 x 128/130 / 8 = 63 GB/s; of generation 4 31.5.
     form("nvbandwidth-d2h.txt", 54.9, 63.0, NodeVerdict::Ok, "52.9 of 63.0"),
     form("nvbandwidth-quarter.txt", 25.1, 31.5, NodeVerdict::Suspect, "gpu3: 6.31 of 25.1 GB/s"),
@@ -87,6 +87,7 @@ const FORMS: [PastedForm; 30] = [
     // 8976 x 2^20; 6150 x 2^20.
     unlimited("elbencho-phases.txt", 9.412, NodeVerdict::Undecided, "drives"),
     unlimited("elbencho-live.csv", 6.449, NodeVerdict::Undecided, "drives"),
+    without_rate("rocprof.csv", NodeVerdict::Undecided, "how many bytes"),
     without_rate("topo-m-quad.txt", NodeVerdict::Ok, "no part differs"),
     without_rate("rocm-smi-three.txt", NodeVerdict::Ok, "no part differs"),
     without_rate("ipc.txt", NodeVerdict::Suspect, "hides those of the others"),
