@@ -22,7 +22,8 @@ use crate::row_predictor::{PredictedRow, QueriedRow, RowPredictor};
 use crate::score::{AnswerClass, WorldEdit, rank};
 use crate::stated_settings::{StatedSetting, find_settings};
 use crate::table_summary::TableSummary;
-use crate::verdict::{ABOVE, JudgedFigure, decide, is_within, possible};
+use crate::usual_share::ABOVE;
+use crate::verdict::{JudgedFigure, decide, is_within, possible};
 use crate::{adapters, collectives, copies, io, link_state, logs, memory, messages, wiring};
 
 /// Causes of an answer.

@@ -123,10 +123,12 @@ fn within_gpu(all: &[&RateMatrix], node: Option<&NodeLimits>) -> Option<DraftAns
     Some(draft)
 }
 
-/// Pairs of GPUs. The headline is the median pair in one direction.
-fn between_gpus(matrices: &[&RateMatrix], node: Option<&NodeLimits>) -> Option<DraftAnswer> {
+/// The matrix of the headline, and the one without peer access that it is compared with.
+fn headline_matrices<'a>(
+    matrices: &[&'a RateMatrix],
+) -> Option<(&'a RateMatrix, Option<&'a RateMatrix>)> {
     let find = |on: Option<bool>, count: RateCount| {
-        matrices.iter().find(|m| {
+        matrices.iter().copied().find(|m| {
             m.count == count && (on.is_none() || m.peer_access == on) && !pairs(m).is_empty()
         })
     };
@@ -139,6 +141,12 @@ fn between_gpus(matrices: &[&RateMatrix], node: Option<&NodeLimits>) -> Option<D
         .or_else(|| find(Some(false), RateCount::Sum))?;
     let off = find(Some(false), RateCount::OneWay)
         .filter(|_| on.peer_access == Some(true) && on.count == RateCount::OneWay);
+    Some((on, off))
+}
+
+/// Pairs of GPUs. The headline is the median pair in one direction.
+fn between_gpus(matrices: &[&RateMatrix], node: Option<&NodeLimits>) -> Option<DraftAnswer> {
+    let (on, off) = headline_matrices(matrices)?;
     let mut list = pairs(on);
     // Pairs without access copy through the host whatever their links.
     let closed = node.map(|node| &node.no_access).filter(|closed| !closed.is_empty());
@@ -188,17 +196,7 @@ fn between_gpus(matrices: &[&RateMatrix], node: Option<&NodeLimits>) -> Option<D
     let fitted = node.and_then(|node| node.fitted(middle / ways, "pair.nvlink"));
     let node = fitted.as_ref().or(node);
     let Some(node) = node.filter(|node| node.pair_gbs > 0.0 || node.pcie_gbs > 0.0) else {
-        draft.ask =
-            "which GPU product is it? `nvidia-smi topo -m` or `rocm-smi --showtopo`?".to_owned();
-        draft.usual = usual_share("pair.pcie");
-        let is_amd = on.tool.is_amd();
-        let links = if is_amd { &XGMI_PAIR_LINKS[..] } else { &PAIR_LINKS };
-        assume_link(&mut draft, middle / ways, links);
-        // Whatever the links are: P2P that is slower than its detour is not direct.
-        if let Some(ratio) = ratio.filter(|ratio| *ratio < SLOWER_THAN_STAGED) {
-            let facts = CauseFacts::new(&[("ratio", ratio)]);
-            draft.edits.push(facts.cause("pair.peer-through-root"));
-        }
+        ask_for_links(&mut draft, on.tool, ratio);
         return Some(draft);
     };
     // More than PCIe carries passes the bridge that the product may have.
@@ -227,6 +225,23 @@ fn between_gpus(matrices: &[&RateMatrix], node: Option<&NodeLimits>) -> Option<D
         draft.note_slowest("pair", least / ways);
     }
     Some(draft)
+}
+
+/// Where the links of pairs are not known: the standard link that the figure fits, and what to ask. `ratio` is that of
+/// the figures with P2P on and off.
+fn ask_for_links(draft: &mut DraftAnswer, tool: MatrixTool, ratio: Option<f64>) {
+    draft.ask =
+        "which GPU product is it? `nvidia-smi topo -m` or `rocm-smi --showtopo`?".to_owned();
+    draft.usual = usual_share("pair.pcie");
+    let value = draft.value.unwrap_or(0.0);
+    let is_amd = tool.is_amd();
+    let links = if is_amd { &XGMI_PAIR_LINKS[..] } else { &PAIR_LINKS };
+    assume_link(draft, value, links);
+    // Whatever the links are: P2P that is slower than its detour is not direct.
+    if let Some(ratio) = ratio.filter(|ratio| *ratio < SLOWER_THAN_STAGED) {
+        let facts = CauseFacts::new(&[("ratio", ratio)]);
+        draft.edits.push(facts.cause("pair.peer-through-root"));
+    }
 }
 
 /// Where pairs have unlike links, the headline is the pair in the middle by the share of its links.

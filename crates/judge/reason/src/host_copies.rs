@@ -89,6 +89,29 @@ fn host_rates(
     Some(HostRates { middle: median(&values)?, least, most, count: values.len() })
 }
 
+/// Every kind with its median, and its worst and best where it has several.
+fn describe_rates(
+    kinds: &[(&str, &str, Option<HostRates>)],
+    by_kernel: bool,
+    is_duplex: bool,
+) -> String {
+    let say = |&(_, name, rates): &(&str, &str, Option<HostRates>)| {
+        let rates = rates?;
+        let spread = match rates.count > 1 {
+            true => format!(" (worst {}, best {})", figure(rates.least), figure(rates.most)),
+            false => String::new(),
+        };
+        Some(format!("{name} {}{spread}", figure(rates.middle)))
+    };
+    let parts: Vec<String> = kinds.iter().filter_map(say).collect();
+    format!(
+        "host copies{}, GB/s (1e9 B/s): {}{}",
+        if by_kernel { " by a kernel" } else { "" },
+        parts.join(", "),
+        if is_duplex { "; of two streams one is reported" } else { "" }
+    )
+}
+
 /// Host memory and GPUs.
 pub(crate) fn with_host(
     matrices: &[&RateMatrix],
@@ -117,23 +140,9 @@ pub(crate) fn with_host(
     if headline <= 0.0 {
         return None;
     }
-    let say = |&(_, name, rates): &(&str, &str, Option<HostRates>)| {
-        let rates = rates?;
-        let spread = match rates.count > 1 {
-            true => format!(" (worst {}, best {})", figure(rates.least), figure(rates.most)),
-            false => String::new(),
-        };
-        Some(format!("{name} {}{spread}", figure(rates.middle)))
-    };
-    let parts: Vec<String> = kinds.iter().filter_map(say).collect();
     let is_duplex = both_in.or(both_out).is_some();
     let mut draft = DraftAnswer {
-        meaning: format!(
-            "host copies{}, GB/s (1e9 B/s): {}{}",
-            if by_kernel { " by a kernel" } else { "" },
-            parts.join(", "),
-            if is_duplex { "; of two streams one is reported" } else { "" }
-        ),
+        meaning: describe_rates(&kinds, by_kernel, is_duplex),
         value: Some(headline),
         path: CheckPath::HostCopies,
         ..DraftAnswer::default()

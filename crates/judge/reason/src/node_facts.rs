@@ -6,9 +6,8 @@ use pathline_diagnose::{NodePeers, unit_shape};
 use pathline_paste::{NcclLog, PasteContent, PasteContext, PasteReading, find_product};
 use pathline_schema::{LinkEnd, LinkKind, Topology};
 
-use crate::nvlink_rates::link_gbs;
 use crate::processor_facts::processor_generation;
-use crate::product_facts::{FabricKind, ProductFacts, pcie_gbs, product_facts};
+use crate::product_facts::{FabricKind, ProductFacts, link_gbs, pcie_gbs, product_facts};
 
 /// Where a fact comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

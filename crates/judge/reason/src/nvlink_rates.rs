@@ -1,24 +1,11 @@
-//! NVLinks by their product: what one of them carries, and what joins a number of GPUs.
+//! NVLinks of a node: what one of them carries where only a figure says it, and what joins a number of GPUs.
 
 use crate::node_facts::NodeLimits;
-use crate::product_facts::{FabricKind, ProductFacts};
-use crate::usual_share::least_share;
-use crate::verdict::ABOVE;
+use crate::product_facts::FabricKind;
+use crate::usual_share::{ABOVE, least_share};
 
 /// One NVLink per direction, GB/s, of GA102, Pascal, Volta to Hopper, and Blackwell (NVIDIA white papers).
 const LINK_RATES: [f64; 4] = [14.0625, 20.0, 25.0, 50.0];
-
-/// One NVLink of a product per direction, GB/s; 0 where the product is not known: `NV4` is 56 GB/s of an RTX 3090 and
-/// 100 of an A100.
-pub(crate) fn link_gbs(product: Option<&ProductFacts>) -> f64 {
-    match product.map_or("", |product| product.name) {
-        "" => 0.0,
-        "P100" | "Quadro GP100" => 20.0,
-        "A40" | "A6000" | "A5500" | "A5000" | "A4500" | "3090" | "3090 Ti" => 14.0625,
-        "B200" | "B100" | "B300" | "GB200" | "GB300" => 50.0,
-        _ => 25.0,
-    }
-}
 
 impl NodeLimits {
     /// The same with the one rate of a link of which a figure has the usual share, where the paste has the number of

@@ -118,6 +118,18 @@ pub fn pcie_gbs(generation: u32) -> f64 {
     }
 }
 
+/// One NVLink of a product per direction, GB/s; 0 where the product is not known: `NV4` is 56 GB/s of an RTX 3090 and
+/// 100 of an A100.
+pub(crate) fn link_gbs(product: Option<&ProductFacts>) -> f64 {
+    match product.map_or("", |product| product.name) {
+        "" => 0.0,
+        "P100" | "Quadro GP100" => 20.0,
+        "A40" | "A6000" | "A5500" | "A5000" | "A4500" | "3090" | "3090 Ti" => 14.0625,
+        "B200" | "B100" | "B300" | "GB200" | "GB300" => 50.0,
+        _ => 25.0,
+    }
+}
+
 /// Share of PCIe that pinned copies reach: 256 B packets with 24 B of headers, acknowledgements and flow
 /// control leave 25.5 to 26.5 of 31.5 and 52 to 57 of 63 GB/s.
 pub(crate) const PCIE_SHARE: f64 = 0.84;

@@ -2,9 +2,9 @@
 
 use std::sync::LazyLock;
 
-use crate::verdict::ABOVE;
-
 const TABLE: &str = include_str!("../data/usual.tsv");
+/// Above this share of a limit, the limit is not that of the path.
+pub(crate) const ABOVE: f64 = 1.03;
 
 /// The share of a limit that is usual for a kind of path.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -6,10 +6,8 @@ use crate::node_facts::figure;
 use crate::outlier::Outlier;
 use crate::row_predictor::PredictedRow;
 use crate::score::{AnswerClass, CauseBasis, LikelyCause};
-use crate::usual_share::UsualShare;
+use crate::usual_share::{ABOVE, UsualShare};
 
-/// Above this share of a limit, the limit is not that of the path.
-pub(crate) const ABOVE: f64 = 1.03;
 /// Causes that say no more than that a figure is the usual share of its limit: where that share is known it decides.
 const FULL: &str = "line-full link-full network-full pcie-full pcie-peer ring";
 /// Share of the posterior from which on a cause by a model of the node is said to be the cause.
