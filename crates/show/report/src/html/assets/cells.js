@@ -19,6 +19,8 @@ function suspicion(run, cell) {
   const warning = cell.case && hasValue(cell) && run.warned.get(cell.case);
   return warning ? ['?', warning] : undefined;
 }
+/** What a mark means, in a word. */
+const doubtWord = ([mark]) => (mark === '*' ? 'assumed' : 'suspect');
 /** Whether a cell is on a path that a finding names as faulty, and slower than its peers. */
 function isSick(run, cell) {
   if (!(cell.speed < 0.95) || !cell.case) return false;
@@ -82,7 +84,7 @@ function facts(fig, run, cell) {
     if (cell.saturated) add('saturated', cell.saturated);
   }
   const doubt = suspicion(run, cell);
-  if (doubt) add('suspect', doubt[1]);
+  if (doubt) add(doubtWord(doubt), doubt[1]);
   if (cell.absent) add('no value', cell.absent);
   if (cell.gpus) add('while it ran', cell.gpus.join('; '));
   return lines;

@@ -19,7 +19,7 @@ function dataTable(fig, run) {
     ['route', '', (c) => path(c) && path(c).route], ['narrowest hop', '', (c) => path(c) && path(c).narrowest],
     ['published', 'n', (c) => c.published && num(c.published[0])], ['difference', 'n', (c) => (deviation(c) === undefined ? undefined : signed(deviation(c)))],
     ['source', '', (c) => c.published && c.published[1]], ['calls', '', (c) => c.detail],
-    ['suspect', 'words', (c) => (suspicion(run, c) || [])[1]], ['no value because', 'words', (c) => c.absent], ['case', 'case', (c) => c.case],
+    ['doubt', 'words', (c) => (suspicion(run, c) || [])[1]], ['no value because', 'words', (c) => c.absent], ['case', 'case', (c) => c.case],
   ].filter(([, , of]) => fig.cells.some((c) => of(c)));
   const shared = all.filter(([, kind, of]) => kind !== 'n' && kind !== 'case' && fig.cells.length > 3 && fig.cells.every((c) => of(c) === of(fig.cells[0])));
   const used = all.filter((column) => !shared.includes(column));

@@ -88,7 +88,8 @@ function drawMatrix(fig, run, box) {
     if (any((c) => isSick(run, c))) parts.push(key('sick', 'faulty: see the findings'));
     if (widths.length > 1) parts.push(widths.slice(0, 3).map((n, i) => key(`edge w${i}`, count(n, 'link') + (i === 2 && widths.length > 3 ? ' or fewer' : ''))));
     if (any((c) => !hasValue(c))) parts.push(key('absent', 'not measured'));
-    if (any((c) => suspicion(run, c))) parts.push(key('suspect', 'suspect'));
+    const doubts = fig.cells.map((c) => suspicion(run, c)).filter(Boolean);
+    for (const word of new Set(doubts.map(doubtWord))) parts.push(key('suspect', word));
     if (any((c) => Math.abs(deviation(c)) > FAR)) parts.push(key('far', 'over 10 % from the published value'));
     if (any(isOver)) parts.push(key('over', 'beyond its ceiling: one of the two is wrong'));
     foot.replaceChildren(legend(...parts.flat()));
@@ -174,6 +175,9 @@ function drawBars(fig, run, box) {
   const at = (v) => Math.min(1, Math.max(0, (v - low) / (high - low))) * 100;
   const span = (a, b) => ({ left: `${at(Math.min(a, b))}%`, width: `${Math.abs(at(b) - at(a))}%` });
   const ticks = linearTicks(low, high, 5);
+  // The last label ends at the edge, next to the one before it.
+  const widest = Math.max(...ticks.map((t) => tick(t, '').length));
+  const isLabelled = (i) => i === ticks.length - 1 || (widest > 4 ? i === 0 : i < ticks.length - (widest > 2 ? 2 : 1));
   const items = [];
   const bar = (c) => {
     const doubt = suspicion(run, c);
@@ -192,7 +196,7 @@ function drawBars(fig, run, box) {
     return row;
   };
   const axis = el('div', { className: 'bar axis' }, el('span'), el('span', { className: 'track' },
-    ticks.map((t) => el('span', { style: { left: `${at(t)}%` } }, tick(t, '')))), el('span', { className: 'number' }, fig.unit));
+    ticks.filter((_, i) => isLabelled(i)).map((t) => el('span', { style: { left: `${at(t)}%` } }, tick(t, '')))), el('span', { className: 'number' }, fig.unit));
   const bars = el('div', { className: 'bars' }, axis, fig.cells.map(bar));
   walk(bars, items);
   const any = (test) => fig.cells.some(test);
