@@ -84,7 +84,7 @@ pub enum DigestError {
     #[error("no digest: {0}; `pathline health --history DIR RUN` writes one")]
     Format(String),
     /// A digest of another node.
-    #[error("the digest of {started} is of node {other}, not of {node}; a history has one node")]
+    #[error("the run of {started} is of {other}, not of {node}: name a run of this one")]
     OtherNode {
         /// Its node.
         other: String,
@@ -92,12 +92,6 @@ pub enum DigestError {
         started: String,
         /// The node to be compared.
         node: String,
-    },
-    /// Real and simulated runs.
-    #[error("the digest of {started} cannot be compared: real and simulated runs cannot be mixed")]
-    OtherWorld {
-        /// When its run began.
-        started: String,
     },
 }
 
@@ -183,6 +177,11 @@ impl RunDigest {
         time.map(|ns| if gpus { ns } else { ns * HOST_SIZE_ERROR })
     }
 
+    /// The host, or the machine that was simulated on any.
+    fn node_name(&self) -> String {
+        self.simulated.as_ref().map_or(self.host.clone(), |name| format!("{name} (simulated)"))
+    }
+
     /// A digest without cases.
     pub fn empty(begin: &RunBegin, topology: &Topology) -> Self {
         Self {
@@ -251,7 +250,7 @@ impl RunDigest {
     /// of times are normally distributed between runs.
     ///
     /// # Errors
-    /// A digest of another node or world.
+    /// A digest of another node.
     pub fn against(
         &self,
         history: &[Self],
@@ -259,17 +258,11 @@ impl RunDigest {
         alpha: f64,
     ) -> Result<HistoryComparison, DigestError> {
         for earlier in history {
-            if earlier.simulated != self.simulated {
-                return Err(DigestError::OtherWorld { started: earlier.started.clone() });
-            }
-            if earlier.host != self.host || earlier.hardware != self.hardware {
-                let same_name = earlier.host == self.host;
-                let changed = if same_name { " with other parts" } else { "" };
-                return Err(DigestError::OtherNode {
-                    other: format!("{}{changed}", earlier.host),
-                    started: earlier.started.clone(),
-                    node: self.host.clone(),
-                });
+            let (node, other) = (self.node_name(), earlier.node_name());
+            if other != node || earlier.hardware != self.hardware {
+                let changed = if other == node { " with other parts" } else { "" };
+                let (other, started) = (format!("{other}{changed}"), earlier.started.clone());
+                return Err(DigestError::OtherNode { other, started, node });
             }
         }
         let of_software: Vec<&Self> =

@@ -401,13 +401,23 @@ impl HealthCheck<'_> {
         if first {
             let all = self.elapsed(Some(&process));
             self.times.binding = all.saturating_sub(self.times.opening);
-            let looks = ProbeOrder::Look(looks(plan, which, &unbound_probes));
-            match self.ask(&mut process, &looks, limit) {
-                ProbeAnswer::Event(ProbeEvent::Looked(states, failed)) => {
-                    self.readings.loaded = states;
-                    self.note_failures(failed, which, plan);
+            let mut longest = Duration::ZERO;
+            for look in looks(plan, which, &unbound_probes) {
+                let before = self.left(Some(&process));
+                if before <= longest {
+                    let budget = seconds(self.request.budget);
+                    self.facts.stopped.get_or_insert(format!("the budget of {budget} is over"));
+                    self.finish_process(process);
+                    return ProcessEnding::Over;
                 }
-                other => return self.lost(process, other, which, limit),
+                match self.ask(&mut process, &ProbeOrder::Look(vec![look]), limit) {
+                    ProbeAnswer::Event(ProbeEvent::Looked(states, failed)) => {
+                        self.readings.loaded.extend(states);
+                        self.note_failures(failed, which, plan);
+                    }
+                    other => return self.lost(process, other, which, limit),
+                }
+                longest = longest.max(before.saturating_sub(self.left(Some(&process))));
             }
         }
         self.pace.begin_process(

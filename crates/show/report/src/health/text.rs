@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use pathline_diagnose::{HealthReport, SuspectPath};
+use pathline_schema::NodeVerdict;
 
 use super::document::HealthDocument;
 
@@ -62,7 +63,7 @@ fn evidence(page: &mut TextPage, document: &HealthDocument, report: &HealthRepor
             culprit.damage,
             probability(culprit.probability)
         );
-        if let Some(next) = &culprit.next {
+        if let (0, Some(next)) = (nth, &culprit.next) {
             let _ = write!(line, ", {} to {next}", odds(culprit.odds));
         }
         if let Some(probe) = &culprit.decided_by {
@@ -72,8 +73,14 @@ fn evidence(page: &mut TextPage, document: &HealthDocument, report: &HealthRepor
     }
     page.list("notes", &report.notes);
     page.list("limits", &document.facts.limits);
-    if report.power.cleared > 0 && report.power.text != document.reason {
-        page.paragraph("cleared", &report.power.text);
+    let power = &report.power;
+    if power.cleared > 0 && power.text != document.reason {
+        page.paragraph("cleared", &power.text);
+    }
+    let open = power.paths - report.suspects.len() - power.cleared;
+    if open > 0 && document.state == NodeVerdict::Fail {
+        let stopped = format!("{open} paths: the check ended with the fault");
+        page.paragraph("undecided", &stopped);
     }
     let is_new = |text: &&String| !document.facts.limits.contains(text);
     let uncovered: Vec<String> = report.unseen.iter().filter(is_new).cloned().collect();
