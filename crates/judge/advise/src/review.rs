@@ -1,5 +1,7 @@
 //! Review: whether variables that are set gain anything.
 
+use std::collections::BTreeSet;
+
 use pathline_schema::SizeEffects;
 
 use crate::advice::{Advice, AdviceVerdict, removal_choice, untried_setting};
@@ -165,6 +167,18 @@ fn setting_by_size(effects: &[RemovalEffect<'_>]) -> Option<String> {
     SizeEffects::new(all).text()
 }
 
+/// Between which ends the removal was tried, and whether time was left for all.
+fn tried_text(effects: &[RemovalEffect<'_>]) -> String {
+    let ends = |is_tried: bool| -> BTreeSet<&str> {
+        let of = effects.iter().filter(|of| !is_tried || of.gain.is_some() && of.harms.is_some());
+        of.map(|of| of.scope.ends.as_str()).collect()
+    };
+    let (tried, all) = (ends(true), ends(false));
+    let names: Vec<&str> = tried.iter().copied().collect();
+    let more = if tried.len() < all.len() { "; a longer --budget tries all" } else { "" };
+    format!("tried {} of {}: {}{more}", tried.len(), all.len(), names.join(", "))
+}
+
 fn conclude(
     name: &str,
     value: &str,
@@ -176,7 +190,10 @@ fn conclude(
     let loss = |effect: &&RemovalEffect| effect.gain.map_or(0.0, |gain| gain.gain);
     let harmed = harmed.min_by(|a, b| loss(a).total_cmp(&loss(b)));
     if let Some(by_size) = setting_by_size(effects) {
-        let why = format!("{by_size}. Whether to keep it depends on the sizes that the job moves");
+        let tried = tried_text(effects);
+        let why = format!(
+            "{by_size}. Whether to keep it depends on the sizes that the job moves; {tried}"
+        );
         return (AdviceVerdict::Unclear, why, None);
     }
     if let Some(harmed) = harmed {

@@ -11,6 +11,9 @@ use crate::guard_figure::GuardOutcome;
 use crate::questions::MORE_PATHS;
 use crate::session::AdviceLimits;
 
+/// The most defaults that are kept of which each is listed.
+const FEW_KEPT: usize = 3;
+
 /// Columns before the text of an answer.
 const INDENT: usize = 11;
 
@@ -60,7 +63,8 @@ fn groups(answers: &[Advice]) -> Vec<AnswerGroup<'_>> {
     let mut sorted: Vec<&Advice> = answers.iter().collect();
     // What gains most comes first, and what adds to a choice after it; else the order is that of the questions.
     sorted.sort_by(|a, b| {
-        let key = |advice: &Advice| (!advice.is_change(), advice.verdict.word());
+        let is_kept = |advice: &Advice| advice.verdict == AdviceVerdict::Keep && !is_review(advice);
+        let key = |advice: &Advice| (!advice.is_change(), advice.verdict.word(), is_kept(advice));
         let most = |advice: &Advice| gain_of(plain(advice, answers), answers);
         let by_gain = || most(b).total_cmp(&most(a));
         let rank = key(a).cmp(&key(b));
@@ -129,12 +133,19 @@ impl AnswerGroup<'_> {
     fn text(&self, width: usize) -> String {
         let Advice { verdict, choice, reason, .. } = self.first;
         let label = format!("{:<INDENT$}", verdict.word());
+        if *verdict == AdviceVerdict::Keep
+            && !is_review(self.first)
+            && self.members.len() > FEW_KEPT
+        {
+            return wrapped(&label, &self.kept_text(), INDENT, width);
+        }
         let change = choice.as_ref().filter(|_| self.first.is_change());
         let head = match (change, verdict) {
             (Some(choice), _) => choice.action.clone(),
             (None, AdviceVerdict::Keep) if !is_review(self.first) => {
                 "Keep the default; behind each size what the next best choice does".to_owned()
             }
+            (_, AdviceVerdict::BySize) => format!("By size. {}", capital(reason)),
             _ => capital(reason),
         };
         let mut text = wrapped(&label, &format!("{head}."), INDENT, width);
@@ -164,6 +175,16 @@ impl AnswerGroup<'_> {
             text.push_str(&wrapped("", &why, INDENT, width));
         }
         text
+    }
+
+    /// Of many defaults that are kept: their number, and what no choice gains.
+    fn kept_text(&self) -> String {
+        let bounds: Option<Vec<f64>> = self.members.iter().map(|advice| advice.bound).collect();
+        let gain = match bounds.and_then(|all| all.into_iter().reduce(f64::max)) {
+            Some(bound) => format!("no choice gains {} %", share_text(bound)),
+            None => "no choice gains enough".to_owned(),
+        };
+        format!("Keep the default in {} more: {gain}.", self.members.len())
     }
 
     /// Members by what is moved, in order, with their sizes.
