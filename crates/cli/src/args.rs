@@ -29,6 +29,7 @@ use pathline_runner::{
 use pathline_schema::{Bytes, CasePattern, CpuSet, Ns, RunSettings, SuiteId, did_you_mean};
 
 use crate::known_name::KnownName;
+use crate::say::errln;
 
 pub(crate) use advise::AdviseArgs;
 pub(crate) use analysis::{
@@ -42,7 +43,7 @@ pub(crate) use placement::{AuditArgs, Launcher, MessageCopier, PlaceArgs};
 pub(crate) use stores::StoreArgs;
 use suite_group::named_suites;
 pub(crate) use suite_group::{SUITE_GROUPS, group_suites, suite_group};
-use units::{millis, noise, percent_points, seconds, size};
+use units::{count, millis, noise, percent_points, seconds, size};
 
 /// Measures, models and explains every path that data takes in a multi-GPU node.
 #[derive(Debug, Parser)]
@@ -76,6 +77,7 @@ impl Args {
                 format!("there is no command '{first}'{near}; `pathline help` lists the commands");
             command.error(ErrorKind::InvalidSubcommand, text).exit();
         }
+        note_bare_sizes();
         let asked = command.clone().try_get_matches_from(std::env::args_os());
         let matches = asked.unwrap_or_else(|error| with_way_out(error).exit());
         Self::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit())
@@ -84,14 +86,28 @@ impl Args {
 
 /// Arguments that cannot stand as they do, by words of the parser's error, and what to write instead.
 const WAYS_OUT: &[([&str; 2], &str)] = &[
-    (["[SUITE]", "--quick"], "--quick chooses its cases itself: leave it out, or the suites"),
+    (
+        ["'[SUITE]...'", "'--quick'"],
+        "--quick chooses its cases itself: leave it out, or the suites",
+    ),
     (["--machine", "--store"], "a simulated machine has its own stores: leave out --store"),
     (["--machine", "--resume"], "--resume goes on with the run's machine: leave out --machine"),
+    (["--ranks <NUMBER>", "--nodes"], "such as --machine mi250x --ranks 16 --nodes 2"),
     (["--history <DIR>", "health"], "`pathline report RUN` shows the verdict of one run"),
     (["<RUN>", "report"], "a run is a folder such as runs/HOST-DATE, or its run.jsonl"),
     (["<NAME|FILE>", "model show"], "`pathline model list` names the machines"),
     (["'--full'", "pathline [COMMAND]"], "`pathline report RUN --full` shows all of a run"),
 ];
+
+/// Says of a small size without a unit that it is in bytes.
+fn note_bare_sizes() {
+    for text in std::env::args() {
+        let size = text.rsplit_once(" x ").map_or("", |(_, size)| size);
+        if size.parse::<u32>().is_ok_and(|bytes| (1..1024).contains(&bytes)) {
+            errln!("note: a size of {size} is {size} B; {size}KiB and {size}MiB have units");
+        }
+    }
+}
 
 /// An error of the parser with what to write instead, where that is known.
 fn with_way_out(mut error: clap::Error) -> clap::Error {
@@ -315,7 +331,7 @@ pub(crate) struct SelectArgs {
     pub(crate) seed: u64,
     /// Number of random sets in suite concurrent.
     #[arg(long, value_name = "NUMBER", default_value_t = RandomDraw::default().sets,
-        value_parser = clap::value_parser!(u32).range(1..=100_000), hide = true)]
+        value_parser = count::<1, 100_000>, hide = true)]
     pub(crate) sets: u32,
     /// Measure only those cases of suite contention from which a twin learns enough.
     ///
@@ -640,11 +656,11 @@ pub(crate) struct SamplingArgs {
     ///
     /// pathline starts them: shared memory, UCX, NCCL or RCCL. For MPI add --mpirun, or start pathline
     /// itself under mpirun or srun.
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1024),
+    #[arg(long, value_name = "NUMBER", value_parser = count::<1, 1024>,
         help_heading = PROCESSES)]
     pub(crate) ranks: Option<u32>,
     /// Spread the processes over this many nodes of a simulated machine, as `srun --nodes` does.
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1024),
+    #[arg(long, value_name = "NUMBER", value_parser = count::<1, 1024>,
         requires = "machine", requires = "ranks", help_heading = PROCESSES)]
     pub(crate) nodes: Option<u32>,
     /// Start the processes of --ranks by this launcher of MPI, on this node.
@@ -674,7 +690,7 @@ pub(crate) struct SamplingArgs {
     /// samples do. From 3 on the report has an interval of this node next to that of a run. A time
     /// limit is shared equally.
     #[arg(long, value_name = "NUMBER", default_value_t = 1,
-        value_parser = clap::value_parser!(u32).range(1..=30), help_heading = TIME)]
+        value_parser = count::<1, 30>, help_heading = TIME)]
     pub(crate) repeat: u32,
 }
 

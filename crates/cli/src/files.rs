@@ -4,6 +4,7 @@
 //! place of nothing but of a page of pathline's own. What a user names is replaced, as by any program.
 
 use std::cell::Cell;
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use std::rc::Rc;
 use crate::say::{errln, out};
 use anyhow::{Context, Result, anyhow};
 use flate2::bufread::MultiGzDecoder;
-use pathline_schema::Journal;
+use pathline_schema::{Journal, JournalError, shell_word};
 
 /// Name of the journal in a run's folder.
 pub(crate) const JOURNAL: &str = "run.jsonl";
@@ -55,7 +56,9 @@ pub(crate) fn page_path(journal: &Path) -> PathBuf {
 
 /// The folder of a run in `folder` whose journal changed last.
 fn newest_run(folder: &Path) -> Option<PathBuf> {
-    let runs = std::fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
+    let is_hidden = |name: &OsStr| name.as_encoded_bytes().starts_with(b".");
+    let entries = std::fs::read_dir(folder).ok()?.flatten();
+    let runs = entries.filter(|entry| !is_hidden(&entry.file_name())).map(|entry| entry.path());
     let changed = |run: &PathBuf| std::fs::metadata(run.join(JOURNAL)).ok()?.modified().ok();
     runs.filter_map(|run| Some((changed(&run)?, run))).max().map(|(_, run)| run)
 }
@@ -76,13 +79,11 @@ pub(crate) fn read(run: &Path) -> Result<Journal> {
             .collect();
         inside.sort();
         let Some(first) = inside.first() else {
-            let newest =
-                newest_run(run).map(|run| format!("; the newest run in it is {}", run.display()));
-            return Err(anyhow!(
-                "{}: no run is in this folder, which would be its {JOURNAL}{}",
-                run.display(),
-                newest.unwrap_or_default()
-            ));
+            let way_out = match newest_run(run) {
+                Some(newest) => format!("name a run in it, such as {}", newest.display()),
+                None => "`pathline run` makes one".to_owned(),
+            };
+            return Err(anyhow!("{}: a folder without a {JOURNAL}; {way_out}", run.display()));
         };
         let (count, first) = (inside.len(), first.display());
         return Err(anyhow!(
@@ -92,10 +93,8 @@ pub(crate) fn read(run: &Path) -> Result<Journal> {
     }
     let file = File::open(&path)
         .with_context(|| format!("{}: expected a run's folder or its {JOURNAL}", path.display()))?;
-    let journal = unpacked(file)
-        .map_err(Into::into)
-        .and_then(Journal::read)
-        .with_context(|| format!("{} is no journal of a run", path.display()))?;
+    let journal = unpacked(file).map_err(Into::into).and_then(Journal::read);
+    let journal = journal.map_err(|error| not_a_journal(&path, error))?;
     for broken in journal.broken.iter().take(SHOWN) {
         errln!("pathline: {}: {broken}; its record is missing", path.display());
     }
@@ -104,6 +103,37 @@ pub(crate) fn read(run: &Path) -> Result<Journal> {
         errln!("pathline: {}: {more} more of its lines are broken", path.display());
     }
     Ok(journal)
+}
+
+/// What a file is that is no journal, and the command for it.
+fn not_a_journal(path: &Path, error: JournalError) -> anyhow::Error {
+    let mut head = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(HEAD).read_to_end(&mut head));
+    let shown = path.display();
+    if read.is_ok() && pathline_report::html::is_page(&head) {
+        let way_out = match run_of_page(path) {
+            Some(run) => format!("`pathline report {}`", shell_word(&run.to_string_lossy())),
+            None => format!("name the folder of the run, or its {JOURNAL}"),
+        };
+        return anyhow!("{shown} is the page of a run and no journal: {way_out}");
+    }
+    match error {
+        JournalError::Line { line: 1, .. } if !head.starts_with(b"{") => anyhow!(
+            "{shown} is no journal of a run; if it is the output of another tool: `pathline explain {}`",
+            shell_word(&path.to_string_lossy())
+        ),
+        error => anyhow!("{shown} is no journal of a run: {error}"),
+    }
+}
+
+/// The run whose page this is: its folder, or its journal where that has another name.
+fn run_of_page(page: &Path) -> Option<PathBuf> {
+    let folder = page.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
+    if page_path(&folder.join(JOURNAL)).file_name() == page.file_name() {
+        return journal_path(folder).exists().then(|| folder.to_owned());
+    }
+    let journals = ["jsonl", "jsonl.gz"].map(|ending| page.with_extension(ending));
+    journals.into_iter().find(|journal| journal.exists())
 }
 
 /// A journal of random samples packs to a tenth, one of a model without noise to a thirtieth; gzip
@@ -340,6 +370,18 @@ mod tests {
         ] {
             assert_eq!(page_path(Path::new(journal)), Path::new(page));
         }
+    }
+
+    #[test]
+    fn a_page_names_its_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let page = dir.path().join("report.html");
+        assert_eq!(run_of_page(&page), None);
+        fs::write(dir.path().join("run.jsonl"), "").unwrap();
+        assert_eq!(run_of_page(&page).as_deref(), Some(dir.path()));
+        fs::write(dir.path().join("h200.jsonl.gz"), "").unwrap();
+        let journal = dir.path().join("h200.jsonl.gz");
+        assert_eq!(run_of_page(&dir.path().join("h200.html")), Some(journal));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
+use std::os::fd::AsFd;
 use std::sync::OnceLock;
 
 use pathline_runner::ProcessHooks;
@@ -20,18 +21,19 @@ const PIPED_WIDTH: usize = 100;
 
 /// Columns of standard output: of the terminal, else the environment's `COLUMNS`, else 100.
 pub(crate) fn width() -> usize {
-    known_width().unwrap_or(PIPED_WIDTH)
+    known_width(io::stdout()).unwrap_or(PIPED_WIDTH)
 }
 
 /// Columns of the terminal, else of `COLUMNS`.
-fn known_width() -> Option<usize> {
-    let terminal = rustix::termios::tcgetwinsize(io::stdout()).ok();
+fn known_width(stream: impl AsFd) -> Option<usize> {
+    let terminal = rustix::termios::tcgetwinsize(stream).ok();
     let terminal = terminal.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0);
     let named = || std::env::var("COLUMNS").ok()?.parse().ok().filter(|columns| *columns > 0);
     terminal.or_else(named)
 }
 
-/// The lines of a text within a width, broken between words. Commands and JSON stay whole, to be copied.
+/// The lines of a text within a width, broken between words. Commands, also those in backticks, and JSON
+/// stay whole, to be copied.
 fn fit(text: &str, columns: usize) -> String {
     const KEPT: [&str; 10] =
         ["pathline ", "$ ", "measure it", "predict it", "{", "}", "[{", "[\"", "[\n", "\""];
@@ -43,9 +45,16 @@ fn fit(text: &str, columns: usize) -> String {
         let mut rest = line.to_owned();
         while !is_kept && rest.trim_end().chars().count() > columns {
             let cut = rest.char_indices().nth(columns + 1).map_or(rest.len(), |(at, _)| at);
+            let is_end = |end: &usize| {
+                let before = &rest[..*end];
+                before.trim().len() > 8 && before.matches('`').count() % 2 == 0
+            };
+            let ends = || rest.trim_end().match_indices(' ').map(|(at, _)| at).filter(is_end);
             // A word that is wider than the rest of a line stays whole.
-            let end = rest[..cut].rfind(' ').filter(|end| rest[..*end].trim().len() > 8);
-            let Some(end) = end else { break };
+            let Some(end) = ends().take_while(|end| *end < cut).last().or_else(|| ends().next())
+            else {
+                break;
+            };
             fitted.push_str(rest[..end].trim_end());
             fitted.push('\n');
             rest = format!("{:1$}{2}", "", lead + 4, rest[end..].trim_start());
@@ -85,7 +94,12 @@ static FAILED: OnceLock<io::Error> = OnceLock::new();
 /// Writes a text for people to standard output, within its width if that is known.
 pub(crate) fn print_text(text: fmt::Arguments<'_>) {
     let text = plain(text);
-    write(&known_width().map_or_else(|| text.clone(), |columns| fit(&text, columns.max(40))));
+    write(&known_width(io::stdout()).map_or_else(|| text.clone(), |most| fit(&text, most.max(40))));
+}
+
+/// The same for prose, which is broken in a pipe as well.
+pub(crate) fn print_prose(text: fmt::Arguments<'_>) {
+    write(&fit(&plain(text), width().max(40)));
 }
 
 /// Writes to standard output.
@@ -98,8 +112,15 @@ pub(crate) fn print(text: fmt::Arguments<'_>) {
 pub(crate) fn page(text: &str, colour: bool) {
     match colour {
         true => write(&only_colours(text)),
-        false => print_text(format_args!("{text}")),
+        // It has its width.
+        false => write(&plain(format_args!("{text}"))),
     }
+}
+
+/// Writes a message to standard error, within its width.
+pub(crate) fn eprint_text(text: fmt::Arguments<'_>) {
+    let text = fit(&plain(text), known_width(io::stderr()).unwrap_or(PIPED_WIDTH).max(40));
+    eprint(format_args!("{text}"));
 }
 
 /// Writes to standard error, without secrets of URLs. A failure cannot be reported anywhere.
@@ -164,7 +185,7 @@ macro_rules! outln {
 }
 /// `eprintln!` that outlives its reader.
 macro_rules! errln {
-    ($($text:tt)*) => { $crate::say::eprint(format_args!("{}\n", format_args!($($text)*))) };
+    ($($text:tt)*) => { $crate::say::eprint_text(format_args!("{}\n", format_args!($($text)*))) };
 }
 pub(crate) use {errln, out, outln};
 
@@ -182,6 +203,10 @@ mod tests {
             "ab  a long cell of words\n    that goes on\n  pathline run --case 'a b c d e f g h i j'\n"
         );
         assert_eq!(fit("short\n", 24), "short\n");
+        assert_eq!(
+            fit("a long word; `run this` or that\n", 20),
+            "a long word;\n    `run this` or\n    that\n"
+        );
         let wide = "x".repeat(60);
         assert_eq!(fit(&wide, 24), wide);
     }

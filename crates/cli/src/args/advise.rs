@@ -7,7 +7,7 @@ use clap::Parser;
 use pathline_advise::{CommandTask, GuardTask};
 use pathline_schema::{Bytes, Case, Collective, CpuSet};
 
-use super::units::{duration, percent};
+use super::units::{count, duration, percent};
 use super::{AuditArgs, CASES, FILES, LibraryArgs, OUTPUT, PROCESSES, TIME, size};
 use crate::known_name::KnownName;
 
@@ -104,7 +104,7 @@ pub(crate) struct AdviseArgs {
     ///
     /// $PATHLINE_PLACE in the command, before the program of each rank, is its wrapper then, else empty.
     #[arg(long, value_name = "RANKS", requires = "command", conflicts_with = "review",
-        value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = CASES)]
+        value_parser = count::<1, 1024>, help_heading = CASES)]
     pub(crate) place: Option<u32>,
     /// Keep each run of the command in this file, and continue from the runs in it.
     ///
@@ -117,7 +117,7 @@ pub(crate) struct AdviseArgs {
         help_heading = TIME, hide = true)]
     pub(crate) deadline: Option<Duration>,
     /// Measure messages between this many processes of this node too.
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(2..=1024),
+    #[arg(long, value_name = "NUMBER", value_parser = count::<2, 1024>,
         help_heading = PROCESSES)]
     pub(crate) ranks: Option<u32>,
     /// Start the processes of --ranks by this launcher of MPI.

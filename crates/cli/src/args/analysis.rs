@@ -6,7 +6,7 @@ use clap::{Parser, ValueEnum};
 
 use crate::known_name::KnownName;
 
-use super::units::percent_points;
+use super::units::{count, percent_points};
 use super::{ColourChoice, LibraryArgs, RUN_EXIT_CODES, TimeoutArgs};
 
 /// Which run to show, and how.
@@ -154,7 +154,7 @@ pub(crate) struct ValidateArgs {
     /// Rows of each class that --fit is done with, the smallest size first and others evenly spread; all
     /// other rows are held out and predicted.
     #[arg(long, value_name = "ROWS", requires = "fit",
-        value_parser = clap::value_parser!(u32).range(1..=1000), hide = true)]
+        value_parser = count::<1, 1000>, hide = true)]
     pub(crate) hold_out: Option<u32>,
     /// What is allowed, in percent: TARGET=MEDIAN[,P95] such as bandwidth=2,6. Targets are bandwidth,
     /// sweeps, messages, topology. One that is missed ends with exit code 1.

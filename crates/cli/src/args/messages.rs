@@ -4,6 +4,7 @@ use clap::{Parser, ValueEnum};
 use pathline_bench::{MessageGrid, SizeStep};
 
 use super::CASES;
+use super::units::count;
 
 /// Ratio of neighbouring sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -22,7 +23,7 @@ pub(crate) struct MessageArgs {
     #[arg(long, value_name = "STEP", default_value = "pow4")]
     sizes: SizeRow,
     /// Messages in flight at every size, as osu_bw's 64; by default 64 below 8 MiB and 4 from there on.
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=4096), hide = true)]
+    #[arg(long, value_name = "NUMBER", value_parser = count::<1, 4096>, hide = true)]
     window: Option<u32>,
 }
 

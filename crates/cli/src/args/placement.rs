@@ -6,7 +6,8 @@ use std::time::Duration;
 use clap::Parser;
 use pathline_schema::{Bytes, Collective, CpuSet};
 
-use super::{LibraryArgs, OUTPUT, PROCESSES, TimeoutArgs, size};
+use super::units::{count, size};
+use super::{LibraryArgs, OUTPUT, PROCESSES, TimeoutArgs};
 use crate::known_name::KnownName;
 
 /// Which ranks to place, and for which launcher.
@@ -23,7 +24,7 @@ pub(crate) struct PlaceArgs {
     #[arg(long, value_name = "FILE", requires = "check")]
     pub(crate) plan: Option<PathBuf>,
     /// Ranks on a node; without it one for each GPU.
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    #[arg(long, value_name = "NUMBER", value_parser = count::<1, 4096>)]
     pub(crate) ranks: Option<u32>,
     /// Print the wrapper script and the line of this launcher instead of a table.
     #[arg(long, value_enum)]
@@ -48,7 +49,7 @@ pub(crate) struct PlaceArgs {
     pub(crate) skip_first_core: bool,
     /// Nodes of the job, with a pattern and a simulated machine: --ranks are then those of the whole job.
     #[arg(long, value_name = "NUMBER", requires = "pattern", requires = "machine",
-        conflicts_with = "prove", value_parser = clap::value_parser!(u32).range(2..=4096))]
+        conflicts_with = "prove", value_parser = count::<2, 4096>)]
     pub(crate) nodes: Option<u32>,
     /// Write the order of ranks over the nodes for MPICH_RANK_ORDER to this file; `-` is standard output.
     #[arg(long, value_name = "FILE", requires = "nodes", hide = true)]

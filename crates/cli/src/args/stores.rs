@@ -47,7 +47,10 @@ impl StoreArgs {
         let missing = |path: &&PathBuf| !is_bucket(path) && !path.exists();
         match self.store.first().filter(|_| self.store.iter().all(|path| missing(&path))) {
             Some(path) => {
-                anyhow::bail!("--store {}: there is no such folder, file or device", path.display())
+                let path = path.display();
+                anyhow::bail!(
+                    "--store {path}: there is no such folder, file or device; `mkdir -p {path}` makes a folder"
+                )
             }
             None => Ok(()),
         }

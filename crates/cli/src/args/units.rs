@@ -17,20 +17,20 @@ fn time(text: &str, usual: f64) -> Option<f64> {
     Some(number.trim().parse::<f64>().ok()? * unit)
 }
 
-fn positive(number: Option<f64>, example: &str) -> Result<f64, String> {
+fn positive(number: Option<f64>, most: &str) -> Result<f64, String> {
     number
         .filter(|number| *number > 0.0 && *number <= MOST)
-        .ok_or_else(|| format!("more than 0 and up to 1000000000, such as {example}"))
+        .ok_or_else(|| format!("a time above 0 and up to {most}"))
 }
 
 /// Seconds, of `30s`, `5min` or a number.
 pub(crate) fn seconds(text: &str) -> Result<f64, String> {
-    positive(time(text, 1.0), "30s or 5min")
+    positive(time(text, 1.0), "1000000000s, such as 30s or 5min")
 }
 
 /// Milliseconds, of `250ms`, `1s` or a number.
 pub(crate) fn millis(text: &str) -> Result<f64, String> {
-    positive(time(text, 1e-3).map(|seconds| seconds * 1e3), "250ms or 1s")
+    positive(time(text, 1e-3).map(|seconds| seconds * 1e3), "1000000s, such as 250ms or 1s")
 }
 
 /// `5s`, `500ms`, or seconds.
@@ -57,7 +57,10 @@ pub(crate) fn percent(text: &str) -> Result<f64, String> {
 
 /// `0.5%` or `0.5`, in percent.
 pub(crate) fn percent_points(text: &str) -> Result<f64, String> {
-    positive(points(text), "1%")
+    match points(text) {
+        Some(number) if (0.01..=100.0).contains(&number) => Ok(number),
+        _ => Err("a percentage from 0.01% to 100%".to_owned()),
+    }
 }
 
 /// Times depart by up to three deviations: with more than this, some would be next to nothing. In percent.
@@ -66,6 +69,12 @@ pub(crate) fn noise(text: &str) -> Result<f64, String> {
         Some(number) if (0.0..=20.0).contains(&number) => Ok(number),
         _ => Err("a percentage from 0% to 20%".to_owned()),
     }
+}
+
+/// A whole number from `LEAST` to `MOST`.
+pub(crate) fn count<const LEAST: u32, const MOST: u32>(text: &str) -> Result<u32, String> {
+    let number = text.trim().parse().ok().filter(|number| (LEAST..=MOST).contains(number));
+    number.ok_or_else(|| format!("a whole number from {LEAST} to {MOST}"))
 }
 
 /// A size of at least a byte: no bytes take no time, and have no rate.

@@ -239,7 +239,7 @@ impl AdviceRun<'_> {
         let unmodelled = "a simulated machine has no libraries that read them";
         let undecided = |settings: &ArmEnv, why: &str| {
             let why =
-                format!("no trial can decide here: {why}; --command decides on a program of yours");
+                format!("no trial can decide here: {why}; --command runs your program for that");
             not_reviewed(settings, &why)
         };
         answers.extend(undecided(&untried, unmodelled));
@@ -281,14 +281,16 @@ impl AdviceRun<'_> {
         }
     }
 
-    /// The variables that are set and asked about.
     /// The job script, if one is reviewed.
     fn script(&self) -> Result<Option<String>> {
-        let read =
-            |path: &PathBuf| read_text(path, MAX_FILE).with_context(|| path.display().to_string());
+        let read = |path: &PathBuf| {
+            let what = || format!("--job {}: expected a job script", path.display());
+            read_text(path, MAX_FILE).with_context(what)
+        };
         self.args.job.as_ref().map(read).transpose()
     }
 
+    /// The variables that are set and asked about.
     fn reviewed(&self, script: Option<&str>) -> Result<ArmEnv> {
         let names = self.args.review.as_deref().unwrap_or_default();
         let set: ArmEnv = match script {

@@ -40,7 +40,8 @@ pub(super) fn judge_runs(args: &HealthArgs, folder: &Path) -> Result<ExitKind> {
             outln!("{}: the first of {}", path.display(), folder.display());
             ExitKind::CouldNotJudge
         } else {
-            let compared = digest.against(&earlier, args.loss, args.alpha)?;
+            let compared = digest.against(&earlier, args.loss, args.alpha);
+            let compared = compared.with_context(|| path.display().to_string())?;
             outln!("{}: {}", path.display(), sentence(&compared));
             for case in compared.slower.iter().take(SHOWN) {
                 let odds = case.probability.map_or(String::new(), |p| format!(", p = {p:.1e}"));

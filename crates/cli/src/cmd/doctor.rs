@@ -222,7 +222,11 @@ impl Findings {
         }
         self.others.iter().for_each(library_of_others);
         // Runs of one process need none of these.
-        self.collectives.iter().chain(&self.between).for_each(|found| library(found, true));
+        for found in self.collectives.iter().chain(&self.between) {
+            let lost =
+                if found.path.is_none() { format!(": {}", found.costs) } else { String::new() };
+            print_library(found, true, &lost);
+        }
     }
 }
 

@@ -168,21 +168,18 @@ fn measure(probe: &DecidingProbe, trials: &mut dyn TrialRunner) -> Vec<Result<f6
 fn other_input(bytes: &[u8]) -> Option<&'static str> {
     let starts = |start: &[u8]| bytes.starts_with(start);
     if starts(b"{\"type\":\"begin\"") {
-        return Some("this is a journal of pathline: `pathline report FILE`");
+        return Some("a journal of pathline: `pathline report FILE`");
     }
     if starts(b"\x1f\x8b") {
-        return Some(
-            "this is a gzip file, nothing is asked: gunzip it; a packed journal is for `pathline report FILE`",
-        );
+        return Some("a gzip file: gunzip it, or if it is a journal: `pathline report FILE`");
     }
     if [&b"\x89PNG"[..], b"\xff\xd8\xff", b"GIF8"].into_iter().any(starts) {
-        return Some("this is a picture, nothing is asked: paste the text of the output");
+        return Some("a picture: paste the text of the output");
     }
     let head = bytes.get(..1024).unwrap_or(bytes);
     let is_wide = starts(b"\xff\xfe") || starts(b"\xfe\xff");
-    (head.contains(&0) && !is_wide).then_some(
-        "this is a binary file, nothing is asked: paste the text of an output, a log or a topology",
-    )
+    (head.contains(&0) && !is_wide)
+        .then_some("a binary file: paste the text of an output, a log or a topology")
 }
 
 /// The worst verdict decides; without a figure, a log, a setting or a text of a library nothing could be judged.
@@ -211,7 +208,7 @@ fn show(explained: &PasteExplanation, all: bool) {
     }
     if explained.answers.is_empty() && explained.settings.is_empty() {
         outln!(
-            "No output of a known tool, log or topology in {} lines: nothing is asked that figures could answer.",
+            "No output of a known tool, log or topology in {} lines: paste all of it, with its header.",
             explained.lines
         );
     }

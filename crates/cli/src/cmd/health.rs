@@ -262,11 +262,12 @@ fn compare(
         CheckReference::Twin(twin) => (predicted_by_twin(plan, &twin.network), None),
         CheckReference::Run(run) => {
             let one = std::slice::from_ref(run.as_ref());
-            digest.against(one, args.loss, args.alpha)?;
+            digest.against(one, args.loss, args.alpha).with_context(|| path.to_string())?;
             (of_runs(one), None)
         }
         CheckReference::History(runs) => {
-            (of_runs(runs), Some(digest.against(runs, args.loss, args.alpha)?))
+            let compared = digest.against(runs, args.loss, args.alpha);
+            (of_runs(runs), Some(compared.with_context(|| path.to_string())?))
         }
     };
     let found = compare_with_reference(plan, &medians, &reference_ns, args.loss);

@@ -271,7 +271,8 @@ fn colour(choice: ColourChoice) -> bool {
         ColourChoice::Always => true,
         ColourChoice::Never => false,
         ColourChoice::Auto => {
-            std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none()
+            let paints = std::env::var_os("TERM").is_some_and(|name| name != "dumb");
+            paints && std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none()
         }
     }
 }

@@ -11,7 +11,7 @@ use pathline_flow::{MachineDesc, Network, PredictionTrust, RuntimeEnv, SetPredic
 use pathline_message::{ExchangeSpec, LinkLoad, MessageLayer};
 use pathline_report::{csv, html, link_loads, predicted, terminal};
 use pathline_runner::MachineModel;
-use pathline_schema::{Case, WorldKind as Recorded};
+use pathline_schema::{Case, ParseError, WorldKind as Recorded};
 
 use super::{ExitKind, colour, judge_source};
 use crate::args::PredictArgs;
@@ -113,7 +113,7 @@ impl NamedFigures {
         };
         let exchange = |NamedText { text, place }: NamedText| {
             let short = shortened(&text);
-            let exchange = text.parse().map_err(|e| anyhow!("{place}{short}: {e}"))?;
+            let exchange = text.parse().map_err(|e: ParseError| anyhow!("{place}{e}"))?;
             Ok((exchange, format!("'{short}'{}", at(&place))))
         };
         let cases = texts(&args.case, args.case_file.as_deref())?;
@@ -161,7 +161,7 @@ fn cases(args: &PredictArgs, model: &MachineModel) -> Result<ExitKind> {
     match args.links.as_deref() {
         Some(file) if file == Path::new("-") => {}
         _ if args.json => outln!("{}", serde_json::to_string_pretty(&values)?),
-        _ => outln!("{}", shown.join("\n").trim_end()),
+        _ => say::print_prose(format_args!("{}\n", shown.join("\n").trim_end())),
     }
     Ok(ExitKind::Fine)
 }

@@ -7,7 +7,7 @@ use pathline_runner::{MachineSurvey, half_of_free, switches};
 use super::ExitKind;
 use super::plan::duration;
 use crate::args::{RunArgs, SUITE_GROUPS, group_suites, suite_group};
-use crate::say::outln;
+use crate::say::{out, outln, paragraph};
 
 pub(super) fn run(args: &RunArgs) -> Result<ExitKind> {
     let machine = args.select.machine(&args.libraries)?;
@@ -42,7 +42,9 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitKind> {
             outln!("{of}");
         }
         let mark = if (suite.by_default)(&scope) { "*" } else { " " };
-        outln!("  {name:<18}{mark} {:>5} {time:>8}  {}", plan.runnable(), suite.about);
+        let lead = format!("  {name:<18}{mark} {:>5} {time:>8}  ", plan.runnable());
+        out!("{lead}");
+        paragraph(suite.about, lead.chars().count());
     }
     if !absent.is_empty() {
         outln!("\nNot here:");

@@ -9,6 +9,8 @@ use pathline_flow::MachineDesc;
 use pathline_place::{PlaceRequest, RankSite, check_sites, place_ranks, planned_sites};
 use tempfile::TempDir;
 
+use crate::common::unwrapped;
+
 fn pathline(args: &[&str], env: &[(&str, &str)]) -> Output {
     let mut command = Command::new(assert_cmd::cargo::cargo_bin!("pathline"));
     command.args(args).envs(env.iter().copied()).env("COLUMNS", "100");
@@ -18,7 +20,7 @@ fn pathline(args: &[&str], env: &[(&str, &str)]) -> Output {
 /// What it printed, without line breaks, and its exit code.
 fn answer(args: &[&str], env: &[(&str, &str)]) -> (String, i32) {
     let output = pathline(args, env);
-    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &unwrapped(&output.stderr);
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     (text, output.status.code().expect("an exit code"))
 }

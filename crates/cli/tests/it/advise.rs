@@ -6,6 +6,8 @@ use std::process::{Command, Output};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::common::unwrapped;
+
 fn advise(args: &[&str], env: &[(&str, &str)]) -> Output {
     let binary = assert_cmd::cargo::cargo_bin!("pathline");
     let mut command = Command::new(binary);
@@ -18,7 +20,7 @@ fn out(output: &Output) -> String {
 }
 
 fn err(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
+    unwrapped(&output.stderr)
 }
 
 /// Gain in percent and verdict of each question of a session with `--json`.

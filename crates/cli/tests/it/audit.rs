@@ -6,6 +6,8 @@ use std::process::{Command, Output};
 
 use tempfile::TempDir;
 
+use crate::common::unwrapped;
+
 fn pathline(args: &[&str]) -> Output {
     let binary = assert_cmd::cargo::cargo_bin!("pathline");
     Command::new(binary).args(args).output().expect("the binary runs")
@@ -31,7 +33,7 @@ fn measure_with(machine: &str, out: &Path, setting: Option<(&str, &str)>) {
     }
     let mut command = Command::new(assert_cmd::cargo::cargo_bin!("pathline"));
     let output = command.args(args).envs(setting).output().expect("the binary runs");
-    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{}", unwrapped(&output.stderr));
 }
 
 /// One run of each is one pair: two processes that differ say nothing of a setting.
@@ -132,7 +134,7 @@ fn collectives_without_a_time_are_named() {
                 .concat();
         let output = pathline(&args);
         let found = text(&output).split_whitespace().collect::<Vec<_>>().join(" ");
-        (output.status.code(), found + &String::from_utf8_lossy(&output.stderr))
+        (output.status.code(), found + &unwrapped(&output.stderr))
     };
     assert_eq!(audit(&whole, &[]).0, Some(0));
     let (code, found) = audit(&whole, &["--op", "all_reduce,broadcast"]);
@@ -230,7 +232,7 @@ fn fewer_than_two_gpus_are_refused_by_name() {
     let refused = |args: &[&str]| {
         let output = pathline(&[&["advise", "--collectives", "--machine"], args].concat());
         assert_eq!(output.status.code(), Some(2));
-        String::from_utf8_lossy(&output.stderr).into_owned()
+        unwrapped(&output.stderr)
     };
     assert!(refused(&["mi100:0"]).contains("has one GPU: a collective needs two GPUs at least"));
     assert!(refused(&["mi300x", "--gpus", "3"]).contains("gpu3 alone: a collective needs two"));
@@ -281,7 +283,7 @@ fn it_measures_and_certifies_the_bound_itself() {
             "--measure",
         ];
         let output = pathline(&[&args[..], &[folder], on].concat());
-        (output.status.code(), text(&output) + &String::from_utf8_lossy(&output.stderr))
+        (output.status.code(), text(&output) + &unwrapped(&output.stderr))
     };
     let (code, found) = audit(&good, &[]);
     assert_eq!(code, Some(0), "{found}");
@@ -305,7 +307,7 @@ fn a_twin_compares_runs_with_the_bound() {
     let (twin, contention, nccl) =
         (twin.to_str().expect("a printable path"), contention.as_str(), nccl.as_str());
     let made = pathline(&["model", "fit", contention, "-o", twin]);
-    assert_eq!(made.status.code(), Some(0), "{}", String::from_utf8_lossy(&made.stderr));
+    assert_eq!(made.status.code(), Some(0), "{}", unwrapped(&made.stderr));
     let output =
         pathline(&["advise", "--op", "all_reduce", "--machine", twin, "--collectives", nccl]);
     let found = text(&output).split_whitespace().collect::<Vec<_>>().join(" ");
@@ -328,13 +330,13 @@ fn collectives_of_an_mpi_are_not_those_of_rccl() {
     let mut args = vec!["run", "-q", "-m", "mi250x", "--ranks", "8", "--out", out];
     [ccl.as_str(), &mpi, host].into_iter().for_each(|case| args.extend(["--case", case]));
     let output = pathline(&args);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{}", unwrapped(&output.stderr));
     let output = pathline(&["advise", "--collectives", out, "--machine", "mi250x"]);
     let found = text(&output);
     let rows = found.lines().filter(|line| line.starts_with("all_reduce  16MiB ")).count();
-    assert_eq!(rows, 1, "{found}{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(rows, 1, "{found}{}", unwrapped(&output.stderr));
     let output =
         pathline(&["advise", "--collectives", out, "--machine", "mi250x", "--gpus", "0-1"]);
-    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    let error = unwrapped(&output.stderr);
     assert!(error.contains("the run used 0-7: add --gpus 0-7"), "{error}");
 }

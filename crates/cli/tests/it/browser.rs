@@ -12,6 +12,8 @@ use pathline_stub::need::missing;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::common::unwrapped;
+
 /// Browsers that print the page as it is after its scripts.
 const BROWSERS: [&str; 4] =
     ["chromium-headless-shell", "chromium", "chromium-browser", "google-chrome"];
@@ -84,7 +86,7 @@ fn open(browser: &Path, page: &Path, height: u32) -> Value {
         .unwrap();
     let dom = String::from_utf8(output.stdout).unwrap();
     let answer = dom.split_once("<body>").and_then(|(_, rest)| rest.split_once("</body>"));
-    let err = String::from_utf8_lossy(&output.stderr);
+    let err = unwrapped(&output.stderr);
     let (answer, _) = answer.unwrap_or_else(|| panic!("{}: {err} {dom:.1000}", page.display()));
     serde_json::from_str(&quick_xml::escape::unescape(answer).unwrap())
         .unwrap_or_else(|error| panic!("{}: {error}: {answer:.1000}", page.display()))
@@ -121,7 +123,7 @@ fn pathline(args: &[&str]) {
     let output =
         Command::new(assert_cmd::cargo::cargo_bin!("pathline")).args(args).output().unwrap();
     // A sick node ends with 1, one without peers with 3.
-    let err = String::from_utf8_lossy(&output.stderr);
+    let err = unwrapped(&output.stderr);
     assert!(matches!(output.status.code(), Some(0 | 1 | 3)), "{args:?}: {err}");
 }
 

@@ -8,6 +8,8 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use crate::common::unwrapped;
+
 const DOCUMENT: &str = include_str!("../../../../docs/understand/clusters.md");
 
 fn pathline(folder: &Path, args: &[&str], input: &str) -> Output {
@@ -24,13 +26,13 @@ fn pathline(folder: &Path, args: &[&str], input: &str) -> Output {
 }
 
 fn stdout(output: Output) -> String {
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{}", unwrapped(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
 fn refused(output: Output) -> String {
     assert!(!output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
-    String::from_utf8(output.stderr).unwrap()
+    unwrapped(&output.stderr)
 }
 
 /// The first block of the document in this language whose text begins so.
@@ -90,7 +92,7 @@ fn a_run_over_two_nodes_has_published_values() {
     stdout(pathline(here, &[run.as_slice(), &cases].concat(), ""));
     // Messages have no peers, so nothing is said of the node, and nothing is wrong.
     let report = pathline(here, &["report", "run", "--csv", "-"], "");
-    assert_eq!(report.status.code(), Some(0), "{}", String::from_utf8_lossy(&report.stderr));
+    assert_eq!(report.status.code(), Some(0), "{}", unwrapped(&report.stderr));
     let csv = String::from_utf8(report.stdout).unwrap();
     let mut rows = csv::Reader::from_reader(csv.as_bytes());
     let names: Vec<String> = rows.headers().unwrap().iter().map(str::to_owned).collect();

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use pathline_schema::{CaseOutcome, Journal, JournalRecord};
 use tempfile::TempDir;
 
+use crate::common::unwrapped;
+
 fn pathline(args: &[&str]) -> Output {
     command(args).output().expect("the binary runs")
 }
@@ -27,7 +29,7 @@ fn out(output: &Output) -> String {
 }
 
 fn err(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
+    unwrapped(&output.stderr)
 }
 
 fn code(output: &Output) -> i32 {
@@ -177,7 +179,12 @@ fn slips_end_with_code_2_and_a_remedy() {
         // A resumed run is measured as it was begun.
         (vec!["run", "--resume", "run", "--precision", "2"], "--precision"),
         (vec!["run", "--time-limit", "0"], "--time-limit"),
-        (vec!["run", "--case-budget", "1e300"], "up to 1000000000"),
+        (vec!["run", "--precision", "0"], "from 0.01% to 100%"),
+        (vec!["run", "--ranks", "0"], "from 1 to 1024"),
+        (vec!["run", "--nodes", "2"], "--machine mi250x --ranks 16"),
+        (vec!["topo", "-m", "mi250x:0-9"], "pathline: mi250x:0-9: there is no gpu8"),
+        (vec!["report", text(&broken)], "`pathline explain "),
+        (vec!["run", "--case-budget", "1e300"], "up to 1000000s"),
         (vec!["run", "--suite", "storage"], "--store DIR"),
         (vec!["run", "--suite", "host,storage", "--span", "1MiB"], "--store DIR"),
         (vec!["run", "--dry-run", "--suite", "storage"], "--store DIR"),

@@ -12,6 +12,8 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
+use crate::common::unwrapped;
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
@@ -48,7 +50,7 @@ fn output(args: &[&str]) -> String {
     }
     let output = command.output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(!text.is_empty(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(!text.is_empty(), "{args:?}: {}", unwrapped(&output.stderr));
     text
 }
 

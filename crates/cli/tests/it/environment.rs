@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 use pathline_stub::need::missing;
 use tempfile::TempDir;
 
+use crate::common::unwrapped;
+
 /// A quick real case that needs no feature of the processor.
 const QUICK: &str = "numa0.huge > numa0.huge by cpu@numa0[copy-memcpy-t1] x 64KiB";
 /// Far more than any run here takes, also on a busy machine.
@@ -52,7 +54,7 @@ fn shell(dir: &Path, line: &str) -> Output {
 
 /// The exit code and standard error, after looking for a panic.
 fn ended(output: &Output) -> (i32, String) {
-    let err = String::from_utf8_lossy(&output.stderr).into_owned();
+    let err = unwrapped(&output.stderr);
     let code = output.status.code().unwrap_or(-1);
     assert!(!err.contains("panicked"), "{err}");
     (code, err)

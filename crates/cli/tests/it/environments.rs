@@ -12,6 +12,8 @@ use pathline_schema::{CaseOutcome, Journal};
 use pathline_stub::{StubLibraries, VARIABLE, lay_out};
 use tempfile::TempDir;
 
+use crate::common::unwrapped;
+
 const DMA: &str = "r0.gpu0.vram > r0.gpu1.vram by dma@gpu0 x 16MiB";
 const BLIT: &str = "r0.gpu0.vram > r0.gpu1.vram by blit@gpu0 x 16MiB";
 const FAULT: &str = "r0.numa0.managed > r0.gpu0.managed by migrate@gpu0[fault] x 16MiB";
@@ -36,7 +38,7 @@ fn run(set: &[(&str, &str)]) -> (BTreeMap<String, String>, Journal) {
     command.env("PATHLINE_HIP", &libraries);
     command.env(VARIABLE, "gpus=2").envs(set.iter().copied());
     let output = command.output().unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    let stderr = unwrapped(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{stderr}");
     let file = fs::File::open(out.join("run.jsonl")).unwrap();
     let journal = Journal::read(BufReader::new(file)).unwrap();

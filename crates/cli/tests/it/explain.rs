@@ -5,6 +5,8 @@ use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::common::unwrapped;
+
 fn explain(args: &[&str], input: &str) -> Output {
     let binary = assert_cmd::cargo::cargo_bin!("pathline");
     let mut child = Command::new(binary)
@@ -37,7 +39,7 @@ fn an_answer_fits_eighty_columns() {
         assert!(text.contains(&format!("\n  {label} ")), "{label}: {text}");
     }
     assert!(text.contains("440 / 450 GB/s = 98 %"), "{text}");
-    assert!(String::from_utf8_lossy(&output.stderr).contains("1 of 5 lines"));
+    assert!(unwrapped(&output.stderr).contains("1 of 5 lines"));
 }
 
 #[test]
@@ -59,7 +61,7 @@ fn exit_codes_say_whether_there_is_an_answer() {
     {
         let output = explain(&[], input);
         assert_eq!(output.status.code(), Some(3), "{named}");
-        assert!(String::from_utf8_lossy(&output.stderr).contains(named), "{output:?}");
+        assert!(unwrapped(&output.stderr).contains(named), "{output:?}");
     }
     let wrong = "A100\n1048576 262144 float sum -1 61.1 17.19 25.78 262144 61.0 17.19 25.78 12\n";
     assert_eq!(code(&[], wrong), Some(1));
@@ -185,7 +187,7 @@ fn rows_have_measured_predicted_and_limit() {
 fn a_check_needs_a_node() {
     let refused = |args: &[&str]| {
         let output = explain(args, SIX);
-        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+        (output.status.code(), unwrapped(&output.stderr))
     };
     let (code, error) = refused(&["--check"]);
     assert!(code == Some(2) && error.contains("--here"), "{error}");

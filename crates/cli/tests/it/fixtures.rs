@@ -7,6 +7,8 @@ use std::process::{Command, Output};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::common::unwrapped;
+
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(format!("{name}.jsonl.gz"))
 }
@@ -31,7 +33,7 @@ fn report(name: &str) -> (String, Vec<BTreeMap<String, String>>) {
     // What failed in kept runs was killed by people, or aborted by an MPI library. Of two GPUs no path has peers.
     let is_sound = summary.contains("OK: ");
     let has_fault = rows.iter().any(|row| row["outcome"] == "faulted");
-    let err = String::from_utf8_lossy(&output.stderr);
+    let err = unwrapped(&output.stderr);
     assert_eq!(output.status.code(), Some(if has_fault { 3 } else { 0 }), "{err}");
     assert!(!is_sound || !has_fault, "{summary}");
     assert_eq!(has_fault, summary.contains("did not finish:"), "{summary}");

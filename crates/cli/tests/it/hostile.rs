@@ -14,6 +14,8 @@ use pathline_schema::{Journal, is_steering};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::common::unwrapped;
+
 /// Title, clear, hidden text, the one-character CSI, and letters turned round.
 const ATTACK: &str = "\u{1b}]0;PWNED\u{7}\u{1b}[2J\u{1b}[8mseen\u{9b}31m\u{7f}\u{202e}";
 
@@ -302,7 +304,7 @@ fn a_packed_flood_is_refused_early() {
         let script =
             format!("ulimit -v 300000; exec '{}' report '{}'", program.display(), path.display());
         let output = Command::new("sh").args(["-c", &script]).output().unwrap();
-        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        let message = unwrapped(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{message}");
         assert!(message.contains(error), "{message}");
     }
@@ -320,7 +322,7 @@ fn files_that_are_none_are_refused() {
     for none in ["/dev/zero", pipe.to_str().unwrap()] {
         let refused = |args: &[&str]| {
             let output = pathline(args);
-            let message = String::from_utf8_lossy(&output.stderr).into_owned();
+            let message = unwrapped(&output.stderr);
             assert_eq!(output.status.code(), Some(2), "{args:?}: {message}");
             assert!(
                 message.contains("a device or a pipe; expected a plain file"),
@@ -347,7 +349,7 @@ fn files_that_are_none_are_refused() {
         plan.args(["run", "--dry-run", "--suite", "host"])
             .env("XDG_CACHE_HOME", dir.path().join("cache"));
         let output = plan.output().unwrap();
-        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        let message = unwrapped(&output.stderr);
         assert!(output.status.success() && message.contains("a device or a pipe"), "{message}");
     }
 }

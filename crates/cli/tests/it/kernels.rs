@@ -5,6 +5,8 @@ use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
 
+use crate::common::unwrapped;
+
 /// Runs the program with a separate cache folder.
 fn pathline(cache: &TempDir, args: &[&str]) -> Output {
     let mut command = Command::new(assert_cmd::cargo::cargo_bin!("pathline"));
@@ -17,7 +19,7 @@ fn out(output: &Output) -> String {
 }
 
 fn err(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
+    unwrapped(&output.stderr)
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::{command, is_whole, journal, library};
+use crate::common::{command, is_whole, journal, library, unwrapped};
 use pathline_schema::{CaseOutcome, Journal, Transport};
 use tempfile::TempDir;
 
@@ -49,7 +49,7 @@ fn mpi(function: &str, what: &str) -> String {
 }
 
 fn outcome(output: &Output, out: &Path) -> Journal {
-    let printed = String::from_utf8_lossy(&output.stderr);
+    let printed = unwrapped(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{printed}");
     let journal = journal(out);
     is_whole(&journal, 1);
@@ -165,7 +165,7 @@ fn a_broken_mpi_under_a_launcher_costs_only_cases_of_mpi() {
         let begun = Instant::now();
         let (first, other) = launched(&file, &out, &format!("mpi{nth}"));
         let journal = outcome(&first, &out);
-        let printed = String::from_utf8_lossy(&other.stderr);
+        let printed = unwrapped(&other.stderr);
         assert!(other.status.success(), "{function}: {printed}");
         for member in &journal.begin.ranks {
             let why = member.without.get(&Transport::Mpi).unwrap();
@@ -182,7 +182,7 @@ fn a_hanging_mpi_under_a_launcher_costs_only_cases_of_mpi() {
     let out = dir.path().join("run");
     let (first, other) = launched(&file, &out, "hang");
     let journal = outcome(&first, &out);
-    assert!(other.status.success(), "{}", String::from_utf8_lossy(&other.stderr));
+    assert!(other.status.success(), "{}", unwrapped(&other.stderr));
     let why = journal.begin.ranks[1].without.get(&Transport::Mpi).unwrap();
     assert!(why.contains("the MPI library") && why.contains("did not answer"), "{why}");
 }

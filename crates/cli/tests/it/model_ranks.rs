@@ -6,19 +6,21 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
+use crate::common::unwrapped;
+
 fn pathline(args: &[&str]) -> Output {
     Command::new(assert_cmd::cargo::cargo_bin!("pathline")).args(args).output().unwrap()
 }
 
 fn stdout(output: &Output) -> String {
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{}", unwrapped(&output.stderr));
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
 /// A report on messages, which have no peers.
 fn report(run: &Path, option: &str) -> String {
     let output = pathline(&["report", run.to_str().unwrap(), option, "-"]);
-    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{}", unwrapped(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 

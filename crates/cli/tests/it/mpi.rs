@@ -16,7 +16,7 @@ use pathline_stub::need::missing;
 use pathline_stub::{StubLibraries, VARIABLE, lay_out};
 use tempfile::TempDir;
 
-use crate::common::{is_whole, journal};
+use crate::common::{is_whole, journal, unwrapped};
 
 /// Seconds that a run may take: some twenty times what it takes on two idle cores.
 const RUN_TIMEOUT: &str = "150";
@@ -238,7 +238,7 @@ fn a_launched_rank_that_dies_costs_its_case() {
     command.args(ops.iter().flat_map(|op| ["--case".to_owned(), of(op)]));
     command.env("PATHLINE_MPI", folder.path().join("mpi")).stdin(Stdio::null());
     let output = command.output().unwrap();
-    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    let text = unwrapped(&output.stderr);
     let journal = journal(&out);
     is_whole(&journal, ops.len());
     let outcome = |op: &str| {

@@ -12,7 +12,7 @@ use pathline_schema::{CaseOutcome, VerifyResult};
 use pathline_stub::need::missing;
 use tempfile::TempDir;
 
-use crate::common::{command, journal};
+use crate::common::{command, journal, unwrapped};
 
 /// The folder of Python's packages with moto.
 const PACKAGES: &str = "PATHLINE_TEST_S3";
@@ -112,7 +112,7 @@ fn a_bucket_is_measured_verified_and_left_as_it_was() {
     let runs = TempDir::new().unwrap();
     let folder = runs.path().join("a");
     let output = server.run(&folder, "s3://data/tests", &CASES);
-    let shown = String::from_utf8_lossy(&output.stderr).into_owned();
+    let shown = unwrapped(&output.stderr);
     let journal = journal(&folder);
     assert_eq!(output.status.code(), Some(0), "{shown} {:?}", journal.outcomes);
     for case in CASES {

@@ -5,13 +5,15 @@ use std::process::{Command, Output};
 
 use tempfile::TempDir;
 
+use crate::common::unwrapped;
+
 fn place(args: &[&str]) -> Output {
     let binary = assert_cmd::cargo::cargo_bin!("pathline");
     Command::new(binary).arg("place").args(args).output().expect("the binary runs")
 }
 
 fn text(output: &Output) -> String {
-    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{}", unwrapped(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
@@ -84,14 +86,14 @@ fn the_script_pins_a_rank_to_its_cpus() {
     assert_eq!(allowed.split_whitespace().nth(1), wanted.as_deref(), "{allowed}");
     let other = run("7");
     assert_eq!(other.status.code(), Some(64));
-    assert!(String::from_utf8_lossy(&other.stderr).contains("no place for rank '7'"));
+    assert!(unwrapped(&other.stderr).contains("no place for rank '7'"));
 }
 
 #[test]
 fn more_ranks_than_cores_are_refused() {
     let output = place(&["--machine", "mi250x", "--ranks", "100"]);
     assert_eq!(output.status.code(), Some(2));
-    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    let error = unwrapped(&output.stderr);
     assert!(error.contains("ask for fewer ranks"), "{error}");
 }
 
@@ -128,7 +130,7 @@ fn a_matrix_decides_which_ranks_are_near() {
     fs::write(&file, "0,1\n1,0,5\n").expect("a matrix");
     let output = place(&["--machine", "mi250x", "--pattern", path]);
     assert_eq!(output.status.code(), Some(2));
-    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    let error = unwrapped(&output.stderr);
     assert!(error.contains("bytes.csv: line 2: 3 numbers"), "{error}");
 }
 
@@ -226,7 +228,7 @@ fn a_script_of_a_job_gives_each_rank_its_place() {
         assert_eq!(moved.status.code(), Some(64));
     }
     let none = run(&[("SLURM_PROCID", "32".to_owned())], &["PROGRAM"], "");
-    assert!(String::from_utf8_lossy(&none.stderr).contains("no place for rank '32' of this job"));
+    assert!(unwrapped(&none.stderr).contains("no place for rank '32' of this job"));
     let refused = place(&[&base[..], &["--format", "rankfile"]].concat());
     assert_eq!(refused.status.code(), Some(2));
 }

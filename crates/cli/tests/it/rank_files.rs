@@ -6,7 +6,9 @@
 use std::fs;
 use std::process::Stdio;
 
-use crate::common::{command, faults, is_whole, journal, parent, processes, signal, wait_until};
+use crate::common::{
+    command, faults, is_whole, journal, parent, processes, signal, unwrapped, wait_until,
+};
 use pathline_schema::{CaseOutcome, VerifyResult};
 use tempfile::TempDir;
 
@@ -46,7 +48,7 @@ fn ranks_read_and_write_files_together_and_leave_none() {
     fs::create_dir(&store).unwrap();
     let cases = cases();
     let output = command(&arguments(store.to_str().unwrap(), &cases), &out).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{}", unwrapped(&output.stderr));
     let journal = journal(&out);
     is_whole(&journal, cases.len());
     for outcome in &journal.outcomes {
@@ -103,7 +105,7 @@ fn a_models_ranks_share_its_store() {
     let mut args = vec!["--machine", "mi250x", "--ranks", "2"];
     args.extend(cases.iter().flat_map(|case| ["--case", case.as_str()]));
     let output = command(&args, &out).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{}", unwrapped(&output.stderr));
     let rates = |nth: usize| -> f64 {
         let journal = journal(&out);
         let CaseOutcome::Measured(measured) = &journal.outcomes[nth] else { panic!("no result") };

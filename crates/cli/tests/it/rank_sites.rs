@@ -13,6 +13,8 @@ use pathline_stub::{StubLibraries, VARIABLE, lay_out};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::common::unwrapped;
+
 fn pathline(args: &[&str]) -> Command {
     let mut command = Command::new(assert_cmd::cargo::cargo_bin!("pathline"));
     command.args(args).stdin(Stdio::null()).env_remove("PATHLINE_RENDEZVOUS");
@@ -24,9 +26,8 @@ fn text(output: &Output) -> String {
 }
 
 fn json(output: &Output) -> Value {
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
-        panic!("{error}: {}{}", text(output), String::from_utf8_lossy(&output.stderr))
-    })
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}{}", text(output), unwrapped(&output.stderr)))
 }
 
 fn codes(document: &Value) -> Vec<&str> {
@@ -83,7 +84,7 @@ fn a_file_that_is_no_plan_is_refused() {
     let output =
         pathline(&["place", "--check", "--plan", file.to_str().unwrap()]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
-    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    let error = unwrapped(&output.stderr);
     assert!(error.contains("x.sh") && error.contains("pathline place"), "{error}");
 }
 

@@ -9,7 +9,9 @@ use std::path::Path;
 use std::process::{Child, Output, Stdio};
 use std::time::Duration;
 
-use crate::common::{command, faults, is_whole, journal, parent, processes, signal, wait_until};
+use crate::common::{
+    command, faults, is_whole, journal, parent, processes, signal, unwrapped, wait_until,
+};
 use pathline_schema::{CaseOutcome, VerifyResult};
 use tempfile::TempDir;
 
@@ -28,7 +30,7 @@ fn of_all_cases<'a>(args: &[&'a str]) -> Vec<&'a str> {
 }
 
 fn words(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
+    unwrapped(&output.stderr)
 }
 
 /// Starts a process as a launcher would that counts `size` processes, of a job that no other test has.

@@ -7,6 +7,8 @@ use std::process::{Command, Output};
 use pathline_schema::Journal;
 use tempfile::TempDir;
 
+use crate::common::unwrapped;
+
 fn pathline(dir: &Path, args: &[&str]) -> Output {
     let mut command = Command::new(assert_cmd::cargo::cargo_bin!("pathline"));
     command.current_dir(dir).args(args).output().expect("it runs")
@@ -21,7 +23,7 @@ const MODEL: [&str; 6] =
 
 fn run(dir: &Path, out: &str, more: &[&str]) -> Output {
     let output = pathline(dir, &[&MODEL[..], &["--out", out], more].concat());
-    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{}", unwrapped(&output.stderr));
     output
 }
 
@@ -79,7 +81,7 @@ fn a_cut_repeat_is_resumed() {
     );
     assert!(torn.end.is_none());
     let resumed = pathline(dir.path(), &["run", "-q", "--resume", "r"]);
-    assert_eq!(resumed.status.code(), Some(0), "{}", String::from_utf8_lossy(&resumed.stderr));
+    assert_eq!(resumed.status.code(), Some(0), "{}", unwrapped(&resumed.stderr));
     let again = journal(dir.path(), "r");
     assert!(again.end.as_ref().unwrap().complete && again.resumed.len() == 1);
     let counts: Vec<usize> = again.repeats.iter().map(|r| r.outcomes.len()).collect();
@@ -94,7 +96,7 @@ fn simulated_runs_with_other_seeds_do_not_change() {
     for seed in ["1", "2", "3"] {
         let output =
             pathline(dir.path(), &[&suites[..], &["--seed", seed, "--out", seed]].concat());
-        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(output.status.code(), Some(0), "{}", unwrapped(&output.stderr));
     }
     println!("seeds   tolerance   verdict");
     for (before, after) in [("1", "2"), ("2", "3"), ("1", "3")] {
@@ -143,5 +145,5 @@ fn repeats_of_a_model_are_compared_as_runs() {
     assert_eq!(pathline(dir.path(), &[&other[..], &[case]].concat()).status.code(), Some(0));
     let none = pathline(dir.path(), &["diff", "a", "c"]);
     assert_eq!(none.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&none.stderr).contains("no case has a figure in the runs"));
+    assert!(unwrapped(&none.stderr).contains("no case has a figure in the runs"));
 }

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use tempfile::TempDir;
 
-use crate::common::{journal, wait_until};
+use crate::common::{journal, unwrapped, wait_until};
 
 /// A case of a model that takes no time.
 const CASE: &str = "gpu0.vram > gpu1.vram by dma@gpu0 x 16MiB";
@@ -30,7 +30,7 @@ fn model(dir: &Path, out: &str, more: &[&str]) -> Output {
 }
 
 fn err(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
+    unwrapped(&output.stderr)
 }
 
 /// Checks the exit code, and that standard error contains all of `expected`.

@@ -11,6 +11,8 @@ use pathline_stub::{StubLibraries, VARIABLE, lay_out};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::common::unwrapped;
+
 const HOSTS: &str = include_str!("several_hosts/hosts.sh");
 const SSH: &str = include_str!("several_hosts/ssh.sh");
 /// Where rank 0 gathers the others.
@@ -74,8 +76,7 @@ impl TestHosts {
         lay_out(&hosts.path("stub"), &[StubLibraries::Cuda], &[]).unwrap();
         let tried = hosts.run(Path::new("hostname"), &[]);
         if String::from_utf8_lossy(&tried.stdout).trim() != "n1" {
-            let why =
-                format!("hosts cannot be made: {}", String::from_utf8_lossy(&tried.stderr).trim());
+            let why = format!("hosts cannot be made: {}", unwrapped(&tried.stderr).trim());
             missing("netns", &why);
             return None;
         }
@@ -129,7 +130,7 @@ impl TestHosts {
         let machine = self.text_of("small.toml");
         let output =
             pathline(&[&["place", "--machine", &machine], more].concat()).output().unwrap();
-        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(output.status.code(), Some(0), "{}", unwrapped(&output.stderr));
         let text = String::from_utf8(output.stdout).unwrap();
         self.write_script("place.sh", &text);
         text

@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 use pathline_schema::{CaseOutcome, ConstantOrigin};
 use tempfile::TempDir;
 
-use crate::common::{command, journal};
+use crate::common::{command, journal, unwrapped};
 
 /// Variables that change what a simulated machine does.
 const READ: [&str; 5] = [
@@ -126,7 +126,7 @@ fn more_ranks_than_gpus_of_a_model_are_refused() {
     let args = ["run", "--machine", "mi250x", "--ranks", "9", "--out", out.to_str().unwrap()];
     let output = pathline(&args, &[]);
     assert_eq!(output.status.code(), Some(2));
-    let error = String::from_utf8_lossy(&output.stderr);
+    let error = unwrapped(&output.stderr);
     assert!(error.contains("mi250x has 8 GPUs") && error.contains("--ranks 8 or fewer"), "{error}");
 }
 

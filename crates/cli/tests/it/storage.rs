@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use crate::common::{
-    command, faults, is_alive, is_whole, journal, parent, processes, signal, wait_until,
+    command, faults, is_alive, is_whole, journal, parent, processes, signal, unwrapped, wait_until,
 };
 use pathline_schema::{CaseOutcome, Journal, MeasuredCase, Severity, VerifyResult};
 use pathline_stub::{StubLibraries, VARIABLE, lay_out};
@@ -105,7 +105,7 @@ fn code(output: &Output) -> Option<i32> {
 }
 
 fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
+    unwrapped(&output.stderr)
 }
 
 /// The case as it was measured.

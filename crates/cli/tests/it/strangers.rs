@@ -15,7 +15,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::{again, command, is_whole, journal, library, role, wait_until};
+use crate::common::{again, command, is_whole, journal, library, role, unwrapped, wait_until};
 use pathline_schema::Journal;
 use pathline_stub::need::missing;
 use tempfile::TempDir;
@@ -413,7 +413,7 @@ fn a_socket_of_another_user_is_named_with_a_remedy() {
     let output = door.rank(0, &dir.path().join("run")).output().unwrap();
     let _ = squatter.kill();
     squatter.wait().unwrap();
-    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    let error = unwrapped(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{error}");
     assert!(error.contains(&format!("of user {ANOTHER_USER} has it")), "{error}");
     assert!(error.contains("PATHLINE_SECRET"), "{error}");
@@ -455,7 +455,7 @@ fn no_library_is_taken_from_a_coordinator() {
     assert!(answer.contains("failed") && answer.contains("no library named"), "{answer}");
     drop((line, listener));
     let output = victim.wait_with_output().unwrap();
-    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    let error = unwrapped(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{error}");
     assert!(
         error.contains("it was started with no library named, and rank 0 with --cuda"),
@@ -529,7 +529,7 @@ fn without_a_variable_the_secret_is_a_file_of_the_home_folder() {
     let other = rank(1);
     for child in [first, other] {
         let output = child.wait_with_output().unwrap();
-        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        let error = unwrapped(&output.stderr);
         let lines = fs::read_to_string(out.join("run.jsonl")).unwrap_or_default();
         assert_eq!(output.status.code(), Some(0), "{error} {lines}");
         assert!(!error.contains(&secret));
@@ -545,7 +545,7 @@ fn a_run_that_misses_ranks_names_the_secret_that_they_read() {
     let door = Door::net();
     let mut command = door.rank_with(0, &dir.path().join("run"), "5");
     let output = command.env_remove("PATHLINE_SECRET").env("HOME", dir.path()).output().unwrap();
-    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    let error = unwrapped(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{error}");
     let Door::Net(port) = door else { unreachable!() };
     let file = dir.path().join(format!(".local/state/pathline/ranks-127.0.0.1-{port}"));
@@ -569,7 +569,7 @@ fn without_a_secret_there_is_no_network() {
         }
         let begun = Instant::now();
         let output = command.output().unwrap();
-        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        let error = unwrapped(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{error}");
         assert!(error.contains(reason) && error.contains("openssl rand -hex 32"), "{error}");
         assert!(!error.contains("too short"), "{error}");

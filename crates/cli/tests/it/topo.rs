@@ -8,6 +8,8 @@ use pathline_schema::{Bytes, LinkEnd, LinkKind, Topology};
 use quick_xml::events::Event;
 use tempfile::TempDir;
 
+use crate::common::unwrapped;
+
 fn topo(args: &[&str]) -> Output {
     Command::new(assert_cmd::cargo::cargo_bin!("pathline"))
         .arg("topo")
@@ -20,7 +22,7 @@ fn topo(args: &[&str]) -> Output {
 /// Standard output of a successful command.
 fn stdout(args: &[&str]) -> String {
     let output = topo(args);
-    let err = String::from_utf8_lossy(&output.stderr);
+    let err = unwrapped(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{args:?}: {err}");
     String::from_utf8(output.stdout).expect("text")
 }
@@ -267,7 +269,7 @@ fn broken_files_name_file_and_line() {
         let path = dir.path().join(name);
         fs::write(&path, content).unwrap();
         let output = topo(&["--from", text(&path)]);
-        let err = String::from_utf8_lossy(&output.stderr);
+        let err = unwrapped(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{name}: {err}");
         assert!(err.contains(&expected), "{name}: no {expected:?} in {err}");
         assert!(output.stdout.is_empty(), "{name}");
@@ -275,5 +277,5 @@ fn broken_files_name_file_and_line() {
     // A folder that is no snapshot.
     let output = topo(&["--from", text(dir.path())]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("neither sys nor proc"));
+    assert!(unwrapped(&output.stderr).contains("neither sys nor proc"));
 }

@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
+use crate::common::unwrapped;
+
 fn fixture(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(name);
     path.to_str().expect("a printable path").to_owned()
@@ -23,7 +25,7 @@ fn two_h200s_are_predicted() {
     let twin = twin.to_str().unwrap();
     let output = pathline(&["model", "fit", &fixture("h200-x2-contention.jsonl.gz"), "-o", twin]);
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{stdout}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{stdout}{}", unwrapped(&output.stderr));
     // Both GPUs at once get 153 GB/s of host traffic, where each alone gets 103 bidirectional.
     assert!(stdout.contains("memory of numa0, both directions"), "{stdout}");
 
@@ -63,7 +65,7 @@ fn a_twin_of_a_sick_node_comes_with_a_warning() {
         assert_eq!(code, Some(i32::from(name == "sick")), "{name}");
         let fitted =
             pathline(&["model", "fit", &at(name), "-q", "-o", &at(&format!("{name}.twin"))]);
-        let stderr = String::from_utf8_lossy(&fitted.stderr).into_owned();
+        let stderr = unwrapped(&fitted.stderr);
         let warned = stderr.lines().find(|line| line.contains("SUSPECT"));
         let Some(warned) = warned else {
             assert_eq!(name, "well", "{stderr}");

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::{command, faults, is_alive, is_whole, journal, signal, wait_until};
+use crate::common::{command, faults, is_alive, is_whole, journal, signal, unwrapped, wait_until};
 use pathline_schema::{CaseOutcome, Journal, Severity, Unit};
 use tempfile::TempDir;
 
@@ -204,7 +204,7 @@ fn a_machine_that_cannot_be_opened_ends_the_run_with_its_reason() {
     let out = dir.path().join("run");
     let args = ["--machine", "mi250x", "--worker", "--inject", "exit start"];
     let output = command(&args, &out).output().unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    let stderr = unwrapped(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{stderr}");
     assert!(
         stderr.contains("cannot be opened") && stderr.contains("ended with code 3"),
@@ -321,5 +321,5 @@ fn the_workers_command_is_for_runs_only() {
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("pathline run"));
+    assert!(unwrapped(&output.stderr).contains("pathline run"));
 }

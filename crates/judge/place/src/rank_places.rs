@@ -237,8 +237,12 @@ fn warn_of_shared_parts(plan: &mut PlacementPlan) {
     let of = |gpu: u32| plan.ranks.iter().filter(move |place| place.gpu == Some(gpu)).count();
     let shared = plan.ranks.iter().filter_map(|place| place.gpu).find(|gpu| of(*gpu) > 1);
     if let Some(gpu) = shared {
-        plan.warnings
-            .push(format!("{} ranks share gpu{gpu}: there are fewer GPUs than ranks", of(gpu)));
+        let gpus: BTreeSet<u32> = plan.ranks.iter().filter_map(|place| place.gpu).collect();
+        let gpus = gpus.len();
+        plan.warnings.push(format!(
+            "{} ranks share gpu{gpu}: {gpus} ranks at most have a GPU each (--ranks {gpus})",
+            of(gpu)
+        ));
     }
     let without = plan.ranks.iter().filter(|place| place.nic.is_none()).count();
     if without > 0 && without < plan.ranks.len() {

@@ -86,7 +86,12 @@ impl MachineModel {
     pub fn read(name: &str) -> Result<Self> {
         if let Some((node, gpus)) = slice_of(name).filter(|_| !Path::new(name).exists()) {
             let text = format!("slice = {gpus:?}\n{}", read_description(node)?);
-            return (name.to_owned(), text).try_into();
+            let made: Result<Self> = (name.to_owned(), text).try_into();
+            return made.map_err(|error| match error.downcast::<DescError>() {
+                // Its line would be that of a text that nobody wrote.
+                Ok(error) => anyhow!("{name}: {}", error.reason),
+                Err(error) => error,
+            });
         }
         let text = read_description(name)?;
         let folder = Path::new(name).parent().unwrap_or(Path::new(""));
@@ -147,10 +152,8 @@ fn read_description(name: &str) -> Result<String> {
                     || did_you_mean(name, known.iter().copied()),
                     |known| format!("; did you mean '{known}'?"),
                 );
-                anyhow!(
-                    "no machine is called '{name}' (there are {}{near}), and as a file: {error}",
-                    known.join(", ")
-                )
+                let known = known.join(", ");
+                anyhow!("no machine and no file is called '{name}'; there are {known}{near}")
             }
             _ => anyhow!("{name}: cannot be read as a machine description: {error}"),
         }

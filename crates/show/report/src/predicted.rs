@@ -9,6 +9,9 @@ use pathline_explain::fmt;
 
 use crate::link_loads;
 
+/// Columns of a page that goes to no terminal.
+const MAX_COLUMNS: usize = 100;
+
 /// The basis of an interval, or a note that there is none.
 fn describe_uncertainty(uncertainty: &TimeUncertainty) -> String {
     let orders = uncertainty.orders;
@@ -82,9 +85,12 @@ pub fn table(case: &Case, durations: &SetDurations, trust: Option<&PredictionTru
         all().filter_map(|row| row.get(column)).map(|t| t.chars().count()).max().unwrap_or(0)
     };
     let (flow, time) = (wide(0), wide(2));
+    // Where a row has no room, the flow has a line of its own.
+    let is_narrow = flow + time + wide(4) + 24 > MAX_COLUMNS;
     let mut text = String::new();
     for [of, alone, duration, rate, bound] in all() {
-        text += &format!("{of:<flow$}  {alone:>10}  {duration:<time$}  {rate:>6}  {bound}\n");
+        let of = if is_narrow { format!("{of}\n ") } else { format!("{of:<flow$}") };
+        text += &format!("{of}  {alone:>10}  {duration:<time$}  {rate:>6}  {bound}\n");
     }
     for of in &case.background {
         text += &format!("{of:<flow$}  runs throughout\n");

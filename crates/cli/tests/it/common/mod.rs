@@ -22,6 +22,16 @@ pub(crate) fn command(args: &[&str], out: &Path) -> Command {
     command
 }
 
+/// A message to standard error as it was before it was broken to its width.
+pub(crate) fn unwrapped(bytes: &[u8]) -> String {
+    let mut text = String::from_utf8_lossy(bytes).into_owned();
+    while let Some(at) = text.find("\n    ") {
+        let rest = text[at..].trim_start().to_owned();
+        text.replace_range(at.., &format!(" {rest}"));
+    }
+    text
+}
+
 /// The journal of a run.
 pub(crate) fn journal(out: &Path) -> Journal {
     let file = fs::File::open(out.join("run.jsonl")).unwrap();

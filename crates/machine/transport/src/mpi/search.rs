@@ -129,7 +129,7 @@ impl ProcessPlace<'_> {
         let (names, preloaded) = (self.names(), self.preload());
         let spec = LibrarySpec {
             what: "MPI",
-            costs: "messages and collectives by MPI",
+            costs: "messages and collectives by MPI are not measured",
             way_out: "load its module, name the file or folder in PATHLINE_MPI, or put its mpirun \
                       on PATH",
             names: LibraryNames::Exact(&names),

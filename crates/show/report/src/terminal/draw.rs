@@ -8,7 +8,7 @@ use pathline_explain::figure::{BetterWhen, FigureCell, MatrixBody};
 use pathline_explain::fmt;
 
 /// Minimum and maximum width of a summary, in columns.
-const WIDTHS: (usize, usize) = (72, 200);
+const WIDTHS: (usize, usize) = (40, 200);
 
 /// Block characters of eight heights.
 const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
