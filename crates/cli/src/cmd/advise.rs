@@ -1,50 +1,48 @@
 //! `pathline advise`.
 
+mod advice_progress;
+mod answer_files;
+mod answer_parts;
+mod model_limits;
 mod mpi_controls;
 mod on_command;
 mod setting_names;
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::IsTerminal;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use pathline_advise::{
-    ADVICE_FORMAT, Advice, AdviceChoice, AdviceFile, AdviceLimits, AdviceOrigin, AdviceScope,
-    AdviceStep, AdviceVerdict, ArmEnv, ArmTask, CommandTask, ROWS_FILE, SettingScope, TrialArm,
-    TrialRunner, advise, answers_text, is_setting, known_settings, not_reviewed, questions, review,
-    script_settings, usual_collectives, usual_file_subjects, usual_mpi_messages, usual_subjects,
+    ADVICE_FORMAT, Advice, AdviceFile, AdviceLimits, AdviceOrigin, AdviceScope, AdviceStep,
+    AdviceVerdict, ArmEnv, ArmTask, CommandTask, SettingScope, TrialArm, TrialRunner, advise,
+    answers_text, is_setting, known_settings, not_reviewed, questions, review, script_settings,
+    usual_collectives, usual_file_subjects, usual_mpi_messages, usual_subjects,
 };
 use pathline_bench::{Executor, MachineInfo, RunPlan};
-use pathline_dylib::{TriedPlace, locate_installed};
-use pathline_flow::RuntimeEnv;
 use pathline_paste::read_paste;
 use pathline_runner::{
     CaseTrials, HostMachine, HostSurvey, MachineChoice, MachineModel, RankJob, RunRequest,
-    StorePlaces, assumed_cases, half_of_free, hostname, read_text, switches,
+    StorePlaces, half_of_free, hostname, read_text, switches,
 };
-use pathline_schema::{Case, MpiControls, RunSettings, Topology, Transport, Unit, WorldKind};
+use pathline_schema::{Case, MpiControls, RunSettings, Unit, WorldKind};
 
+use self::advice_progress::AdviceProgress;
+use self::answer_files::{MAX_FILE, earlier_answers, write_answers};
+use self::answer_parts::{answer_origin, host_parts, machine_parts};
+use self::model_limits::{ignore_unmodelled, is_modelled, without_assumed};
 use self::mpi_controls::{controls_of_ranks, ignore_missing, judge_settings};
+use self::on_command::is_rate;
 use self::setting_names::judge_names;
 use super::case_machine::{on_machine, plan_cases};
 use super::trial_placement::TrialPlacement;
 use super::{ExitKind, audit};
 use crate::args::AdviseArgs;
 use crate::progress::StopRequest;
-use crate::say::{self, errln, out, outln, paragraph};
+use crate::say::{self, out, outln, paragraph};
 
-/// Names of the files of --emit.
-const JSON: &str = "advice.json";
-const ENV: &str = "advice.env";
-const TUNER_CSV: &str = "tuner.csv";
-const TUNER_PLUGIN: &str = "libpathline_tuner.so";
 /// Largest probability that --check confirms anything falsely.
 const AGAIN_LEVEL: f64 = 0.05;
-/// The most bytes of such a file.
-const MAX_FILE: u64 = 16 << 20;
 
 pub(super) fn run(args: &AdviseArgs) -> Result<ExitKind> {
     if !args.set.is_empty() && args.command.is_none() && args.measure.is_none() {
@@ -90,7 +88,7 @@ pub(super) fn run(args: &AdviseArgs) -> Result<ExitKind> {
         show(&file, session.earlier.as_ref(), &session.limits());
     }
     if let Some(dir) = &args.emit {
-        let names = write(dir, &mut file, session.placement.as_ref())?;
+        let names = write_answers(dir, &mut file, session.placement.as_ref())?;
         if !args.json {
             outln!("\nWrote into {}: {}.", dir.display(), names.join(", "));
         }
@@ -117,49 +115,6 @@ fn verdict(answers: &[Advice], again: bool, is_review: bool) -> ExitKind {
 /// The nodes of the allocation in which this runs, as Slurm says.
 fn slurm_nodes() -> Option<u32> {
     std::env::var("SLURM_JOB_NUM_NODES").ok()?.trim().parse().ok()
-}
-
-fn earlier_answers(dir: &Path) -> Result<AdviceFile> {
-    let path = if dir.is_dir() { dir.join(JSON) } else { dir.to_owned() };
-    let text = read_text(&path, MAX_FILE).with_context(|| path.display().to_string())?;
-    AdviceFile::parse(&text).with_context(|| path.display().to_string())
-}
-
-/// Writes the files of --emit, and returns their names.
-fn write(
-    dir: &Path,
-    file: &mut AdviceFile,
-    placement: Option<&TrialPlacement>,
-) -> Result<Vec<&'static str>> {
-    let mut write = || -> std::io::Result<Vec<&'static str>> {
-        std::fs::create_dir(dir)?;
-        let dir = dir.canonicalize()?;
-        let mut names = vec![JSON, ENV];
-        if let Some(placement) = placement {
-            names.extend(placement.write(&dir, file)?);
-        }
-        let mut plugin = None;
-        if let Some(rows) = file.tuner_text() {
-            std::fs::write(dir.join(TUNER_CSV), &rows)?;
-            std::fs::write(dir.join(ROWS_FILE), &rows)?;
-            names.extend([TUNER_CSV, ROWS_FILE]);
-            let built = locate_installed(TUNER_PLUGIN);
-            for TriedPlace { place, why } in &built.tried {
-                errln!("pathline: {} is left out: {why}", place.display());
-            }
-            if let Some(built) = built.path {
-                let copy = dir.join(TUNER_PLUGIN);
-                std::fs::copy(built, &copy)?;
-                names.push(TUNER_PLUGIN);
-                plugin = Some(copy.display().to_string());
-            }
-        }
-        std::fs::write(dir.join(JSON), file.text())?;
-        let settings = file.env_text(plugin.as_deref()).map_err(std::io::Error::other)?;
-        std::fs::write(dir.join(ENV), settings)?;
-        Ok(names)
-    };
-    write().with_context(|| format!("{}: the answers cannot be written", dir.display()))
 }
 
 /// A session, and what it takes from an earlier one.
@@ -229,8 +184,8 @@ impl AdviceRun<'_> {
         let rest: ArmEnv =
             variables.iter().filter(|(name, _)| !is_answered(&answers, name)).map(pair).collect();
         let origin = match &model {
-            Some(model) => origin(&model.desc().name, Vec::new(), true),
-            None => origin(&hostname(), host_parts(), false),
+            Some(model) => answer_origin(&model.desc().name, Vec::new(), true),
+            None => answer_origin(&hostname(), host_parts(), false),
         };
         // What else is set acts on nothing that a model has.
         let by_model = model.is_some() && task.is_none();
@@ -268,7 +223,7 @@ impl AdviceRun<'_> {
             }
             None => self.case_trials(|about, runner, scopes, _| {
                 trials(scopes, runner);
-                Ok(AdviceOrigin { parts: parts(about), ..origin.clone() })
+                Ok(AdviceOrigin { parts: machine_parts(about), ..origin.clone() })
             }),
         };
         match measured {
@@ -330,7 +285,7 @@ impl AdviceRun<'_> {
                 WorldKind::Simulated(name) => name.clone(),
                 WorldKind::Real => hostname(),
             };
-            Ok((origin(&node, parts(about), about.world.is_model()), answers))
+            Ok((answer_origin(&node, machine_parts(about), about.world.is_model()), answers))
         })
     }
 
@@ -439,53 +394,12 @@ impl AdviceRun<'_> {
     }
 }
 
-/// Why a gain on a model is no advice.
-const ASSUMED: &str = "withheld: its times rest on constants of the model that nobody measured";
-
-/// The questions without what a model only assumes, and the answers that are withheld for that.
-fn without_assumed(
-    scopes: Vec<AdviceScope>,
-    request: &RunRequest,
-    plan: &RunPlan,
-) -> Result<(Vec<AdviceScope>, Vec<Advice>)> {
-    let assumed = assumed_cases(request, &switches(), plan.clone())?;
-    let is_assumed =
-        |arm: &TrialArm| matches!(&arm.task, ArmTask::Case(case) if assumed.contains(case));
-    let (mut asked, mut withheld) = (Vec::new(), Vec::new());
-    for mut scope in scopes {
-        for choice in scope.choices.iter_mut().filter(|choice| is_assumed(&choice.arm)) {
-            choice.ignored = choice.ignored.take().or_else(|| Some(ASSUMED.to_owned()));
-        }
-        let has_choices = !scope.choices.is_empty();
-        if is_assumed(&scope.baseline)
-            || has_choices && scope.choices.iter().all(|c| is_assumed(&c.arm))
-        {
-            withheld.push(Advice::withheld(&scope, ASSUMED.to_owned()));
-        } else {
-            asked.push(scope);
-        }
-    }
-    Ok((asked, withheld))
-}
-
 /// A choice that the environment makes already is the default here.
 fn ignore_set(scope: &mut AdviceScope, set: &BTreeMap<String, String>) {
     for choice in scope.choices.iter_mut().filter(|choice| !choice.arm.env.is_empty()) {
         if choice.arm.env.iter().all(|(name, value)| set.get(name) == Some(value)) {
             choice.ignored = Some(format!("{} is set already", choice.arm.label));
         }
-    }
-}
-
-/// A model knows the effect of a few variables.
-fn ignore_unmodelled(scope: &mut AdviceScope) {
-    let is_unknown = |choice: &&mut AdviceChoice| {
-        let env = &choice.arm.env;
-        !env.is_empty() && !env.iter().any(|(name, value)| is_modelled(name, value))
-    };
-    for choice in scope.choices.iter_mut().filter(is_unknown) {
-        let label = &choice.arm.label;
-        choice.ignored = Some(format!("the model does not know what {label} changes"));
     }
 }
 
@@ -499,12 +413,6 @@ fn default_only(case: &Case) -> AdviceScope {
     }
 }
 
-/// Whether a model knows what a variable changes.
-fn is_modelled(name: &str, value: &str) -> bool {
-    let env = ArmEnv::from([(name.to_owned(), value.to_owned())]);
-    RuntimeEnv::from_env(&env) != RuntimeEnv::default()
-}
-
 /// Whether one of these answers is about a variable.
 fn is_answered(answers: &[Advice], name: &str) -> bool {
     let settings = answers.iter().filter_map(|a| a.choice.as_ref().map(|c| &c.settings));
@@ -513,23 +421,6 @@ fn is_answered(answers: &[Advice], name: &str) -> bool {
 
 fn pair((name, value): (&String, &String)) -> (String, String) {
     (name.clone(), value.clone())
-}
-
-/// `A=1 B=2` as variables.
-pub(super) fn settings(words: &str) -> Result<ArmEnv> {
-    let mut env = ArmEnv::new();
-    for word in words.split_whitespace() {
-        match word.split_once('=') {
-            Some((name, value)) if !name.is_empty() && !value.is_empty() => {
-                env.insert(name.to_owned(), value.to_owned());
-            }
-            _ => bail!("--set '{words}': expected NAME=VALUE, several separated by blanks"),
-        }
-    }
-    if env.is_empty() {
-        bail!("--set: expected NAME=VALUE");
-    }
-    Ok(env)
 }
 
 /// Reads of the files of each store, from the first NUMA domain with cores.
@@ -568,63 +459,6 @@ fn plan_of(about: &MachineInfo, scopes: &[AdviceScope], request: &RunRequest) ->
     plan_cases(about, cases, request)
 }
 
-/// What answers about cases rest on: GPUs with their drivers, libraries between processes with their
-/// versions, and of a real host its processor and kernel.
-fn parts(about: &MachineInfo) -> Vec<String> {
-    // The management library's source names the driver's version.
-    let driver = |gpu: u32| about.gpus.get(&Unit::Gpu(gpu)).map(|facts| facts.source.clone());
-    let mut all = gpu_parts(&about.topology, driver);
-    let ways = about.ranks.first().into_iter().flat_map(|member| &member.ways);
-    let is_library = |way: Transport| {
-        matches!(way, Transport::Mpi | Transport::MpiStaged | Transport::Ccl | Transport::Ucx)
-    };
-    let libraries = ways.filter(|(way, version)| is_library(**way) && !version.is_empty());
-    // What follows a semicolon are notes on the library, not its version.
-    let versions = libraries.filter_map(|(_, version)| version.split(';').next());
-    all.extend(versions.map(str::to_owned));
-    if !about.world.is_model() {
-        all.extend(system_part(&about.topology));
-    }
-    all
-}
-
-/// The same of a command, whose libraries are its own: GPUs and driver as this host's files and its
-/// management library show them.
-fn host_parts() -> Vec<String> {
-    let HostSurvey { topology, management, .. } = HostSurvey::new(None);
-    let report = management.ok().map(|answer| answer.report).filter(|r| !r.version.is_empty());
-    let driver = report.map(|report| format!("{} {}", report.what, report.version));
-    let mut all = gpu_parts(&topology, |_| driver.clone());
-    all.extend(system_part(&topology));
-    all
-}
-
-fn gpu_parts(topology: &Topology, driver: impl Fn(u32) -> Option<String>) -> Vec<String> {
-    let mut count: BTreeMap<String, usize> = BTreeMap::new();
-    for gpu in &topology.gpus {
-        let driver = driver(gpu.index).map(|driver| format!(", {driver}")).unwrap_or_default();
-        *count.entry(format!("{} ({}){driver}", gpu.name, gpu.arch)).or_default() += 1;
-    }
-    count.into_iter().map(|(name, count)| format!("{count} x {name}")).collect()
-}
-
-fn system_part(topology: &Topology) -> Option<String> {
-    let (cpu, kernel) = (topology.host.cpu_model.trim(), topology.host.kernel.trim());
-    let linux = (!kernel.is_empty()).then(|| format!("Linux {kernel}"))?;
-    Some(if cpu.is_empty() { linux } else { format!("{cpu}, {linux}") })
-}
-
-fn origin(node: &str, parts: Vec<String>, simulated: bool) -> AdviceOrigin {
-    AdviceOrigin {
-        node: node.to_owned(),
-        parts,
-        date: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        command: super::run::command_line(),
-        simulated,
-    }
-}
-
 /// Prints the answers: changes first.
 fn show(file: &AdviceFile, earlier: Option<&AdviceFile>, limits: &AdviceLimits) {
     let AdviceOrigin { node, parts, simulated, .. } = &file.origin;
@@ -637,67 +471,4 @@ fn show(file: &AdviceFile, earlier: Option<&AdviceFile>, limits: &AdviceLimits) 
         outln!("! {difference}");
     }
     out!("\n{}", answers_text(&file.answers, limits, say::width()));
-}
-
-/// One line on standard error that is redrawn, where that is a terminal.
-struct AdviceProgress {
-    bar: indicatif::ProgressBar,
-    last: RefCell<String>,
-}
-
-impl AdviceProgress {
-    fn new(quiet: bool) -> Self {
-        let bar = indicatif::ProgressBar::new_spinner();
-        if quiet || !std::io::stderr().is_terminal() {
-            bar.set_draw_target(indicatif::ProgressDrawTarget::hidden());
-        }
-        Self { bar, last: RefCell::default() }
-    }
-
-    fn show(&self, step: &AdviceStep<'_>) {
-        let AdviceStep { doing, subject, choice, blocks } = step;
-        let choice = if choice.is_empty() { String::new() } else { format!(": {choice}") };
-        let text = format!("{doing}, block {}: {subject}{choice}", blocks + 1);
-        if *self.last.borrow() != text {
-            self.bar.set_message(text.clone());
-            self.bar.tick();
-            self.last.replace(text);
-        }
-    }
-
-    fn end(&self) {
-        self.bar.finish_and_clear();
-    }
-}
-
-/// Whether a metric is named like a rate, of which more is better.
-fn is_rate(metric: &str) -> bool {
-    let metric = metric.to_lowercase();
-    let names = [
-        "bandwidth",
-        "busbw",
-        "algbw",
-        "throughput",
-        "iops",
-        "flop",
-        "bps",
-        "b/s",
-        "/sec",
-        "per second",
-    ];
-    names.iter().any(|name| metric.contains(name))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn metrics_named_like_rates_are_recognised() {
-        let rates =
-            ["Avg bus bandwidth *: *([0-9.]+)", "busbw ([0-9]+)", "([0-9]+) GB/s", "TFLOPS: (.*)"];
-        assert!(rates.iter().all(|metric| is_rate(metric)));
-        let times = ["decode ([0-9.]+) ms", "([0-9]+) s", "cost ([0-9])", "latency_us=([0-9.]+)"];
-        assert!(!times.iter().any(|metric| is_rate(metric)));
-    }
 }

@@ -17,7 +17,7 @@ use pathline_schema::{
     Bytes, Case, CaseOutcome, Collective, CpuSet, Ns, Rate, plain_line, shell_word,
 };
 
-use super::audit_choices::{ChoiceTrials, show_pairs};
+use super::audit_choices::{ChoiceTrials, collective_case};
 use super::{ExitKind, judge_source};
 use crate::args::{AuditArgs, RunArgs};
 use crate::files;
@@ -202,7 +202,7 @@ fn gpus_text(exchanges: &[ExchangeSpec]) -> String {
     format!("Collectives over GPUs {gpus}")
 }
 
-pub(super) fn name(row: &LedgerRow) -> String {
+fn op_name(row: &LedgerRow) -> String {
     match &row.exchange.what {
         ExchangeOp::Collective { op, .. } => op.to_string(),
         _ => String::new(),
@@ -248,7 +248,7 @@ fn table(rows: &[LedgerRow], gains: Option<&[Option<f64>]>) {
     };
     let text = |time: Option<Ns>| time.map(|time| time.to_string());
     let mut columns = vec![
-        LedgerColumn::new("operation", true, rows, |row| Some(name(row))),
+        LedgerColumn::new("operation", true, rows, |row| Some(op_name(row))),
         LedgerColumn::new("size", false, rows, |row| Some(row.exchange.bytes.to_string())),
         LedgerColumn::new("measured", false, rows, |row| text(row.measured)),
         LedgerColumn::new("best gain", false, rows, |row| {
@@ -383,28 +383,12 @@ fn measure_collectives(
     read_run(dir, by)
 }
 
-/// The case of a collective whose first GPUs have a process each.
-pub(super) fn collective_case(exchange: &ExchangeSpec) -> Result<Case> {
-    let ExchangeOp::Collective { op, over } = &exchange.what else {
-        bail!("{exchange}: it is no collective")
-    };
-    let last = over.len().saturating_sub(1);
-    if over.iter().enumerate().any(|(nth, member)| member.gpu as usize != nth) {
-        bail!(
-            "--measure has a process for each of the first GPUs; name --gpus 0-{last}, or --runs"
-        );
-    }
-    let bytes = exchange.bytes;
-    let text = format!("r0.gpu0.vram > r{last}.gpu{last}.vram by ccl@gpu0[{op}] x {bytes}");
-    text.parse().map_err(|error| anyhow!("{text}: {error}"))
-}
-
 /// Names the cause of what measured operations lose, by operation.
 fn causes(desc: &MachineDesc, rows: &[LedgerRow]) -> Result<ExitKind> {
     let mut curves: BTreeMap<String, Vec<(ExchangeSpec, Ns)>> = BTreeMap::new();
     for row in rows {
         if let Some(time) = row.measured {
-            curves.entry(name(row)).or_default().push((row.exchange.clone(), time));
+            curves.entry(op_name(row)).or_default().push((row.exchange.clone(), time));
         }
     }
     let mut exit = ExitKind::Fine;
@@ -443,4 +427,23 @@ fn causes(desc: &MachineDesc, rows: &[LedgerRow]) -> Result<ExitKind> {
         }
     }
     Ok(exit)
+}
+
+/// Says that a difference between recorded runs proves nothing, and what does.
+fn show_pairs(rows: &[LedgerRow]) {
+    for row in rows {
+        let gain = |choice: &PairedChoice| choice.gain().unwrap_or(0.0);
+        let best = row.choices.iter().max_by(|a, b| gain(a).total_cmp(&gain(b)));
+        let Some(best) = best else { continue };
+        let (pairs, setting) = (best.pairs(), &best.setting);
+        let text = format!(
+            "UNDECIDED {} x {}: {setting} {:+.1} % over {pairs} pair{} of runs; the order of runs was not drawn, \
+             so they prove nothing: --on here --set {setting} decides.",
+            op_name(row),
+            row.exchange.bytes,
+            gain(best) * 100.0,
+            if pairs == 1 { "" } else { "s" }
+        );
+        paragraph(&text, 2);
+    }
 }

@@ -3,23 +3,21 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow, bail};
 use pathline_advise::{
     Advice, AdviceChoice, AdviceLimits, AdviceScope, TrialArm, advise, answers_text,
 };
-use pathline_diagnose::{LedgerRow, PairedChoice};
-use pathline_message::ExchangeSpec;
+use pathline_message::{ExchangeOp, ExchangeSpec};
 use pathline_runner::{
     CaseTrials, HostMachine, MachineChoice, MachineModel, RankJob, RunRequest, StorePlaces,
 };
 use pathline_schema::{Case, RunSettings};
 
-use super::advise::settings;
-use super::audit::{collective_case, name};
 use super::case_machine::{on_machine, plan_cases};
+use super::setting_words::parse_settings;
 use crate::args::AuditArgs;
 use crate::progress::StopRequest;
-use crate::say::{out, paragraph, width};
+use crate::say::{out, width};
 
 /// A setting that gains less is no choice: runs of a node differ by as much.
 const LEAST_GAIN: f64 = 0.03;
@@ -88,7 +86,7 @@ impl ChoiceTrials {
 fn question(case: &Case, sets: &[String]) -> Result<AdviceScope> {
     let baseline = TrialArm::of_case("default", case.clone());
     let choice = |words: &String| {
-        let env = settings(words)?;
+        let env = parse_settings(words)?;
         Ok(AdviceChoice {
             arm: baseline.with_env(words, env.clone()),
             action: format!("Set {words}"),
@@ -104,21 +102,18 @@ fn question(case: &Case, sets: &[String]) -> Result<AdviceScope> {
     Ok(AdviceScope { ends: subject.clone(), subject, baseline, choices })
 }
 
-/// Says that a difference between recorded runs proves nothing, and what does.
-pub(super) fn show_pairs(rows: &[LedgerRow]) {
-    for row in rows {
-        let gain = |choice: &PairedChoice| choice.gain().unwrap_or(0.0);
-        let best = row.choices.iter().max_by(|a, b| gain(a).total_cmp(&gain(b)));
-        let Some(best) = best else { continue };
-        let (pairs, setting) = (best.pairs(), &best.setting);
-        let text = format!(
-            "UNDECIDED {} x {}: {setting} {:+.1} % over {pairs} pair{} of runs; the order of runs was not drawn, \
-             so they prove nothing: --on here --set {setting} decides.",
-            name(row),
-            row.exchange.bytes,
-            gain(best) * 100.0,
-            if pairs == 1 { "" } else { "s" }
+/// The case of a collective whose first GPUs have a process each.
+pub(super) fn collective_case(exchange: &ExchangeSpec) -> Result<Case> {
+    let ExchangeOp::Collective { op, over } = &exchange.what else {
+        bail!("{exchange}: it is no collective")
+    };
+    let last = over.len().saturating_sub(1);
+    if over.iter().enumerate().any(|(nth, member)| member.gpu as usize != nth) {
+        bail!(
+            "--measure has a process for each of the first GPUs; name --gpus 0-{last}, or --runs"
         );
-        paragraph(&text, 2);
     }
+    let bytes = exchange.bytes;
+    let text = format!("r0.gpu0.vram > r{last}.gpu{last}.vram by ccl@gpu0[{op}] x {bytes}");
+    text.parse().map_err(|error| anyhow!("{text}: {error}"))
 }

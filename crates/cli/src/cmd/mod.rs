@@ -23,6 +23,7 @@ mod repeat;
 mod report;
 mod resume;
 mod run;
+mod setting_words;
 mod suites;
 mod topo;
 mod trial_placement;

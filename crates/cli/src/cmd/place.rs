@@ -1,14 +1,13 @@
 //! `pathline place`.
 
 use anyhow::Result;
-use pathline_place::{
-    LauncherKind, PlaceRequest, PlacementPlan, launch_text, place_ranks, rankfile_text,
-};
+use pathline_place::{PlaceRequest, PlacementPlan, launch_text, place_ranks, rankfile_text};
 use pathline_runner::{HostSurvey, MachineModel};
 use pathline_schema::Topology;
 
+use super::place_cluster::launcher_kind;
 use super::{ExitKind, place_cluster, place_pattern};
-use crate::args::{Launcher, PlaceArgs};
+use crate::args::PlaceArgs;
 use crate::say::{errln, out, outln};
 
 pub(super) fn run(args: &PlaceArgs) -> Result<ExitKind> {
@@ -30,7 +29,7 @@ pub(super) fn run(args: &PlaceArgs) -> Result<ExitKind> {
         None => place_ranks(&topology, &request)?,
     };
     match args.format {
-        Some(launcher) => match kind(launcher) {
+        Some(launcher) => match launcher_kind(launcher) {
             Some(kind) => out!("{}", launch_text(&topology, &plan, kind, args.nics)?),
             None => out!("{}", rankfile_text(&topology, &plan)),
         },
@@ -55,18 +54,6 @@ fn topology(args: &PlaceArgs) -> Result<Topology> {
         return Ok(MachineModel::read(name)?.desc().topology());
     }
     Ok(HostSurvey::new(args.timeout.call()).topology)
-}
-
-/// What starts the wrapper script; none for a rankfile, which needs no script.
-pub(super) fn kind(launcher: Launcher) -> Option<LauncherKind> {
-    match launcher {
-        Launcher::Slurm => Some(LauncherKind::Slurm),
-        Launcher::Openmpi => Some(LauncherKind::OpenMpi),
-        Launcher::Mpich => Some(LauncherKind::Mpich),
-        Launcher::Flux => Some(LauncherKind::Flux),
-        Launcher::Env => Some(LauncherKind::Env),
-        Launcher::Rankfile => None,
-    }
 }
 
 fn table(topology: &Topology, plan: &PlacementPlan) {

@@ -3,14 +3,13 @@
 use anyhow::{Context, Result, anyhow, bail};
 use pathline_flow::{Network, RuntimeEnv};
 use pathline_place::{
-    ClusterModel, ClusterPhase, PhaseModel, PlaceRequest, PlacementPlan, job_script, map_cluster,
-    place_ranks,
+    ClusterModel, ClusterPhase, LauncherKind, PhaseModel, PlaceRequest, PlacementPlan, job_script,
+    map_cluster, place_ranks,
 };
 use pathline_runner::MachineModel;
 use pathline_schema::{Bytes, Ns, Topology};
 
 use super::ExitKind;
-use super::place::kind;
 use super::place_pattern::{mover, read_phase};
 use crate::args::{Launcher, PlaceArgs};
 use crate::files;
@@ -84,7 +83,8 @@ fn script(
     phase: &ClusterPhase,
     launcher: Launcher,
 ) -> Result<String> {
-    let kind = kind(launcher).context("a rankfile is of one node; take --format openmpi")?;
+    let kind =
+        launcher_kind(launcher).context("a rankfile is of one node; take --format openmpi")?;
     let PlaceArgs { skip_first_core, hardware_threads, .. } = *args;
     let ranks = u32::try_from(gpus.len())?;
     let plan = place_ranks(topology, &PlaceRequest { ranks, skip_first_core, hardware_threads })?;
@@ -101,4 +101,16 @@ fn rank_order(phase: &ClusterPhase, places: usize) -> Vec<Vec<usize>> {
     all.sort_unstable();
     let nodes = all.chunk_by(|(a, _), (b, _)| a / places == b / places);
     nodes.map(|node| node.iter().map(|(_, rank)| *rank).collect()).collect()
+}
+
+/// What starts the wrapper script; none for a rankfile, which needs no script.
+pub(super) fn launcher_kind(launcher: Launcher) -> Option<LauncherKind> {
+    match launcher {
+        Launcher::Slurm => Some(LauncherKind::Slurm),
+        Launcher::Openmpi => Some(LauncherKind::OpenMpi),
+        Launcher::Mpich => Some(LauncherKind::Mpich),
+        Launcher::Flux => Some(LauncherKind::Flux),
+        Launcher::Env => Some(LauncherKind::Env),
+        Launcher::Rankfile => None,
+    }
 }

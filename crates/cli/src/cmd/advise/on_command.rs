@@ -7,8 +7,10 @@ use pathline_advise::{
 };
 use pathline_runner::{CommandTrials, TrialFile, TrialSession, hostname};
 
+use super::AdviceRun;
+use super::answer_parts::{answer_origin, host_parts};
 use super::mpi_controls::controls_for;
-use super::{AdviceRun, host_parts, origin, settings};
+use crate::cmd::setting_words::parse_settings;
 use crate::cmd::trial_placement::TrialPlacement;
 use crate::say::errln;
 
@@ -21,7 +23,7 @@ impl AdviceRun<'_> {
         let answers = self.command_trials(task, &scopes, &ArmEnv::new(), |runner, limits| {
             self.answers(&scopes, runner, limits)
         })?;
-        Ok((origin(&hostname(), host_parts(), false), answers))
+        Ok((answer_origin(&hostname(), host_parts(), false), answers))
     }
 
     /// Runs the command, and with --trials keeps what it gives.
@@ -109,7 +111,7 @@ impl AdviceRun<'_> {
         let mut choices: Vec<AdviceChoice> =
             self.placement.iter().map(TrialPlacement::choice).collect();
         for words in &self.args.set {
-            let env = settings(words)?;
+            let env = parse_settings(words)?;
             choices.push(AdviceChoice {
                 arm: TrialArm { label: words.clone(), task: task(), env: env.clone() },
                 action: format!("Set {words}"),
@@ -145,19 +147,46 @@ fn report_ended(trials: &CommandTrials<'_>) {
     }
 }
 
+/// Whether a metric is named like a rate, of which more is better.
+pub(super) fn is_rate(metric: &str) -> bool {
+    let metric = metric.to_lowercase();
+    let names = [
+        "bandwidth",
+        "busbw",
+        "algbw",
+        "throughput",
+        "iops",
+        "flop",
+        "bps",
+        "b/s",
+        "/sec",
+        "per second",
+    ];
+    names.iter().any(|name| metric.contains(name))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn settings_are_split_at_blanks() {
-        let env = settings("NCCL_ALGO=Ring  X=a=b").unwrap();
+        let env = parse_settings("NCCL_ALGO=Ring  X=a=b").unwrap();
         assert_eq!(
             env,
             ArmEnv::from([("NCCL_ALGO".into(), "Ring".into()), ("X".into(), "a=b".into())])
         );
         for bad in ["", "A", "=1", "A="] {
-            assert!(settings(bad).is_err(), "{bad}");
+            assert!(parse_settings(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn metrics_named_like_rates_are_recognised() {
+        let rates =
+            ["Avg bus bandwidth *: *([0-9.]+)", "busbw ([0-9]+)", "([0-9]+) GB/s", "TFLOPS: (.*)"];
+        assert!(rates.iter().all(|metric| is_rate(metric)));
+        let times = ["decode ([0-9.]+) ms", "([0-9]+) s", "cost ([0-9])", "latency_us=([0-9.]+)"];
+        assert!(!times.iter().any(|metric| is_rate(metric)));
     }
 }
