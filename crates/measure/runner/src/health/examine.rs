@@ -131,6 +131,15 @@ const UNTIL_IDLE: Duration = Duration::from_millis(400);
 /// What a last look at the GPUs takes, with the opening of a process.
 const LAST_LOOK: Duration = Duration::from_millis(1500);
 
+/// How readings under load ended.
+enum LoadLook {
+    Complete,
+    /// The budget leaves no time for another one.
+    TimeOver,
+    /// The process gave another answer than the states.
+    Lost(ProbeAnswer),
+}
+
 /// How the work of a process ended.
 enum ProcessEnding {
     /// The verdict is known, or nothing more can be done.
@@ -375,6 +384,35 @@ impl HealthCheck<'_> {
         self.open().map(|(process, _)| process)
     }
 
+    /// Reads the sensors of each GPU under load, as long as the budget leaves time for one more.
+    fn look_under_load(
+        &mut self,
+        process: &mut ProbeProcess,
+        looks: Vec<(u32, usize)>,
+        which: &[usize],
+        plan: &HealthPlan,
+        limit: Duration,
+    ) -> LoadLook {
+        let mut longest = Duration::ZERO;
+        for look in looks {
+            let before = self.left(Some(process));
+            if before <= longest {
+                let budget = seconds(self.request.budget);
+                self.facts.stopped.get_or_insert(format!("the budget of {budget} is over"));
+                return LoadLook::TimeOver;
+            }
+            match self.ask(process, &ProbeOrder::Look(vec![look]), limit) {
+                ProbeAnswer::Event(ProbeEvent::Looked(states, failed)) => {
+                    self.readings.loaded.extend(states);
+                    self.note_failures(failed, which, plan);
+                }
+                other => return LoadLook::Lost(other),
+            }
+            longest = longest.max(before.saturating_sub(self.left(Some(process))));
+        }
+        LoadLook::Complete
+    }
+
     /// Rounds in one process until something else is to be done.
     fn measure_in(
         &mut self,
@@ -401,23 +439,14 @@ impl HealthCheck<'_> {
         if first {
             let all = self.elapsed(Some(&process));
             self.times.binding = all.saturating_sub(self.times.opening);
-            let mut longest = Duration::ZERO;
-            for look in looks(plan, which, &unbound_probes) {
-                let before = self.left(Some(&process));
-                if before <= longest {
-                    let budget = seconds(self.request.budget);
-                    self.facts.stopped.get_or_insert(format!("the budget of {budget} is over"));
+            let looks = looks(plan, which, &unbound_probes);
+            match self.look_under_load(&mut process, looks, which, plan, limit) {
+                LoadLook::Complete => {}
+                LoadLook::TimeOver => {
                     self.finish_process(process);
                     return ProcessEnding::Over;
                 }
-                match self.ask(&mut process, &ProbeOrder::Look(vec![look]), limit) {
-                    ProbeAnswer::Event(ProbeEvent::Looked(states, failed)) => {
-                        self.readings.loaded.extend(states);
-                        self.note_failures(failed, which, plan);
-                    }
-                    other => return self.lost(process, other, which, limit),
-                }
-                longest = longest.max(before.saturating_sub(self.left(Some(&process))));
+                LoadLook::Lost(other) => return self.lost(process, other, which, limit),
             }
         }
         self.pace.begin_process(
