@@ -51,9 +51,7 @@ impl<'a> CaseEngine<'a> {
         // Without six visits there is no interval that could be wrong.
         if self.settings.max_samples as usize >= MIN_VISITS {
             let budget = self.budget(case);
-            let span = case.entry.budget.map_or(self.settings.case_budget, |_| Ns::ZERO);
-            let span = (span * case.entry.span).max(budget * MIN_SPREAD);
-            let left = (budget - case.spent).max(span).0;
+            let left = (budget - case.spent).0.max((budget * MIN_SPREAD).0);
             case.stretch = Ns(left / MIN_VISITS as f64);
         }
     }
