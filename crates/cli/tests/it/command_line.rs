@@ -250,7 +250,11 @@ fn a_time_limit_holds() {
 fn an_interrupted_run_keeps_its_results_and_reports() {
     let dir = TempDir::new().unwrap();
     let run = dir.path().join("run");
-    let mut child = command(&["run", "--suite", "host", "--out", text(&run)])
+    // Sizes that fit every cache, in more than one group: four times the last cache may be gigabytes.
+    let patterns =
+        ["16KiB", "64KiB"].map(|size| format!("numa0.huge > * by cpu@numa0[*-t1] x {size}"));
+    let cases = ["--case", &patterns[0], "--case", &patterns[1]];
+    let mut child = command(&[&["run"], &cases[..], &["--out", text(&run)]].concat())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
