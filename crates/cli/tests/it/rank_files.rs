@@ -72,7 +72,7 @@ fn a_rank_that_is_killed_during_io_leaves_no_files() {
     fs::create_dir(&store).unwrap();
     let cases = cases();
     let mut args = arguments(store.to_str().unwrap(), &cases[..2]);
-    args.extend(["--case-budget", "800", "--precision", "0.001"]);
+    args.extend(["--case-budget", "800", "--precision", "0.01"]);
     args.retain(|arg| *arg != "40");
     args.remove(2);
     let mut run = command(&args, &out).stderr(Stdio::null()).spawn().unwrap();
@@ -83,6 +83,7 @@ fn a_rank_that_is_killed_during_io_leaves_no_files() {
     let mut ranks = Vec::new();
     let id = run.id();
     wait_until("files", || {
+        assert_eq!(run.try_wait().unwrap(), None, "ended without files");
         let of_run = |pid: &u32| is_rank(*pid) && parent(*pid).and_then(parent) == Some(id);
         ranks = processes().into_iter().filter(of_run).collect();
         ranks.len() == 2 && fs::read_dir(&store).unwrap().count() == 2

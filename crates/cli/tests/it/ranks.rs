@@ -106,7 +106,7 @@ fn a_rank_that_is_killed_costs_its_case_and_no_other() {
     let dir = TempDir::new().unwrap();
     for nth in 0..4_u64 {
         let out = dir.path().join(format!("run{nth}"));
-        let args = of_all_cases(&["--ranks", "2", "--case-budget", "300", "--precision", "0.001"]);
+        let args = of_all_cases(&["--ranks", "2", "--case-budget", "300", "--precision", "0.01"]);
         let mut run = command(&args, &out).stderr(Stdio::null()).spawn().unwrap();
         let ranks = has_ranks(&run, 2);
         // Some moment of a run of more than a second.

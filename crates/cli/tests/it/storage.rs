@@ -26,7 +26,7 @@ const OBJECTS: &str =
     "r0.store0.file > r0.numa0.paged by s3@numa0[rand-read,direct,shared,1MiB,q4,n1,t1] x 64KiB";
 const QUICK: [&str; 2] = ["--case-budget", "5"];
 /// A wide interval wants samples for all of the budget.
-const SLOW: [&str; 4] = ["--case-budget", "4000", "--precision", "0.001"];
+const SLOW: [&str; 4] = ["--case-budget", "4000", "--precision", "0.01"];
 
 /// A place for files, with a file of the user in it; and a folder for runs.
 struct Site {
@@ -86,9 +86,10 @@ impl Site {
     /// Starts it, and waits until it has files and a sample. With its worker.
     fn begun(&self, name: &str, args: &[&str], cases: &[&str]) -> (Child, u32) {
         let mut command = self.command(name, args, cases);
-        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let path = self.run(name).join("run.jsonl");
         wait_until("a sample", || {
+            assert_eq!(child.try_wait().unwrap(), None, "ended without a sample");
             let text = fs::read_to_string(&path).unwrap_or_default();
             // A machine that is busy takes a whole budget for its first ones.
             [r#"{"type":"sampled""#, r#"{"type":"measured""#].iter().any(|kind| text.contains(kind))
@@ -180,7 +181,7 @@ fn ctrl_c_keeps_results_and_leaves_no_files() {
 #[test]
 fn a_cut_run_goes_on_in_files_of_its_own() {
     let site = Site::new();
-    let args = ["--case-budget", "700", "--precision", "0.001"];
+    let args = ["--case-budget", "700", "--precision", "0.01"];
     let (mut child, _) = site.begun("run", &args, &[READ, CACHED]);
     signal(child.id(), "-KILL");
     child.wait().unwrap();
@@ -267,7 +268,7 @@ fn a_killed_worker_costs_a_case_and_leaves_no_files() {
 #[test]
 fn after_a_killed_worker_the_others_are_measured() {
     let site = Site::new();
-    let args = ["--case-budget", "700", "--precision", "0.001"];
+    let args = ["--case-budget", "700", "--precision", "0.01"];
     let (child, worker) = site.begun("run", &args, &[READ, WRITE, CACHED]);
     signal(worker, "-KILL");
     let output = child.wait_with_output().unwrap();
