@@ -176,7 +176,8 @@ fn a_gain_that_slows_the_other_size_is_said_by_size() {
     };
     let answers = MpiWorld::answers(gain, &[], 1);
     assert_eq!(answers[0].verdict, AdviceVerdict::BySize, "{}", answers[0].reason);
-    let by_size = "not as a global setting: faster at 16KiB (20 %), 20 % slower at 1MiB";
+    let by_size =
+        "not as a global setting: where it gains most, faster at 16KiB (20 %), 20 % slower at 1MiB";
     assert_eq!(answers[0].reason, by_size);
 }
 
