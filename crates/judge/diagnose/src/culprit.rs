@@ -18,6 +18,8 @@ const PAIRED_BY_PROBE: usize = 4;
 const PAIR_PRIOR: f64 = -7.0;
 /// Bonus for the damage that a part most often has: one link of several, half the lanes.
 const USUAL_DAMAGE: f64 = 1.0;
+/// How near to the loss of whole links a loss must be to be named as that. Paths are compared to 3 %.
+const RESOLVED_LOSS: f64 = 0.03;
 /// Most culprits that are listed.
 const MOST_CULPRITS: usize = 5;
 
@@ -309,7 +311,8 @@ impl<'c> PathLosses<'c> {
             let edit = self.edits.get(edit)?;
             let parts = f64::from(edit.parts);
             let lost = ((1.0 - left) * parts).round();
-            let whole = edit.parts > 1 && lost >= 1.0 && ((1.0 - left) * parts - lost).abs() < 0.2;
+            let whole =
+                edit.parts > 1 && lost >= 1.0 && (1.0 - left - lost / parts).abs() < RESOLVED_LOSS;
             let share = format!("{:.1} % of its speed is lost", (1.0 - left) * 100.0);
             Some(if whole { format!("{share}: {lost:.0} of {} links", edit.parts) } else { share })
         };
