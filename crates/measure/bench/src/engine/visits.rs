@@ -17,6 +17,8 @@ const LONG_VISIT: f64 = 0.05;
 const MAX_VISITS: usize = 2 * MIN_VISITS;
 /// The visits of a case are spread over what its start left of its budget, at least this share.
 const MIN_SPREAD: f64 = 0.5;
+/// Longest time over which the visits of a case are spread, however long its budget is.
+const MAX_WATCHED: Ns = Ns::ms(2000.0);
 /// Maximum untimed passes between two visits.
 const MAX_PASSES: usize = 1000;
 /// Duration of a visit over that of its samples.
@@ -51,7 +53,9 @@ impl<'a> CaseEngine<'a> {
         // Without six visits there is no interval that could be wrong.
         if self.settings.max_samples as usize >= MIN_VISITS {
             let budget = self.budget(case);
-            let left = (budget - case.spent).0.max((budget * MIN_SPREAD).0);
+            let watched = case.entry.budget.map_or(self.settings.case_budget, |_| Ns::ZERO);
+            let watched = Ns((watched * case.entry.span).0.min(MAX_WATCHED.0));
+            let left = (budget - case.spent).max(watched).max(budget * MIN_SPREAD).0;
             case.stretch = Ns(left / MIN_VISITS as f64);
         }
     }
