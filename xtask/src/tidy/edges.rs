@@ -30,7 +30,7 @@ fn read_crates(text: &str) -> Vec<Crate> {
     let mut crates = Vec::new();
     for group in strings(&table, "groups") {
         let Some(entries) = table.get(&group).and_then(Value::as_table) else { continue };
-        // The program is a crate beside the groups.
+        // The program belongs to no group.
         if group == "cli" {
             crates.push(read_crate("cli", "crates/cli".to_owned(), entries));
             continue;

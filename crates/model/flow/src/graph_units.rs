@@ -13,9 +13,9 @@ pub(crate) struct LinkDirection {
     /// Its resource; none if its peak is not known.
     pub one_way: Option<u32>,
     /// Both directions together. What a flow puts on either counts here, so that two opposite flows
-    /// hold each other where a flow alone is held by its own direction. (Answers are no use of the
-    /// other direction itself: under max-min fairness a flow would then wait there for a share as
-    /// large as those of the flows whose payload fills it, though it wants a tenth of that.)
+    /// limit each other, while a flow alone is limited by its own direction. (Acknowledgements are not
+    /// charged to the other direction itself: under max-min fairness a flow would then wait there for a
+    /// share as large as those of the flows whose payload fills it, though it wants a tenth of that.)
     pub both: Option<u32>,
     pub bundle: LinkBundle,
 }

@@ -85,7 +85,7 @@ pub fn table(case: &Case, durations: &SetDurations, trust: Option<&PredictionTru
         all().filter_map(|row| row.get(column)).map(|t| t.chars().count()).max().unwrap_or(0)
     };
     let (flow, time) = (wide(0), wide(2));
-    // Where a row has no room, the flow has a line of its own.
+    // A flow that does not fit into its row is printed on a separate line.
     let is_narrow = flow + time + wide(4) + 24 > MAX_COLUMNS;
     let mut text = String::new();
     for [of, alone, duration, rate, bound] in all() {
