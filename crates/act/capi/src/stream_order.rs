@@ -16,15 +16,15 @@ thread_local! {
 }
 
 /// Events of one call.
-struct CallEvents<'c> {
-    calls: &'c dyn CallerCalls,
-    made: Vec<usize>,
+pub(crate) struct CallEvents<'c> {
+    pub(crate) calls: &'c dyn CallerCalls,
+    pub(crate) made: Vec<usize>,
 }
 
 impl CallEvents<'_> {
     /// An event of the current context.
-    fn make(&mut self) -> Option<usize> {
-        let event = self.calls.event_create().ok()?;
+    pub(crate) fn make(&mut self) -> Option<usize> {
+        let event = self.calls.event_create(false).ok()?;
         self.made.push(event);
         Some(event)
     }

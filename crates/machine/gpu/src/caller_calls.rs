@@ -3,7 +3,9 @@
 use std::fmt::Debug;
 use std::ops::Range;
 
-use super::function_table::{Api, CallStatus, NO_TIMES, PORTABLE, RuntimeHandle};
+use super::function_table::{
+    Api, CallStatus, NO_TIMES, NON_BLOCKING, PORTABLE, RuntimeHandle, SLEEPS,
+};
 
 /// The status of a runtime without a call that waits for an event: `CUDA_ERROR_NOT_SUPPORTED`,
 /// `hipErrorNotSupported`.
@@ -81,15 +83,52 @@ pub trait CallerCalls: Debug + Send + Sync {
     /// # Safety
     /// A live stream of this process, or a default one.
     unsafe fn enter_stream(&self, stream: RuntimeHandle) -> Result<usize, CallStatus>;
-    /// Creates an event of the current context, without times.
-    fn event_create(&self) -> Result<RuntimeHandle, CallStatus> {
+    /// Creates an event of the current context, without times. A thread that waits for it on the host sleeps
+    /// if `sleeps` is set, and else looks again and again.
+    fn event_create(&self, sleeps: bool) -> Result<RuntimeHandle, CallStatus> {
         let call = &self.api().event_create;
         let mut event = 0;
         // SAFETY: stores one handle.
-        match unsafe { (call.at)(&raw mut event, NO_TIMES) } {
+        match unsafe { (call.at)(&raw mut event, NO_TIMES | if sleeps { SLEEPS } else { 0 }) } {
             0 => Ok(event),
             code => Err((call.name, code)),
         }
+    }
+    /// Creates a stream of the current context that has no order with its legacy default stream.
+    fn stream_create(&self) -> Result<RuntimeHandle, CallStatus> {
+        let call = &self.api().stream_create;
+        let mut stream = 0;
+        // SAFETY: stores one handle.
+        match unsafe { (call.at)(&raw mut stream, NON_BLOCKING) } {
+            0 => Ok(stream),
+            code => Err((call.name, code)),
+        }
+    }
+    /// Destroys a stream. Its work goes on.
+    ///
+    /// # Safety
+    /// A live stream that this trait created.
+    unsafe fn stream_destroy(&self, stream: RuntimeHandle) {
+        // SAFETY: the caller's promise. A failure leaks a handle.
+        unsafe { (self.api().stream_destroy.at)(stream) };
+    }
+    /// Allocates memory of the current device.
+    fn memory_allocate(&self, bytes: usize) -> Result<u64, CallStatus> {
+        let call = &self.api().mem_alloc;
+        let mut address = 0;
+        // SAFETY: stores one address.
+        match unsafe { (call.at)(&raw mut address, bytes) } {
+            0 => Ok(address),
+            code => Err((call.name, code)),
+        }
+    }
+    /// Frees memory of [`Self::memory_allocate`].
+    ///
+    /// # Safety
+    /// Nothing uses the memory any more.
+    unsafe fn memory_free(&self, address: u64) {
+        // SAFETY: the caller's promise. A failure leaks the memory.
+        unsafe { (self.api().mem_free.at)(address) };
     }
     /// Records an event on a stream of the same context.
     ///
@@ -130,7 +169,7 @@ pub trait CallerCalls: Debug + Send + Sync {
     fn api(&self) -> &Api;
     /// Waits for what the legacy default stream of the current device waits for.
     fn wait_default_stream(&self) -> CallStatus {
-        let event = match self.event_create() {
+        let event = match self.event_create(false) {
             Ok(event) => event,
             Err(status) => return status,
         };

@@ -7,12 +7,8 @@ use pathline_hal::{BlockCopier, CallError, CallResult};
 use pathline_schema::Bytes;
 
 use super::driver::{GpuDriver, NOT_READY};
-use super::function_table::CallStatus;
-use super::function_table::{Api, NO_TIMES, RuntimeHandle};
+use super::function_table::{Api, CallStatus, NO_TIMES, NON_BLOCKING, RuntimeHandle};
 use super::runtime_api::ThreadContext;
-
-/// `CU_STREAM_NON_BLOCKING`, `hipStreamNonBlocking`: no order with the legacy stream.
-const NON_BLOCKING: u32 = 1;
 
 /// One worker's copies.
 struct OneCopier {

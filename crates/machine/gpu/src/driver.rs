@@ -15,8 +15,7 @@ use super::blocks::GpuBlocks;
 use super::compiler::KernelCompiler;
 use super::device::{self, GpuProps};
 use super::error::outcome;
-use super::function_table::CallStatus;
-use super::function_table::{Api, CopyBatch, RuntimeHandle};
+use super::function_table::{Api, CallStatus, CopyBatch, NON_BLOCKING, RuntimeHandle};
 use super::gate::{self, GateSlot, SLOTS, StreamGates};
 use super::loaded_kernels::LoadedKernels;
 use super::runtime_api::{CopyEnds, RuntimeApi, RuntimeHints};
@@ -25,8 +24,6 @@ use pathline_host::memory::HostMemory;
 /// Operations that fit into a held stream. With one more, the call waits for the stream while the
 /// thread that would open the gate waits for the call. The hardware queue has 1024 entries.
 const QUEUE: u64 = 500;
-/// `CU_STREAM_NON_BLOCKING`, `hipStreamNonBlocking`: no order with the legacy stream.
-const NON_BLOCKING: u32 = 1;
 pub(crate) const NOT_READY: i32 = 600;
 const PEER_ALREADY_ENABLED: i32 = 704;
 

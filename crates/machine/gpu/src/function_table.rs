@@ -14,6 +14,11 @@ pub(crate) const PORTABLE: u32 = 1;
 /// `CU_EVENT_DISABLE_TIMING`, `hipEventDisableTiming`: only completion is queried.
 pub(crate) const NO_TIMES: u32 = 2;
 
+/// `CU_EVENT_BLOCKING_SYNC`, `hipEventBlockingSync`: a thread that waits for the event sleeps.
+pub(crate) const SLEEPS: u32 = 1;
+/// `CU_STREAM_NON_BLOCKING`, `hipStreamNonBlocking`: no order with the legacy stream.
+pub(crate) const NON_BLOCKING: u32 = 1;
+
 /// A location of pages: `CUmemLocation`, `hipMemLocation`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
