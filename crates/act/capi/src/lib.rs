@@ -27,6 +27,7 @@ mod plans;
 mod probes;
 mod ranges;
 mod shared_node;
+mod size_classes;
 mod stream_order;
 #[cfg(test)]
 #[path = "../tests/it/runtime.rs"]

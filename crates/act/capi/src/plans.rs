@@ -1,23 +1,13 @@
 //! Plans by ends and size class, with what their copies have shown.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use pathline_multipath::{CopyMode, PathOption, PathProbe};
 use pathline_schema::{Bytes, GpuSet, Ns, Unit};
 
-/// A copy that gains less is no gain.
-const MIN_MEASURED_GAIN: f64 = 1.02;
-/// Successive copies without a gain that switch a class off.
-const SLOW_COPIES: u32 = 2;
-/// Time after which a class that was switched off is tried once more: a host that is disturbed for a moment makes
-/// all copies slow, and costs no more than that.
-const FIRST_PAUSE: Ns = Ns(2e9);
-/// The longest such time: each try without a gain doubles it.
-const LONGEST_PAUSE: Ns = Ns(180e9);
-/// Size classes: powers of two.
-const CLASSES: usize = 64;
+use crate::size_classes::SizeClasses;
 
 /// Hand-overs of which the median counts.
 const HAND_OVERS: usize = 9;
@@ -59,16 +49,6 @@ pub(crate) struct EndsKey {
     pub(crate) others: GpuSet,
 }
 
-/// Copies of one size class.
-#[derive(Debug, Default)]
-struct ClassRecord {
-    slow: AtomicU32,
-    /// Time until which the class is off, ns.
-    off_until: AtomicU64,
-    /// For how long it was switched off last, ns; 0 since a copy has gained.
-    pause: AtomicU64,
-}
-
 /// The plans between some ends.
 #[derive(Debug)]
 pub(crate) struct EndsPlan {
@@ -76,7 +56,7 @@ pub(crate) struct EndsPlan {
     pub(crate) probe: Option<PathProbe>,
     /// Why there is none.
     pub(crate) failure: String,
-    classes: Vec<ClassRecord>,
+    classes: SizeClasses,
 }
 
 impl EndsPlan {
@@ -85,11 +65,7 @@ impl EndsPlan {
             Ok(probe) => (Some(probe), String::new()),
             Err(failure) => (None, failure),
         };
-        Self { probe, failure, classes: (0..CLASSES).map(|_| ClassRecord::default()).collect() }
-    }
-
-    fn class(&self, bytes: u64) -> Option<&ClassRecord> {
-        self.classes.get(bytes.max(1).ilog2() as usize)
+        Self { probe, failure, classes: SizeClasses::default() }
     }
 
     /// The plan for a size; none if the plain copy is as good.
@@ -102,28 +78,13 @@ impl EndsPlan {
     ) -> Option<&PathOption> {
         let chosen =
             self.probe.as_ref()?.choose(Bytes(bytes), (min_gain, avoided), (mode, hand_over))?;
-        let off_until = self.class(bytes)?.off_until.load(Ordering::Relaxed);
-        (now.0 >= off_until as f64).then_some(chosen)
+        self.classes.is_on(bytes, now).then_some(chosen)
     }
 
     /// Notes the time of a copy that ran alone, from the caller's order to its end. Whether that switched its class off.
     pub(crate) fn note(&self, bytes: u64, elapsed: Ns, now: Ns) -> bool {
-        let (Some(probe), Some(class)) = (&self.probe, self.class(bytes)) else { return false };
-        if probe.plain.time(Bytes(bytes)).0 >= elapsed.0 * MIN_MEASURED_GAIN {
-            class.slow.store(0, Ordering::Relaxed);
-            class.pause.store(0, Ordering::Relaxed);
-            return false;
-        }
-        if class.slow.fetch_add(1, Ordering::Relaxed) + 1 < SLOW_COPIES {
-            return false;
-        }
-        // The next try decides alone.
-        class.slow.store(SLOW_COPIES - 1, Ordering::Relaxed);
-        let doubled = 2.0 * class.pause.load(Ordering::Relaxed) as f64;
-        let pause = doubled.clamp(FIRST_PAUSE.0, LONGEST_PAUSE.0);
-        class.pause.store(pause as u64, Ordering::Relaxed);
-        class.off_until.store((now.0 + pause) as u64, Ordering::Relaxed);
-        true
+        let Some(probe) = &self.probe else { return false };
+        self.classes.note(bytes, (probe.plain.time(Bytes(bytes)), elapsed), now)
     }
 }
 
