@@ -1,9 +1,9 @@
 /* libpathline: copies between host and GPU memory over several paths of a node at once.
  *
  * A copy that several paths do not help is the runtime's own copy, made on the calling thread: small
- * copies, default streams, streams that are being captured or have unfinished work, pageable and managed
- * memory, MIG, nodes without a helper, and whatever the driver refuses. docs/use/libpathline.md has the rules of
- * ordering and the list of what falls back.
+ * copies, streams that are being captured, managed memory, MIG, nodes without a helper, and whatever the driver
+ * refuses. Pageable memory goes through page-locked buffers of several threads where that is faster.
+ * docs/use/libpathline.md has the rules of ordering and the list of what falls back.
  *
  * Every function but pl_close and pl_last_error returns a pl_status. All may be called from any thread.
  * Pointers to GPU memory and streams are those of the runtime of the process (CUDA or HIP); GPU numbers are
@@ -51,7 +51,8 @@ typedef struct pl_options {
                             probes. A structure that ends before this member, of 56 bytes, is taken as well */
     int shared_helpers;  /* other processes copy to or from helpers, so copies in the order of a stream leave
                             helpers out and others leave gaps: 1 yes, -1 no, 0: as the driver lists them */
-    int reserved;        /* 0 */
+    int copy_threads;    /* most threads that copy pageable memory; 0: as many as help, up to 16 and the CPUs of
+                            this process; -1: none, the runtime copies it */
 } pl_options;
 
 /* Where host memory lies. */
@@ -70,6 +71,9 @@ typedef struct pl_counters {
     uint64_t lost;            /* relays given up during a copy */
     uint64_t fallbacks;       /* copies made plainly after several paths had failed */
     uint64_t switched_off;    /* times that a size class was switched off, for 2 s to 3 min */
+    uint64_t staged;          /* copies of pageable memory by several threads; a structure that ends before this
+                                 member, of 72 bytes, is taken as well */
+    uint64_t staged_bytes;    /* their bytes */
 } pl_counters;
 
 /* Finds the runtime. GPUs get a context when a copy first uses them; options may be null. */
@@ -79,7 +83,8 @@ pl_status pl_open(const pl_options *options, pl_node **node);
 pl_status pl_copy(pl_node *node, void *dst, const void *src, size_t n);
 
 /* Copies in the order of a stream (CUstream, cudaStream_t, hipStream_t), a default one too: everything is
- * enqueued when the call returns, and nothing waits for the host. The first copy between two ends of at least
+ * enqueued when the call returns, and nothing waits for the host. With pageable memory the call returns when that has
+ * been read or written, as the runtime's own. The first copy between two ends of at least
  * the threshold measures paths for up to 2 seconds before it returns. An error after the call is that of the
  * runtime's next call, as with its own copies. */
 pl_status pl_copy_async(pl_node *node, void *dst, const void *src, size_t n, void *stream);

@@ -36,8 +36,8 @@ pub struct pl_options {
     pub twin: *const c_char,
     /// Whether other processes use helpers: 0 looks, 1 says so, -1 that none does.
     pub shared_helpers: c_int,
-    /// Not used.
-    pub reserved: c_int,
+    /// Most threads that copy pageable memory: 0 as many as help, -1 none.
+    pub copy_threads: c_int,
 }
 
 /// Bytes of the first version of [`pl_options`].
@@ -75,8 +75,16 @@ pub struct pl_counters {
     pub fallbacks: u64,
     /// Size classes switched off.
     pub switched_off: u64,
+    /// Copies of pageable memory by several threads.
+    pub staged: u64,
+    /// Their bytes.
+    pub staged_bytes: u64,
 }
 
+/// Bytes of the first version of [`pl_counters`].
+const FIRST_COUNTERS: usize = 9 * size_of::<u64>();
+/// Most threads that options may ask for.
+const MOST_THREADS: usize = 64;
 /// Most copies of one batch: beyond it the arguments are taken for garbage.
 const MAX_COUNT: usize = 1 << 24;
 
@@ -199,6 +207,19 @@ unsafe fn read_options(options: *const pl_options) -> Result<NodeOptions, CopyEr
             return Err(CopyError::invalid(text));
         }
     };
+    let copy_threads = match given.copy_threads {
+        0 => None,
+        -1 => Some(0),
+        threads => match usize::try_from(threads).ok().filter(|threads| *threads <= MOST_THREADS) {
+            Some(threads) => Some(threads),
+            None => {
+                let text = format!(
+                    "copy_threads is {threads}: 1 to {MOST_THREADS}, 0 for as many as help, -1 for none"
+                );
+                return Err(CopyError::invalid(text));
+            }
+        },
+    };
     Ok(NodeOptions {
         helpers,
         threshold,
@@ -208,6 +229,7 @@ unsafe fn read_options(options: *const pl_options) -> Result<NodeOptions, CopyEr
         library,
         twin,
         shared_helpers,
+        copy_threads,
     })
 }
 
@@ -406,12 +428,12 @@ pub unsafe extern "C" fn pl_explain(
 pub unsafe extern "C" fn pl_stats(at: *mut CopyNode, out: *mut pl_counters) -> CopyStatus {
     // SAFETY: the caller's promise.
     enter(|| unsafe {
-        let size = size_of::<pl_counters>();
         if out.is_null() || !out.is_aligned() {
             return Err(CopyError::invalid("the place of the counters is null or misaligned"));
         }
-        if (&raw const (*out).size).read() != size {
-            let text = format!("set counters.size to sizeof(pl_counters), here {size}");
+        let (size, own) = ((&raw const (*out).size).read(), size_of::<pl_counters>());
+        if !(FIRST_COUNTERS..=own).contains(&size) || size % size_of::<u64>() != 0 {
+            let text = format!("set counters.size to sizeof(pl_counters), here {own}");
             return Err(CopyError::invalid(text));
         }
         let of = node(at)?.counters();
@@ -425,8 +447,12 @@ pub unsafe extern "C" fn pl_stats(at: *mut CopyNode, out: *mut pl_counters) -> C
             lost: of.lost,
             fallbacks: of.fallbacks,
             switched_off: of.switched_off,
+            staged: of.staged,
+            staged_bytes: of.staged_bytes,
         };
-        store("the place of the counters", out, counters)
+        // The caller's structure may end before the last counters.
+        std::ptr::copy_nonoverlapping((&raw const counters).cast::<u8>(), out.cast(), size);
+        Ok(())
     })
 }
 

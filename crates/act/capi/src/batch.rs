@@ -1,4 +1,4 @@
-//! Copies of a batch: those that continue one another are merged.
+//! Copies of a batch: adjacent copies are merged.
 
 use pathline_multipath::CopyMode;
 
@@ -62,9 +62,8 @@ impl CopyNode {
         stream: usize,
     ) -> Result<(), CopyError> {
         let MergedCopy { dst, src, bytes, ref parts } = *whole;
-        self.shared.count_plain(bytes);
         // SAFETY: the caller's promise.
-        match unsafe { self.copy_plainly(dst, src, bytes, Some(stream)) } {
+        match unsafe { self.copy_alone(dst, src, bytes, Some(stream)) } {
             Err(error) if parts.len() == 1 => return Err(error.of_batch(parts.start)),
             Err(_) => {}
             Ok(()) => return Ok(()),

@@ -2,7 +2,7 @@
 
 use pathline_gpu::{CallerCalls, PointerKind};
 use pathline_multipath::CopyEnd;
-use pathline_schema::Unit;
+use pathline_schema::{CpuSet, Unit};
 
 use crate::copy_error::CopyError;
 
@@ -27,6 +27,8 @@ pub(crate) struct EndFinder {
     pub(crate) devices: Vec<i32>,
     /// NUMA domains of the host.
     pub(crate) domains: Vec<u32>,
+    /// CPUs of this process in the domain of each GPU; empty if there are none or it is not known.
+    pub(crate) near: Vec<CpuSet>,
 }
 
 impl EndFinder {
@@ -70,7 +72,7 @@ impl EndFinder {
     }
 
     /// The NUMA domain of a page; the first one where the kernel does not report it.
-    fn domain(&self, address: u64) -> u32 {
+    pub(crate) fn domain(&self, address: u64) -> u32 {
         let first = self.domains.first().copied().unwrap_or(0);
         if self.domains.len() < 2 {
             return first;

@@ -11,6 +11,8 @@ use crate::node::CopyNode;
 use crate::orders::{OrderedCopy, WorkerCommand};
 use crate::plans::{EndsKey, EndsPlan};
 use crate::ranges::check_ranges;
+use crate::staged_copy::StagedEnds;
+use crate::staging_job::StagedWay;
 
 impl CopyNode {
     /// How a copy would be made: its case, the predicted and the plain rate, and why if it is plain.
@@ -22,6 +24,9 @@ impl CopyNode {
         check_ranges(dst, src, bytes)?;
         if bytes == 0 {
             return Ok("plain: no bytes".into());
+        }
+        if let Some(ends) = self.staged_ends(dst, src, bytes) {
+            return Ok(self.explain_staged(&ends));
         }
         let find = |address| self.finder.find(&*self.calls, address, bytes as u64);
         let (dst, src) = match (find(dst)?, find(src)?) {
@@ -77,6 +82,42 @@ impl CopyNode {
                 plain(&format!("relays gain less than {gain:.2}x; plain {plain_rate}"))
             }
         })
+    }
+
+    fn explain_staged(&self, ends: &StagedEnds) -> String {
+        let bytes = Bytes(ends.bytes as u64);
+        let gpu = self.finder.gpu(ends.device).unwrap_or(0);
+        let vram = Place::new(Unit::Gpu(gpu), MemKind::Vram);
+        let paged = Place::new(Unit::Numa(self.finder.domain(ends.host)), MemKind::Paged);
+        let (src, dst) = match ends.way {
+            StagedWay::In => (paged, vram),
+            StagedWay::Out => (vram, paged),
+        };
+        let case = Flow { src, dst, by: Mover::Dma { at: Unit::Gpu(gpu) }, bytes };
+        let rate = |time: Ns| format!("{:.1} GB/s", Rate(bytes.as_f64() / time.0.max(1.0)).gbs());
+        let why = |reason: String| format!("{case}\nplain: {reason}");
+        if ends.bytes < self.shared.threshold {
+            return why(format!("smaller than {}", Bytes(self.shared.threshold as u64)));
+        }
+        let Some(plan) = self.staging_plan(ends) else {
+            return why("pageable memory, and copy_threads allows no thread".to_owned());
+        };
+        match &*plan {
+            Err(failure) => why(format!("pageable memory, and the probe failed: {failure}")),
+            Ok(plan) => {
+                let plain = rate(plan.plain.time(bytes));
+                match plan.choose(ends.bytes, self.shared.min_gain, self.shared.now()) {
+                    Some((threads, time)) => format!(
+                        "{case}\npredicted {} by {threads} threads through page-locked memory, plain {plain}",
+                        rate(time)
+                    ),
+                    None => why(format!(
+                        "threads gain less than {:.2}x; plain {plain}",
+                        self.shared.min_gain
+                    )),
+                }
+            }
+        }
     }
 
     fn find_plan(&self, key: EndsKey) -> Option<Arc<EndsPlan>> {

@@ -28,6 +28,12 @@ mod probes;
 mod ranges;
 mod shared_node;
 mod size_classes;
+mod staged_copy;
+mod staging_buffers;
+mod staging_job;
+mod staging_plan;
+mod staging_pool;
+mod staging_probe;
 mod stream_order;
 #[cfg(test)]
 #[path = "../tests/it/runtime.rs"]

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use pathline_gpu::CallerCalls;
 use pathline_host::clock::ClockOrigin;
+use pathline_host::cpus;
 use pathline_multipath::CopyMode;
 
 use crate::copy_error::{CopyError, CopyStatus};
@@ -16,8 +17,12 @@ use crate::fork::watch_forks;
 use crate::host_memory::{HostRegions, HostRuntime};
 use crate::orders::{CallerOrder, CopyOrder, OrderClaim, OrderedCopy, WorkerCommand, WorkerReply};
 use crate::plans::{HandOverTime, PlanTable};
+use crate::probes::largest_probe;
 use crate::ranges::{check_ranges, overlap};
 use crate::shared_node::{CopyCounters, NodeOptions, OpenedNode, SharedCounters, SharedNode};
+use crate::staged_copy::StagedOrder;
+use crate::staging_plan::{MAX_THREADS, StagingPlans};
+use crate::staging_pool::StagingPool;
 use crate::worker;
 
 /// Looks for the worker's answer before the thread sleeps, about 1 ms: a worker that is awake answers in 10 us,
@@ -49,6 +54,10 @@ pub struct CopyNode {
     pub(crate) finder: EndFinder,
     pub(crate) shared: Arc<SharedNode>,
     pub(crate) commands: Sender<WorkerCommand>,
+    /// Most threads that copy pageable memory.
+    pub(crate) copy_threads: usize,
+    pub(crate) staging: StagingPool,
+    pub(crate) staging_plans: StagingPlans,
     worker: Option<JoinHandle<()>>,
     regions: HostRegions,
 }
@@ -77,12 +86,17 @@ impl CopyNode {
             counters: SharedCounters::default(),
             min_gain,
             staging,
+            probe_bytes: largest_probe(options.probe_bytes).0 as usize,
             origin: ClockOrigin::now(),
             used_helpers: RwLock::default(),
             threshold,
         });
         let (commands, received) = channel();
         let (opened, open) = channel();
+        let copy_threads = options.copy_threads.unwrap_or_else(|| {
+            let cpus = cpus::allowed().map_or(1, |cpus| cpus.len());
+            cpus.clamp(1, MAX_THREADS)
+        });
         let (options, for_worker) = (options.clone(), Arc::clone(&shared));
         let worker = std::thread::Builder::new()
             .name("pathline".into())
@@ -91,7 +105,19 @@ impl CopyNode {
         let stopped = || CopyError::new(CopyStatus::Internal, "the worker stopped while it opened");
         let OpenedNode { calls, finder } = open.recv().map_err(|_| stopped())??;
         let (worker, regions) = (Some(worker), HostRegions::default());
-        let node = Self { calls, finder, shared, commands, worker, regions };
+        let staging = StagingPool::new(Arc::clone(&calls));
+        let staging_plans = StagingPlans::default();
+        let node = Self {
+            calls,
+            finder,
+            shared,
+            commands,
+            copy_threads,
+            staging,
+            staging_plans,
+            worker,
+            regions,
+        };
         node.time_hand_over();
         Ok(node)
     }
@@ -131,9 +157,8 @@ impl CopyNode {
                 return outcome;
             }
         }
-        self.shared.count_plain(bytes);
         // SAFETY: the caller's promise.
-        unsafe { self.copy_plainly(dst, src, bytes, None) }
+        unsafe { self.copy_alone(dst, src, bytes, None) }
     }
 
     /// Copies in the order of a stream.
@@ -172,9 +197,8 @@ impl CopyNode {
         {
             return Ok(());
         }
-        self.shared.count_plain(bytes);
         // SAFETY: the caller's promise.
-        unsafe { self.copy_plainly(dst, src, bytes, Some(stream)) }
+        unsafe { self.copy_alone(dst, src, bytes, Some(stream)) }
     }
 
     /// Copies the same bytes to a GPU each, given by the runtime's numbers. In the order of the streams, or
@@ -218,14 +242,13 @@ impl CopyNode {
             }
         }
         for (nth, &(device, address)) in dst.iter().enumerate() {
-            self.shared.count_plain(bytes);
             let stream = streams.map(|streams| streams[nth]);
             let entered = self
                 .calls
                 .enter(device)
                 .map_err(|s| CopyError::refused(&*self.calls, "a device", s))?;
             // SAFETY: the caller's promise.
-            let copied = unsafe { self.copy_plainly(address, src, bytes, stream) };
+            let copied = unsafe { self.copy_alone(address, src, bytes, stream) };
             self.calls.leave(entered);
             copied?;
         }
@@ -263,6 +286,28 @@ impl CopyNode {
             }
             next = next_answer(&replies);
         }
+    }
+
+    /// A copy over one path: of pageable memory through page-locked buffers, else the runtime's own.
+    pub(crate) unsafe fn copy_alone(
+        &self,
+        dst: u64,
+        src: u64,
+        bytes: usize,
+        stream: Option<usize>,
+    ) -> Result<(), CopyError> {
+        if bytes >= self.shared.threshold
+            && let Some(ends) = self.staged_ends(dst, src, bytes)
+        {
+            let order = stream.map_or(StagedOrder::Waits, StagedOrder::Stream);
+            // SAFETY: the caller's promise.
+            if let Some(outcome) = unsafe { self.copy_staged(&ends, order) } {
+                return outcome;
+            }
+        }
+        self.shared.count_plain(bytes);
+        // SAFETY: the caller's promise.
+        unsafe { self.copy_plainly(dst, src, bytes, stream) }
     }
 
     /// The runtime's own copy; without a stream it waits.
@@ -319,7 +364,7 @@ impl CopyNode {
         self.finder.devices.get(gpu as usize).copied()
     }
 
-    fn wait_default_stream(&self, device: i32) -> Result<(), CopyError> {
+    pub(crate) fn wait_default_stream(&self, device: i32) -> Result<(), CopyError> {
         let thing = || format!("GPU {device}");
         let entered =
             self.calls.enter(device).map_err(|s| CopyError::refused(&*self.calls, &thing(), s))?;
@@ -341,6 +386,8 @@ impl CopyNode {
             lost: of(&counters.lost),
             fallbacks: of(&counters.fallbacks),
             switched_off: of(&counters.switched_off),
+            staged: of(&counters.staged),
+            staged_bytes: of(&counters.staged_bytes),
         }
     }
 

@@ -6,7 +6,8 @@ use pathline_gpu::{CompileMode, LibraryRequest};
 use pathline_hal::Machine;
 use pathline_host::LiveHost;
 use pathline_host::clock::{ClockOrigin, LiveClock};
-use pathline_schema::{GpuSet, WorldKind};
+use pathline_host::cpus;
+use pathline_schema::{CpuSet, Gpu, GpuSet, Topology, WorldKind};
 
 use crate::copy_error::{CopyError, CopyStatus};
 use crate::ends::EndFinder;
@@ -32,6 +33,13 @@ fn library_request(options: &NodeOptions) -> LibraryRequest {
     let named = pathline_gpu::library_options()
         .filter_map(|option| Some((option.name, std::env::var_os(option.variable)?)));
     named.fold(request, |request, (name, path)| request.with(name, path))
+}
+
+/// The CPUs of this process in the domain of a GPU.
+fn near_cpus(topology: &Topology, gpu: &Gpu) -> CpuSet {
+    let domain = topology.numa.iter().find(|domain| Some(domain.id) == gpu.numa);
+    let allowed = cpus::allowed().unwrap_or_default();
+    domain.map(|domain| domain.cpus.intersect(&allowed)).unwrap_or_default()
 }
 
 /// Opens the machine on the thread that calls this, which owns it.
@@ -65,7 +73,8 @@ pub(crate) fn open_machine(
         storage: None,
     };
     let domains = machine.host.domains().iter().map(|domain| domain.id).collect();
-    let finder = EndFinder { devices, domains };
+    let near = machine.topology.gpus.iter().map(|gpu| near_cpus(&machine.topology, gpu)).collect();
+    let finder = EndFinder { devices, domains, near };
     let helpers = match &options.helpers {
         None => (0..finder.devices.len() as u32).collect(),
         Some(listed) => listed

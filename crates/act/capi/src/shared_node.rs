@@ -33,6 +33,9 @@ pub struct NodeOptions {
     pub twin: Option<PathBuf>,
     /// Whether other processes use helpers.
     pub shared_helpers: SharedHelpers,
+    /// Most threads that copy pageable memory: 0 leaves it to the runtime. Without, as many as this process has CPUs,
+    /// up to 16.
+    pub copy_threads: Option<usize>,
 }
 
 /// What a node has done. Plain copies below the threshold are not counted.
@@ -54,6 +57,10 @@ pub struct CopyCounters {
     pub fallbacks: u64,
     /// Times that a size class was switched off because it gained nothing.
     pub switched_off: u64,
+    /// Copies of pageable memory by several threads.
+    pub staged: u64,
+    /// Their bytes.
+    pub staged_bytes: u64,
 }
 
 /// The counters that caller and worker share.
@@ -67,6 +74,8 @@ pub(crate) struct SharedCounters {
     pub(crate) lost: AtomicU64,
     pub(crate) fallbacks: AtomicU64,
     pub(crate) switched_off: AtomicU64,
+    pub(crate) staged: AtomicU64,
+    pub(crate) staged_bytes: AtomicU64,
 }
 
 impl SharedCounters {
@@ -82,6 +91,13 @@ impl SharedCounters {
         add(&self.repeated, report.repeated);
         add(&self.lost, report.lost.len() as u64);
     }
+
+    /// Counts a copy of pageable memory, and whether it switched its size class off.
+    pub(crate) fn add_staged(&self, bytes: usize, is_off: bool) {
+        self.staged.fetch_add(1, Ordering::Relaxed);
+        self.staged_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.switched_off.fetch_add(u64::from(is_off), Ordering::Relaxed);
+    }
 }
 
 /// What caller and worker share.
@@ -92,6 +108,8 @@ pub(crate) struct SharedNode {
     pub(crate) counters: SharedCounters,
     pub(crate) min_gain: f64,
     pub(crate) staging: u64,
+    /// The largest copy of a probe of pageable memory, bytes.
+    pub(crate) probe_bytes: usize,
     pub(crate) origin: ClockOrigin,
     pub(crate) used_helpers: RwLock<GpuSet>,
     /// Copies below this are plain.

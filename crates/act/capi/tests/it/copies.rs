@@ -114,7 +114,6 @@ fn what_is_unusual_is_copied_plainly() {
     let node = cuda.node(forced());
     let bytes = 2 << 20;
     let (src, device) = (cuda.pinned(bytes, 1), cuda.device(bytes));
-    let pageable = vec![7u8; bytes];
     let managed = cuda.managed(bytes);
     let stream = cuda.stream();
     let mut plain = 0;
@@ -127,8 +126,6 @@ fn what_is_unusual_is_copied_plainly() {
         assert_eq!((counters.plain, counters.multipath), (plain, 0), "{why}");
     };
     let host = src.as_ptr() as u64;
-    copy(pageable.as_ptr() as u64, device, stream, "pageable memory");
-    assert!(cuda.read(device, bytes) == pageable);
     copy(host, managed, stream, "managed memory");
     let second = cuda.device(bytes);
     copy(device, second, stream, "both ends on one GPU");
@@ -474,7 +471,7 @@ fn bad_arguments_of_the_c_interface_are_errors_with_texts() {
         library: std::ptr::null(),
         twin: std::ptr::null(),
         shared_helpers: 0,
-        reserved: 0,
+        copy_threads: 0,
     };
     // SAFETY: live structures, or null where the library checks.
     unsafe {

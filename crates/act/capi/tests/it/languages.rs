@@ -32,7 +32,7 @@ int main(void)
            offsetof(pl_options, threshold), offsetof(pl_options, staging),
            offsetof(pl_options, min_gain), offsetof(pl_options, library),
            offsetof(pl_options, twin), offsetof(pl_options, shared_helpers));
-    printf("%zu ", offsetof(pl_options, reserved));
+    printf("%zu ", offsetof(pl_options, copy_threads));
     printf("%zu %zu ", sizeof(pl_counters), offsetof(pl_counters, switched_off));
     printf("%zu %zu ", sizeof(pl_place), sizeof(pl_status));
     options.size = 1;
@@ -79,7 +79,7 @@ fn the_header_is_what_the_library_has() {
         offset_of!(pl_options, library),
         offset_of!(pl_options, twin),
         offset_of!(pl_options, shared_helpers),
-        offset_of!(pl_options, reserved),
+        offset_of!(pl_options, copy_threads),
         size_of::<pl_counters>(),
         offset_of!(pl_counters, switched_off),
         size_of::<pl_place>(),

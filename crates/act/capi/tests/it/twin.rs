@@ -129,7 +129,7 @@ fn a_twin_of_another_node_is_refused() {
         library: library.as_ptr(),
         twin: twin.as_ptr(),
         shared_helpers: 0,
-        reserved: 0,
+        copy_threads: 0,
     };
     let mut node = std::ptr::null_mut();
     // SAFETY: live structures.
