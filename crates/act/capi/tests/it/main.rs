@@ -5,6 +5,7 @@ mod copies;
 mod hip;
 mod languages;
 mod lost_gpus;
+mod pageable;
 mod runtime;
 mod sequences;
 mod state_dict;
