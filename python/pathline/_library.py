@@ -22,7 +22,7 @@ class Options(ctypes.Structure):
         ("size", c_size_t), ("helpers", POINTER(c_int)), ("helper_count", c_size_t),
         ("threshold", c_size_t), ("staging", c_size_t), ("min_gain", c_double), ("library", c_char_p),
         ("twin", c_char_p),
-        ("shared_helpers", c_int), ("reserved", c_int),
+        ("shared_helpers", c_int), ("copy_threads", c_int),
     ]
 
 
@@ -31,7 +31,7 @@ class Counters(ctypes.Structure):
 
     _fields_ = [("size", c_size_t)] + [(name, c_uint64) for name in (
         "plain", "multipath", "multipath_bytes", "relayed_bytes", "repeated", "lost", "fallbacks",
-        "switched_off")]
+        "switched_off", "staged", "staged_bytes")]
 
 
 class Place(ctypes.Structure):
@@ -139,15 +139,16 @@ class Node:
     plain, min_gain the least predicted gain, library "cuda=PATH" or "hip=PATH", twin the path of a machine
     file of this node, from which copies are planned without probes. shared_helpers says whether other
     processes copy to or from helpers, in which case relays leave gaps for them: None looks which GPUs have
-    other processes.
+    other processes. copy_threads is the most threads that copy pageable memory (None: as many as help, 0: none).
     """
 
     def __init__(self, helpers=None, threshold=0, staging=0, min_gain=0.0, library=None,
-                 twin=None, shared_helpers=None):
+                 twin=None, shared_helpers=None, copy_threads=None):
         self._library, self._handle = _load(), c_void_p()
         self._threshold = threshold or _THRESHOLD
         options = Options(size=ctypes.sizeof(Options), threshold=threshold, staging=staging,
-                          min_gain=min_gain, shared_helpers={None: 0, False: -1}.get(shared_helpers, 1))
+                          min_gain=min_gain, shared_helpers={None: 0, False: -1}.get(shared_helpers, 1),
+                          copy_threads={None: 0, 0: -1}.get(copy_threads, copy_threads))
         if helpers is not None:
             options.helpers = (c_int * max(1, len(helpers)))(*helpers)
             options.helper_count = len(helpers)
