@@ -31,6 +31,7 @@ typedef enum pl_status {
     PL_RUNTIME = 2,     /* the GPU runtime refused the plain copy, or another call */
     PL_UNAVAILABLE = 3, /* no GPU runtime can be used in this process */
     PL_MEMORY = 4,      /* host memory is short, or cannot be registered */
+    PL_FILE = 6,        /* a file cannot be read */
     PL_INTERNAL = 5,    /* a fault of this library; it has no panic for the caller */
     PL_FORKED = 7       /* the process was forked from one that had opened a node */
 } pl_status;
@@ -100,6 +101,18 @@ pl_status pl_copy_batch_async(pl_node *node, void *const *dst, const void *const
  * streams null it waits. */
 pl_status pl_copy_to_all(pl_node *node, size_t gpus, const int *gpu, void *const *dst, const void *src,
                          size_t n, void *const *streams);
+
+/* Reads n bytes of an open file from an offset on into GPU memory and waits: pages that are cached from there, others
+ * past the cache where the file system can. PL_FILE if it cannot be read or became shorter; any of the n bytes may have
+ * arrived then. */
+pl_status pl_load(pl_node *node, int fd, uint64_t offset, size_t n, void *dst);
+
+/* The same in the order of a stream: it returns when the file has been read. */
+pl_status pl_load_async(pl_node *node, int fd, uint64_t offset, size_t n, void *dst, void *stream);
+
+/* Allocates memory of a GPU, and frees it: for programs that have no other way to. */
+pl_status pl_device_alloc(pl_node *node, int gpu, size_t n, void **address);
+pl_status pl_device_free(pl_node *node, void *address);
 
 /* Allocates host memory that all GPUs reach, in huge pages where the kernel has them. */
 pl_status pl_host_alloc(pl_node *node, size_t n, pl_place place, void **address);

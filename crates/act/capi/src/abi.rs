@@ -336,6 +336,72 @@ pub unsafe extern "C" fn pl_copy_to_all(
     })
 }
 
+/// Reads a range of a file into GPU memory and waits.
+///
+/// # Safety
+/// As the header says.
+// SAFETY: the prefix is this library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pl_load(
+    at: *mut CopyNode,
+    file: c_int,
+    offset: u64,
+    n: usize,
+    dst: *mut c_void,
+) -> CopyStatus {
+    // SAFETY: the caller's promise.
+    enter(|| unsafe { node(at)?.load((file, offset), dst as u64, n, None) })
+}
+
+/// The same in the order of a stream.
+///
+/// # Safety
+/// As the header says.
+// SAFETY: the prefix is this library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pl_load_async(
+    at: *mut CopyNode,
+    file: c_int,
+    offset: u64,
+    n: usize,
+    dst: *mut c_void,
+    stream: *mut c_void,
+) -> CopyStatus {
+    // SAFETY: the caller's promise.
+    enter(|| unsafe { node(at)?.load((file, offset), dst as u64, n, Some(stream as usize)) })
+}
+
+/// Allocates memory of a GPU.
+///
+/// # Safety
+/// As the header says.
+// SAFETY: the prefix is this library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pl_device_alloc(
+    at: *mut CopyNode,
+    gpu: c_int,
+    n: usize,
+    out: *mut *mut c_void,
+) -> CopyStatus {
+    // SAFETY: the caller's promise.
+    enter(|| unsafe {
+        store("the place of the address", out, std::ptr::null_mut())?;
+        let address = node(at)?.device_alloc(gpu, n)?;
+        store("the place of the address", out, address as *mut c_void)
+    })
+}
+
+/// Frees memory of [`pl_device_alloc`].
+///
+/// # Safety
+/// As the header says.
+// SAFETY: the prefix is this library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pl_device_free(at: *mut CopyNode, address: *mut c_void) -> CopyStatus {
+    // SAFETY: the caller's promise.
+    enter(|| unsafe { node(at)?.device_free(address as u64) })
+}
+
 /// Allocates host memory that all GPUs reach.
 ///
 /// # Safety

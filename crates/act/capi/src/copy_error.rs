@@ -19,6 +19,8 @@ pub enum CopyStatus {
     Memory = 4,
     /// A fault of this library; the call had no effect, or its copy was made plainly.
     Internal = 5,
+    /// A file cannot be read.
+    File = 6,
     /// The process was forked from one that had opened a node.
     Forked = 7,
 }

@@ -8,8 +8,9 @@ use pathline_schema::Bytes;
 use crate::copy_error::CopyError;
 use crate::node::CopyNode;
 use crate::staging_buffers::BUFFER;
-use crate::staging_job::{StagedJob, StagedWay};
+use crate::staging_job::{HostEnd, StagedJob, StagedWay};
 use crate::staging_plan::ProbedPlan;
+use crate::staging_pool::StagedFault;
 use crate::stream_order::CallEvents;
 
 /// The ends of a copy between pageable memory and a GPU.
@@ -80,13 +81,13 @@ impl CopyNode {
         }
         let begun = self.shared.now();
         // SAFETY: the caller's promise.
-        match unsafe { self.run_staged(ends, order, threads) } {
+        match unsafe { self.run_staged(HostEnd::Memory(ends.host), ends, order, threads) } {
             Ok(()) => {}
-            Err(StagedFailure::Plain) => {
+            Err(StagedFailure::Order(error)) => return Some(Err(error)),
+            Err(StagedFailure::Copy(_)) => {
                 self.shared.counters.fallbacks.fetch_add(1, Ordering::Relaxed);
                 return None;
             }
-            Err(StagedFailure::Order(error)) => return Some(Err(error)),
         }
         let now = self.shared.now();
         let plain = plan.plain.time(Bytes(ends.bytes as u64));
@@ -102,7 +103,7 @@ impl CopyNode {
     }
 
     /// Waits until the work of a stream before this call has ended. False if it is captured, or cannot be waited for.
-    unsafe fn wait_for_stream(&self, stream: usize) -> bool {
+    pub(crate) unsafe fn wait_for_stream(&self, stream: usize) -> bool {
         let calls = self.calls();
         // SAFETY: a live stream; the event is live until `events` is dropped.
         unsafe {
@@ -126,6 +127,7 @@ impl CopyNode {
     /// As [`Self::copy_staged`].
     pub(crate) unsafe fn run_staged(
         &self,
+        host: HostEnd,
         ends: &StagedEnds,
         order: StagedOrder,
         threads: usize,
@@ -133,23 +135,24 @@ impl CopyNode {
         let calls = self.calls();
         let mut events = CallEvents { calls, made: Vec::new() };
         if ends.way == StagedWay::In {
-            let entered = calls.enter(ends.device).map_err(|_| StagedFailure::Plain)?;
+            let entered =
+                calls.enter(ends.device).map_err(|_| StagedFailure::Copy(StagedFault::Copy))?;
             (0..threads).for_each(|_| {
                 events.make();
             });
             calls.leave(entered);
             if events.made.len() < threads {
-                return Err(StagedFailure::Plain);
+                return Err(StagedFailure::Copy(StagedFault::Copy));
             }
         }
         let near = self.finder.gpu(ends.device).and_then(|gpu| self.finder.near.get(gpu as usize));
         let job = StagedJob::new(
             (ends.way, ends.device, near.cloned().unwrap_or_default()),
-            (ends.host, ends.device_memory, ends.bytes),
+            (host, ends.device_memory, ends.bytes),
             (threads, events.made.clone()),
             BUFFER,
         );
-        let recorded = self.staging.run(job).map_err(|_| StagedFailure::Plain)?;
+        let recorded = self.staging.run(job).map_err(StagedFailure::Copy)?;
         for event in recorded.into_iter().filter_map(|nth| events.made.get(nth)) {
             // SAFETY: a live event, and the caller's promise.
             let status = unsafe {
@@ -170,8 +173,8 @@ impl CopyNode {
 
 /// Why a copy was not made.
 pub(crate) enum StagedFailure {
-    /// The plain copy makes it.
-    Plain,
+    /// Nothing is in flight, and any byte may be wrong.
+    Copy(StagedFault),
     /// Neither a stream nor the host can wait for it.
     Order(CopyError),
 }

@@ -1,13 +1,15 @@
-//! A copy between pageable memory and a GPU, as the threads of a pool share it.
+//! A copy between pageable memory or a file and a GPU, as the threads of a pool share it.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pathline_schema::CpuSet;
 
+use crate::staged_file::StagedFile;
+
 /// The smallest chunk: a smaller one costs more calls than it saves time at the ends of a copy.
 const MIN_CHUNK: usize = 256 << 10;
 /// Chunks start at multiples of this many bytes of the copy.
-const GRAIN: usize = 4096;
+pub(crate) const GRAIN: usize = 4096;
 /// Chunks that each thread has at least, if they are not the smallest.
 const CHUNKS_PER_THREAD: usize = 4;
 
@@ -20,12 +22,20 @@ pub(crate) enum StagedWay {
     Out,
 }
 
+/// The end that is not a GPU's memory.
+#[derive(Debug)]
+pub(crate) enum HostEnd {
+    /// Pageable memory at an address.
+    Memory(u64),
+    /// A file, of which copies in read a range.
+    File(StagedFile),
+}
+
 /// One copy.
 #[derive(Debug)]
 pub(crate) struct StagedJob {
     pub(crate) way: StagedWay,
-    /// Address of the pageable memory.
-    pub(crate) host: u64,
+    pub(crate) host: HostEnd,
     /// Address of the GPU's memory.
     pub(crate) device_memory: u64,
     pub(crate) bytes: usize,
@@ -45,10 +55,15 @@ impl StagedJob {
     /// A copy in chunks of at most `buffer` bytes.
     pub(crate) fn new(
         (way, device, cpus): (StagedWay, i32, CpuSet),
-        (host, device_memory, bytes): (u64, u64, usize),
+        (host, device_memory, bytes): (HostEnd, u64, usize),
         (threads, done): (usize, Vec<usize>),
         buffer: usize,
     ) -> Self {
+        let buffer = match host {
+            HostEnd::Memory(_) => buffer,
+            // A file is read from a multiple of the grain before the range to one behind it.
+            HostEnd::File(_) => buffer - 2 * GRAIN,
+        };
         let share = bytes.div_ceil(threads.max(1) * CHUNKS_PER_THREAD).next_multiple_of(GRAIN);
         let chunk = share.clamp(MIN_CHUNK.min(buffer), buffer);
         let next = AtomicUsize::new(0);
@@ -73,7 +88,12 @@ mod tests {
 
     fn chunks(bytes: usize, threads: usize, buffer: usize) -> Vec<(usize, usize)> {
         let about = (StagedWay::In, 0, CpuSet::default());
-        let job = StagedJob::new(about, (1 << 40, 1 << 41, bytes), (threads, Vec::new()), buffer);
+        let job = StagedJob::new(
+            about,
+            (HostEnd::Memory(1 << 40), 1 << 41, bytes),
+            (threads, Vec::new()),
+            buffer,
+        );
         std::iter::from_fn(|| job.take_chunk()).collect()
     }
 

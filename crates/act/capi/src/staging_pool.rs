@@ -1,4 +1,4 @@
-//! Threads that carry pageable memory through page-locked buffers, several chunks at a time.
+//! Threads that carry pageable memory and files through page-locked buffers, several chunks at a time.
 //!
 //! The runtime does that with one thread and reaches 7 GB/s. No thread of the pool waits for work of a caller's
 //! stream: a caller hands a copy over when it may begin.
@@ -12,15 +12,26 @@ use pathline_gpu::{CallStatus, CallerCalls};
 use pathline_host::cpus;
 use pathline_schema::CpuSet;
 
+use crate::staged_file::FileFault;
 use crate::staging_buffers::{BUFFERS, StagingBuffers};
-use crate::staging_job::{StagedJob, StagedWay};
+use crate::staging_job::{HostEnd, StagedJob, StagedWay};
 
 /// Time after which a thread without work ends and gives its page-locked memory back.
 const IDLE: Duration = Duration::from_secs(10);
-/// What a thread of the pool that panics reports.
-const PANICKED: CallStatus = ("a thread that copies pageable memory", -1);
-/// What a job reports that no thread could take.
-const NO_THREAD: CallStatus = ("no thread that copies pageable memory", -1);
+/// Why a job failed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum StagedFault {
+    /// The runtime refused a call, no thread could take the job, or one panicked: a plain copy may succeed.
+    Copy,
+    /// The file could not be read.
+    File(FileFault),
+}
+
+impl From<CallStatus> for StagedFault {
+    fn from(_: CallStatus) -> Self {
+        Self::Copy
+    }
+}
 
 /// A job that threads take part in.
 #[derive(Debug)]
@@ -32,7 +43,7 @@ struct SharedJob {
     joined: usize,
     /// Numbers of the events that were recorded.
     recorded: Vec<usize>,
-    failure: Option<CallStatus>,
+    failure: Option<StagedFault>,
 }
 
 impl SharedJob {
@@ -89,8 +100,8 @@ impl StagingPool {
     /// copy in. The numbers of the events of the job that were recorded.
     ///
     /// # Errors
-    /// A call that the runtime refused. No copy is in flight any more, and any bytes may be wrong.
-    pub(crate) fn run(&self, job: StagedJob) -> Result<Vec<usize>, CallStatus> {
+    /// No copy is in flight any more, and any bytes may be wrong.
+    pub(crate) fn run(&self, job: StagedJob) -> Result<Vec<usize>, StagedFault> {
         let job = Arc::new(job);
         self.start_threads(job.threads);
         let mut state = self.shared.lock();
@@ -99,17 +110,19 @@ impl StagingPool {
         self.shared.wake.notify_all();
         loop {
             let is_this = |shared: &SharedJob| Arc::ptr_eq(&shared.job, &job);
-            let Some(nth) = state.jobs.iter().position(is_this) else { return Err(PANICKED) };
+            let Some(nth) = state.jobs.iter().position(is_this) else {
+                return Err(StagedFault::Copy);
+            };
             if state.jobs[nth].is_over(state.threads) {
                 let SharedJob { recorded, failure, job, .. } = state.jobs.remove(nth);
                 drop(state);
-                let missing = || (!job.is_taken()).then_some(NO_THREAD);
-                let Some(status) = failure.or_else(missing) else { return Ok(recorded) };
+                let missing = || (!job.is_taken()).then_some(StagedFault::Copy);
+                let Some(fault) = failure.or_else(missing) else { return Ok(recorded) };
                 for event in recorded.into_iter().filter_map(|nth| job.done.get(nth)) {
                     // SAFETY: an event of the caller, which a thread has recorded.
                     let _ = unsafe { self.shared.calls.event_wait(*event) };
                 }
-                return Err(status);
+                return Err(fault);
             }
             state = self.shared.left.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
@@ -159,14 +172,14 @@ fn serve(shared: &PoolShared) {
     let (mut buffers, mut near) = (None, CpuSet::default());
     while let Some((job, nth)) = next_job(shared) {
         let work = || take_part(&*shared.calls, (&mut buffers, &mut near), &job, nth);
-        let outcome = catch_unwind(AssertUnwindSafe(work)).unwrap_or(Err(PANICKED));
+        let outcome = catch_unwind(AssertUnwindSafe(work)).unwrap_or(Err(StagedFault::Copy));
         let mut state = shared.lock();
         let is_this = |shared: &&mut SharedJob| Arc::ptr_eq(&shared.job, &job);
         if let Some(shared) = state.jobs.iter_mut().find(is_this) {
             shared.busy -= 1;
             match outcome {
                 Ok(is_recorded) => shared.recorded.extend(is_recorded.then_some(nth)),
-                Err(status) => shared.failure = shared.failure.or(Some(status)),
+                Err(fault) => shared.failure = shared.failure.or(Some(fault)),
             }
         }
         shared.left.notify_all();
@@ -209,7 +222,7 @@ fn take_part<'c>(
     (owned, near): (&mut OwnedBuffers<'c>, &mut CpuSet),
     job: &StagedJob,
     nth: usize,
-) -> Result<bool, CallStatus> {
+) -> Result<bool, StagedFault> {
     if !job.cpus.is_empty() && *near != job.cpus {
         // A wish: threads that may not run there copy from where they are.
         let _ = cpus::restrict(&job.cpus);
@@ -223,7 +236,7 @@ fn take_part<'c>(
         };
         let outcome = match job.way {
             StagedWay::In => copy_in(calls, buffers, job, nth),
-            StagedWay::Out => copy_out(buffers, job).map(|()| false),
+            StagedWay::Out => copy_out(buffers, job).map(|()| false).map_err(StagedFault::from),
         };
         if outcome.is_err() {
             buffers.drain();
@@ -239,26 +252,37 @@ fn copy_in(
     buffers: &mut StagingBuffers<'_>,
     job: &StagedJob,
     nth: usize,
-) -> Result<bool, CallStatus> {
+) -> Result<bool, StagedFault> {
     let lane = buffers.lane(job.device)?;
     let (mut turn, mut is_used) = (0, false);
     while let Some((offset, bytes)) = job.take_chunk() {
         let buffer = buffers.wait_for(turn)?;
-        // SAFETY: the caller of the library vouches for its memory; the buffer is free and as large as a chunk.
-        unsafe { copy_bytes(buffer, job.host + offset as u64, bytes) };
-        buffers.enqueue(&lane, turn, (job.device_memory + offset as u64, buffer, bytes))?;
+        let from = match &job.host {
+            HostEnd::Memory(host) => {
+                // SAFETY: the caller of the library vouches for its memory; the buffer is free and as large as a chunk.
+                unsafe { copy_bytes(buffer, host + offset as u64, bytes) };
+                buffer
+            }
+            HostEnd::File(file) => {
+                // SAFETY: the buffer is free and two grains larger than a chunk of a file.
+                let read = unsafe { file.read(buffer, offset, bytes) };
+                read.map_err(StagedFault::File)?
+            }
+        };
+        buffers.enqueue(&lane, turn, (job.device_memory + offset as u64, from, bytes))?;
         (turn, is_used) = ((turn + 1) % BUFFERS, true);
     }
     let Some(&done) = job.done.get(nth).filter(|_| is_used) else { return Ok(false) };
     // SAFETY: an event of the caller, who waits for this thread before it destroys it, and a live stream.
     match unsafe { calls.event_record(done, lane.stream) } {
         (_, 0) => Ok(true),
-        status => Err(status),
+        status => Err(status.into()),
     }
 }
 
 fn copy_out(buffers: &mut StagingBuffers<'_>, job: &StagedJob) -> Result<(), CallStatus> {
     let lane = buffers.lane(job.device)?;
+    let HostEnd::Memory(host) = job.host else { return Err(("a copy out to a file", -1)) };
     let (mut turn, mut filling) = (0, None);
     loop {
         let next = job.take_chunk();
@@ -270,7 +294,7 @@ fn copy_out(buffers: &mut StagingBuffers<'_>, job: &StagedJob) -> Result<(), Cal
         if let Some((turn, (offset, bytes))) = before {
             let buffer = buffers.wait_for(turn)?;
             // SAFETY: as in `copy_in`; the copy into the buffer has ended.
-            unsafe { copy_bytes(job.host + offset as u64, buffer, bytes) };
+            unsafe { copy_bytes(host + offset as u64, buffer, bytes) };
         }
         if filling.is_none() {
             return Ok(());

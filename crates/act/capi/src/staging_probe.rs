@@ -6,7 +6,7 @@ use pathline_schema::{Bytes, Ns};
 use crate::node::CopyNode;
 use crate::size_classes::SizeClasses;
 use crate::staged_copy::{StagedEnds, StagedFailure, StagedOrder};
-use crate::staging_job::StagedWay;
+use crate::staging_job::{HostEnd, StagedWay};
 use crate::staging_plan::{StagingPlan, thread_counts};
 
 /// Sizes of copies are the largest over these.
@@ -96,10 +96,13 @@ impl StagingProbe<'_> {
             None => self.copy_plainly(&ends)?,
             Some(threads) => {
                 // SAFETY: memory of this probe, which nothing else uses.
-                let copied = unsafe { self.node.run_staged(&ends, StagedOrder::Waits, threads) };
+                let copied = unsafe {
+                    let host = HostEnd::Memory(ends.host);
+                    self.node.run_staged(host, &ends, StagedOrder::Waits, threads)
+                };
                 copied.map_err(|failure| match failure {
                     StagedFailure::Order(error) => error.text,
-                    StagedFailure::Plain => "no thread copies".to_owned(),
+                    StagedFailure::Copy(_) => "no thread copies".to_owned(),
                 })?;
             }
         }
