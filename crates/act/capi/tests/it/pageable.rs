@@ -1,9 +1,11 @@
 //! Copies between pageable memory and GPUs: every byte, in order, and plainly where threads cannot copy.
 
+use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use pathline::{CopyNode, NodeOptions};
+use pathline::{CopyNode, CopyStatus, NodeOptions};
 use pathline_stub::StubLibraries;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -220,4 +222,104 @@ fn copies_of_many_threads_keep_every_byte() {
         })
         .unwrap();
     assert!(node.counters().staged > 100, "{:?}", node.counters());
+}
+
+/// A file of some bytes, open for reading.
+fn file_of(bytes: &[u8]) -> std::fs::File {
+    let mut file = tempfile::tempfile_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    file.write_all(bytes).unwrap();
+    file
+}
+
+#[test]
+fn ranges_of_files_reach_a_gpu() {
+    let test = "pageable::ranges_of_files_reach_a_gpu";
+    if !in_separate_process(test, StubLibraries::Cuda, "gpus=1,memory=512MiB") {
+        return;
+    }
+    let cuda = TestRuntime::open("cuda");
+    let (stream, device) = (cuda.stream(), cuda.device(20 << 20));
+    let bytes = bytes_of((17 << 20) + 77, 13);
+    let file = file_of(&bytes);
+    for threads in [3, 0] {
+        let node = cuda.node(NodeOptions { copy_threads: Some(threads), ..forced() });
+        let ranges = [
+            (0, bytes.len(), None),
+            (4099, 9 << 20, None),
+            (77, 1, Some(stream)),
+            ((16 << 20) + 5, (1 << 20) + 72, Some(stream)),
+            (bytes.len(), 0, None),
+        ];
+        for (nth, (from, len, order)) in ranges.into_iter().enumerate() {
+            // Every second one is read past the cache.
+            // SAFETY: an open file, live memory and a live stream.
+            unsafe {
+                let advice = libc::POSIX_FADV_DONTNEED * libc::c_int::from(nth % 2 == 0);
+                file.sync_all().unwrap();
+                libc::posix_fadvise(file.as_raw_fd(), 0, 0, advice);
+                node.load((file.as_raw_fd(), from as u64), device + 3, len, order).unwrap();
+            }
+            assert_eq!(cuda.wait(stream), 0);
+            assert!(cuda.read(device + 3, len) == bytes[from..from + len], "{from} {len}");
+        }
+        let text = |file: i32, from: u64, len: usize, dst: u64| {
+            // SAFETY: nothing is copied.
+            unsafe { node.load((file, from), dst, len, None) }.unwrap_err().text
+        };
+        let fd = file.as_raw_fd();
+        assert_eq!(
+            text(fd, 1, bytes.len(), device),
+            format!("the file has {} bytes, and {0} from offset 1 on are asked for", bytes.len())
+        );
+        assert!(text(fd, u64::MAX, 2, device).contains("are asked for"));
+        assert!(text(fd, 0, 64, bytes.as_ptr() as u64).ends_with("are no memory of one GPU"));
+        assert!(text(-1, 0, 64, device).contains("Bad file descriptor"));
+        let folder = std::fs::File::open("/").unwrap();
+        assert!(text(folder.as_raw_fd(), 0, 64, device).ends_with("is no file"));
+        // A file of the kernel has no bytes that it states.
+        let other = std::fs::File::open("/proc/self/mem").unwrap();
+        assert!(text(other.as_raw_fd(), 0, 64, device).contains("the file has 0 bytes"));
+    }
+}
+
+#[test]
+fn a_file_that_shrinks_is_an_error_and_a_refused_copy_is_not() {
+    let test = "pageable::a_file_that_shrinks_is_an_error_and_a_refused_copy_is_not";
+    if !in_separate_process(test, StubLibraries::Cuda, "gpus=1,memory=512MiB") {
+        return;
+    }
+    let cuda = TestRuntime::open("cuda");
+    let (stream, device) = (cuda.stream(), cuda.device(64 << 20));
+    let bytes = bytes_of(60 << 20, 15);
+    let file = file_of(&bytes);
+    let node = cuda.node(forced());
+    let load = |stream| {
+        // SAFETY: an open file, live memory and a live stream.
+        unsafe { node.load((file.as_raw_fd(), 0), device, bytes.len(), stream) }
+    };
+    load(None).unwrap();
+    // The plain copy follows.
+    for call in ["cuMemcpyAsync", "cuEventRecord"] {
+        cuda.inject(&format!("fail={call}@3:1"));
+        load(None).unwrap();
+        assert!(cuda.read(device, bytes.len()) == bytes, "{call}");
+    }
+    cuda.inject("");
+    let word = cuda.pinned(4096, 0);
+    word.fill(0);
+    cuda.hold(stream, word.as_ptr() as u64, 1);
+    // SAFETY: an aligned word that only waits read.
+    let word = unsafe { AtomicU32::from_ptr(word.as_mut_ptr().cast()) };
+    std::thread::scope(|scope| {
+        // While the call waits for its stream, the file becomes shorter.
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(50));
+            file.set_len(20 << 20).unwrap();
+            word.store(1, Ordering::Release);
+        });
+        let error = load(Some(stream)).unwrap_err();
+        assert_eq!(error.status, CopyStatus::File);
+        assert!(error.text.starts_with("the file at offset "), "{error:?}");
+        assert!(error.text.ends_with("it ends there, and was longer before"), "{error:?}");
+    });
 }
