@@ -6,9 +6,12 @@ crates/act/capi/tests/it/languages.rs runs them.
 """
 
 import ctypes
+import json
 import os
+import random
 import subprocess
 import sys
+import tempfile
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -121,6 +124,87 @@ class Copies(unittest.TestCase):
         with self.assertRaisesRegex(pathline.Error, r"dst\[6\].* null pointer \(counted from copy 24\)"):
             pathline.copy_batch(*ends, stream)
         self.driver.wait(stream)
+
+    def file(self, header, data, length=None):
+        """The path of a file with a header, of JSON or bytes."""
+        text = header if isinstance(header, bytes) else json.dumps(header).encode()
+        length = len(text) if length is None else length
+        handle, path = tempfile.mkstemp(suffix=".safetensors")
+        self.addCleanup(os.unlink, path)
+        with os.fdopen(handle, "wb") as file:
+            file.write(length.to_bytes(8, "little") + text + data)
+        return path
+
+    def test_safetensors_reach_a_gpu(self):
+        data = os.urandom(9 << 20)
+        def about(kind, shape, begin, end):
+            return {"dtype": kind, "shape": shape, "data_offsets": [begin, end]}
+        header = {"__metadata__": {"format": "pt"}, "big": about("F32", [2, 1 << 20], 0, 8 << 20),
+                  "odd": about("U8", [3], 8 << 20, (8 << 20) + 3), "none": about("I64", [0, 5], 9 << 20, 9 << 20),
+                  "rest": about("U8", [(1 << 20) - 3], (8 << 20) + 3, 9 << 20)}
+        path = self.file(header, data)
+        tensors = pathline.load(path, device=1)
+        self.assertEqual(set(tensors), {"big", "odd", "none", "rest"})
+        self.assertEqual(tensors["big"].shape, (2, 1 << 20))
+        for name, array in tensors.items():
+            begin, end = header[name]["data_offsets"]
+            self.assertEqual(self.bytes((array.__cuda_array_interface__["data"][0], end - begin)), data[begin:end])
+        mine = {"big": self.driver.device(0, 8 << 20), "odd": self.driver.device(0, 3)}
+        pathline.load_into(mine, [path])
+        self.assertEqual(self.bytes(mine["big"]), data[:8 << 20])
+        self.assertEqual(self.bytes(mine["odd"]), data[8 << 20:(8 << 20) + 3])
+        with self.assertRaisesRegex(ValueError, "'odd' of .*the destination has 8 bytes and the source 3"):
+            pathline.load_into({"odd": self.driver.device(0, 8)}, path)
+        with self.assertRaisesRegex(KeyError, "no file has other"):
+            pathline.load_into({"other": self.driver.device(0, 8)}, path)
+        shards = pathline.load_sharded(path, [0, 1], lambda name, shape: 0 if name == "big" else None)
+        for nth, shard in enumerate(shards):
+            self.assertEqual(shard["big"].shape, (1, 1 << 20))
+            at = shard["big"].__cuda_array_interface__["data"][0]
+            self.assertEqual(self.bytes((at, 4 << 20)), data[nth * (4 << 20):(nth + 1) * (4 << 20)])
+        with self.assertRaisesRegex(ValueError, "'odd' has 3 rows, which 2 GPUs cannot share"):
+            pathline.load_sharded(path, [0, 1], lambda name, shape: 0)
+
+    def test_malformed_headers_are_errors(self):
+        good = {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}
+        def one(**changes):
+            return {"a": {**good, **changes}}
+        cases = [
+            (b"", None, "too few|does not begin"), (b"{}", 1 << 60, "longer than"), (b"{}", 50, "ends behind"),
+            (b" {}", None, "does not begin"), (b"{", None, "no JSON"), (b'{"a": 1}', None, "has not just"),
+            (b'{"a": {}, "a": {}}', None, "stands twice"), (b"{\xff}", None, "no JSON"), (b'{"a":' * 100000, None, "no JSON"),
+            (one(dtype="U9"), None, "has the type"), (one(dtype=["U8"]), None, "has the type"),
+            (one(shape=[-4]), None, "has the shape"), (one(shape=[True]), None, "has the shape"),
+            (one(shape=[2]), None, "has 4 bytes"), (one(data_offsets=[4, 0]), None, "has -4 bytes"),
+            (one(data_offsets=[1, 5]), None, "begins at byte"), (one(data_offsets=[0]), None, "has the offsets"),
+            (one(shape=[1] * 65), None, "has the shape"), (one(shape=[3], data_offsets=[0, 3]), None, "the tensors end"),
+            ({"a": good, "b": good}, None, "begins at byte"), ({"a": good, "__metadata__": {"x": 1}}, None, "no map"),
+        ]
+        for header, length, text in cases:
+            with self.subTest(header=str(header)[:60]), self.assertRaisesRegex(pathline.FormatError, text):
+                pathline.load(self.file(header, b"abcd", length))
+        # Any change of a byte of the header is an error, or a header that covers the same bytes.
+        rng, path = random.Random(7), self.file({"a": good, "b": {**good, "data_offsets": [4, 8]}}, b"abcdefgh")
+        with open(path, "rb") as file:
+            whole = file.read()
+        for _ in range(300):
+            changed = bytearray(whole)
+            for _ in range(rng.randint(1, 4)):
+                changed[rng.randrange(len(whole) - 8)] = rng.randrange(256)
+            with open(path, "wb") as file:
+                file.write(changed)
+            try:
+                self.assertLessEqual(sum(array.nbytes for array in pathline.load(path).values()), 8)
+            except pathline.FormatError:
+                pass
+
+    def bytes(self, end):
+        """The bytes of memory of a GPU."""
+        if end[1] == 0:
+            return b""
+        out = self.driver.pinned(end[1])
+        self.driver.call("cuMemcpy", ctypes.c_uint64(out[0]), ctypes.c_uint64(end[0]), ctypes.c_size_t(end[1]))
+        return ctypes.string_at(*out)
 
     def test_rows_of_a_run(self):
         """As its CSV has them; only where the program is built."""

@@ -4,6 +4,8 @@
     pathline.copy(gpu_tensor, pinned_tensor)                 # waits
     pathline.copy(gpu_tensor, pinned_tensor, stream=stream)  # in its order
     pathline.copy_to_all([t0, t1, t2], pinned_tensor)        # the same bytes to several GPUs
+    pathline.copy(gpu_tensor, numpy_array)                   # pageable memory, by several threads
+    tensors = pathline.load("model.safetensors", device=0)   # a file, through no memory of its size
     print(pathline.explain(gpu_tensor, pinned_tensor))
 
 `pathline.read(run)` gives the rows of a run, for pandas and polars.
@@ -19,12 +21,14 @@ A process that is forked after node() or the first copy cannot copy: every call 
 workers that copy by spawn (multiprocessing.set_start_method, multiprocessing_context of a DataLoader), or fork first.
 """
 
+from . import _safetensors
 from ._library import Error, Node, close, counters, library_path, node
 from ._runs import read
+from ._safetensors import FormatError
 
 __all__ = [
-    "Error", "Node", "close", "copy", "copy_batch", "copy_to_all", "counters", "explain",
-    "library_path", "node", "read",
+    "Error", "FormatError", "Node", "close", "copy", "copy_batch", "copy_to_all", "counters", "explain",
+    "library_path", "load", "load_into", "load_sharded", "node", "read",
 ]
 
 
@@ -52,6 +56,33 @@ def copy_to_all(dsts, src, streams=None, devices=None):
     the GPUs, needed where dsts are pairs of address and bytes.
     """
     node().copy_to_all(dsts, src, streams, devices)
+
+
+def load(path, device=0, stream=None):
+    """The tensors of a safetensors file on a GPU, by name: torch's if it is imported, else objects with
+    __cuda_array_interface__.
+
+    All lie in one block of memory, which the last of them frees. In the order of a stream; without one, waits. Raises
+    FormatError if the file is not as the format demands, Error if it cannot be read or copied.
+    """
+    return _safetensors.load(node(), path, device, stream)
+
+
+def load_into(tensors, files, stream=None):
+    """Reads tensors from one or several safetensors files into those of the same names, such as a state_dict on GPUs.
+
+    Raises ValueError if sizes differ, KeyError if no file has a name.
+    """
+    _safetensors.load_into(node(), tensors, files, stream)
+
+
+def load_sharded(files, devices, layout=None):
+    """The tensors of safetensors files on several GPUs: a dictionary for each of devices.
+
+    layout(name, shape) is 0 for a tensor whose rows the GPUs share equally, each reading its own alone, and None for
+    one that each has as a whole (all of them without layout).
+    """
+    return _safetensors.load_sharded(node(), files, devices, layout)
 
 
 def explain(dst, src):

@@ -58,6 +58,10 @@ _SIGNATURES = {
     "pl_copy_to_all": [
         c_void_p, c_size_t, POINTER(c_int), POINTER(c_void_p), c_void_p, c_size_t,
         POINTER(c_void_p)],
+    "pl_load": [c_void_p, c_int, c_uint64, c_size_t, c_void_p],
+    "pl_load_async": [c_void_p, c_int, c_uint64, c_size_t, c_void_p, c_void_p],
+    "pl_device_alloc": [c_void_p, c_int, c_size_t, POINTER(c_void_p)],
+    "pl_device_free": [c_void_p, c_void_p],
     "pl_host_alloc": [c_void_p, c_size_t, Place, POINTER(c_void_p)],
     "pl_host_attach": [c_void_p, c_int, c_size_t, POINTER(c_void_p)],
     "pl_host_free": [c_void_p, c_void_p],
@@ -210,6 +214,28 @@ class Node:
         self._check(self._library.pl_copy_to_all(
             self._handle, count, (c_int * count)(*devices), (c_void_p * count)(*to), start, size,
             handles))
+
+    def load(self, file, offset, dst, stream=None, size=None):
+        """Reads the bytes of dst, memory of a GPU, from an offset of an open file on. size is checked if it is known."""
+        to, room = _end(dst)
+        if size is not None and room != size:
+            raise ValueError(f"the destination has {room} bytes and the source {size}")
+        if stream is None:
+            status = self._library.pl_load(self._handle, file.fileno(), offset, room, to)
+        else:
+            status = self._library.pl_load_async(self._handle, file.fileno(), offset, room, to, _stream(stream))
+        self._check(status)
+
+    def device_alloc(self, device, size):
+        """The address of memory of a GPU."""
+        address = c_void_p()
+        self._check(self._library.pl_device_alloc(self._handle, device, size, byref(address)))
+        return address.value
+
+    def device_free(self, address):
+        """Frees memory of device_alloc; nothing once the node is closed, which leaves it to the runtime."""
+        if self._handle:
+            self._check(self._library.pl_device_free(self._handle, address))
 
     def explain(self, dst, src):
         """As pathline.explain."""

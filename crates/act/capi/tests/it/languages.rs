@@ -112,7 +112,7 @@ fn the_python_package_copies() {
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && text.contains("Ran 9 tests"), "{text}");
+    assert!(output.status.success() && text.contains("Ran 11 tests"), "{text}");
 }
 
 /// The package as a wheel installs it: the library is next to its modules.
@@ -125,7 +125,7 @@ fn the_installed_python_package_finds_its_library() {
     lay_out(folder.path(), &[StubLibraries::Cuda], &[]).unwrap();
     let package = folder.path().join("pathline");
     fs::create_dir(&package).unwrap();
-    for module in ["__init__.py", "_library.py", "_runs.py"] {
+    for module in ["__init__.py", "_library.py", "_runs.py", "_safetensors.py"] {
         let source = workspace().join("python/pathline").join(module);
         fs::copy(source, package.join(module)).unwrap();
     }
