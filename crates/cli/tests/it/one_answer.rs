@@ -204,7 +204,7 @@ fn run_advise_review_and_explain_say_one_thing_of_a_setting() {
         said.split_once("KiB.").unwrap().0.to_owned()
     };
     let run = on(&["run", "--suite", "pairs,sweep", "--out", folder.to_str().unwrap()], "");
-    assert_eq!(run, "faster from 1MiB on (1.5 to 3.4x), 22 % slower at 64");
+    assert_eq!(run, "where it gains most, faster from 1MiB on (1.5 to 3.4x), 22 % slower at 64");
     assert_eq!(on(&["advise"], ""), run);
     assert_eq!(on(&["advise", "--review", "HSA_ENABLE_SDMA"], ""), run);
     assert_eq!(on(&["explain", "-"], "export HSA_ENABLE_SDMA=0\n"), run);
