@@ -327,7 +327,7 @@ pub(crate) struct SelectArgs {
     #[arg(long, hide = true)]
     pub(crate) standard_kernels: bool,
     /// Seed of random sets and of simulated noise.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = units::seed)]
     pub(crate) seed: u64,
     /// Number of random sets in suite concurrent.
     #[arg(long, value_name = "NUMBER", default_value_t = RandomDraw::default().sets,

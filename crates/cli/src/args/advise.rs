@@ -7,7 +7,7 @@ use clap::Parser;
 use pathline_advise::{CommandTask, GuardTask};
 use pathline_schema::{Bytes, Case, Collective, CpuSet};
 
-use super::units::{count, duration, percent};
+use super::units::{count, duration, percent, seed};
 use super::{AuditArgs, CASES, FILES, LibraryArgs, OUTPUT, PROCESSES, TIME, size};
 use crate::known_name::KnownName;
 
@@ -133,7 +133,7 @@ pub(crate) struct AdviseArgs {
         help_heading = TIME)]
     pub(crate) min_gain: f64,
     /// Seed of the order of trials and of simulated noise.
-    #[arg(long, default_value_t = 1, help_heading = CASES, hide = true)]
+    #[arg(long, default_value_t = 1, help_heading = CASES, hide = true, value_parser = seed)]
     pub(crate) seed: u64,
     /// Write the answers into this new folder: advice.json, and advice.env for a shell or a job script.
     #[arg(long, value_name = "DIR", help_heading = FILES)]

@@ -8,7 +8,7 @@ use pathline_runner::ProbeFault;
 use pathline_schema::CpuSet;
 
 use super::LibraryArgs;
-use super::units::{duration, noise, percent};
+use super::units::{duration, noise, percent, seed};
 
 /// What to examine, and how sure the verdict must be.
 #[derive(Debug, Clone, Parser)]
@@ -60,7 +60,7 @@ pub(crate) struct HealthArgs {
     #[arg(long)]
     pub(crate) shared: bool,
     /// Seed of the order of probes, and of a simulated machine.
-    #[arg(long, default_value_t = 1, hide = true)]
+    #[arg(long, default_value_t = 1, hide = true, value_parser = seed)]
     pub(crate) seed: u64,
     /// Standard deviation of the times of a simulated machine; by default 0.2%.
     #[arg(long, value_name = "PERCENT", value_parser = noise, requires = "machine", hide = true)]

@@ -43,6 +43,11 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// The number from which what is drawn follows.
+pub(crate) fn seed(text: &str) -> Result<u64, String> {
+    text.trim().parse().map_err(|_| "a whole number from 0 to 2^64 - 1, such as 7".to_owned())
+}
+
 fn points(text: &str) -> Option<f64> {
     text.trim_end_matches('%').trim().parse().ok()
 }

@@ -49,7 +49,9 @@ pub(super) fn run(args: &ExplainArgs) -> Result<ExitKind> {
     let bytes = match args.file.as_deref().filter(|file| *file != Path::new("-")) {
         Some(file) => {
             let open = std::fs::File::open(file);
-            let open = open.with_context(|| format!("{} cannot be opened", file.display()))?;
+            let open = open.with_context(|| {
+                format!("{} cannot be opened (`pathline explain -` reads a paste)", file.display())
+            })?;
             read(open).with_context(|| format!("{} cannot be read", file.display()))?
         }
         None => read(std::io::stdin().lock()).context("standard input cannot be read")?,

@@ -49,12 +49,22 @@ fn round_trip(node: &CopyNode, device: u64, bytes: &[u8], stream: Option<usize>)
 }
 
 #[test]
-fn pageable_memory_arrives_by_several_threads() {
-    let test = "pageable::pageable_memory_arrives_by_several_threads";
-    if !in_separate_process(test, StubLibraries::Cuda, "gpus=2,memory=512MiB") {
-        return;
+fn pageable_memory_arrives_by_several_threads_over_cuda() {
+    let test = "pageable::pageable_memory_arrives_by_several_threads_over_cuda";
+    if in_separate_process(test, StubLibraries::Cuda, "gpus=2,memory=512MiB") {
+        pageable_memory_arrives(&TestRuntime::open("cuda"));
     }
-    let cuda = TestRuntime::open("cuda");
+}
+
+#[test]
+fn pageable_memory_arrives_by_several_threads_over_hip() {
+    let test = "pageable::pageable_memory_arrives_by_several_threads_over_hip";
+    if in_separate_process(test, StubLibraries::Hip(6), "gpus=2,memory=512MiB") {
+        pageable_memory_arrives(&TestRuntime::open("hip"));
+    }
+}
+
+fn pageable_memory_arrives(cuda: &TestRuntime) {
     let node = cuda.node(forced());
     let (stream, device) = (cuda.stream(), cuda.device(32 << 20));
     let bytes = bytes_of((9 << 20) + 13, 3);

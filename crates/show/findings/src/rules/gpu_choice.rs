@@ -223,8 +223,11 @@ fn shared(all: &[FanRate]) -> Option<Finding> {
             let fewest = fewest.map(|f| f.fan.gpus.len()).filter(|few| *few < n).min();
             let as_few = fewest.map_or(String::new(), |few| format!(", as {few} do"));
             let (sum, times) = (fmt::gbs(many.rate.value), fmt::number(times));
-            short =
-                format!("All {n} GPUs get {sum} {}, {times} x one GPU{as_few}", label(direction));
+            short = format!(
+                "{} get {sum} {}, {times} x one GPU{as_few}",
+                all_gpus(n),
+                label(direction)
+            );
         }
         places = many.fan.gpus.iter().map(|g| format!("gpu{g}")).collect();
     }
@@ -232,7 +235,8 @@ fn shared(all: &[FanRate]) -> Option<Finding> {
         return None;
     }
     let observation = format!(
-        "All {n} GPUs together get from host memory less than one by one: {}.",
+        "{} together get from host memory less than one by one: {}.",
+        all_gpus(n),
         parts.join("; ")
     );
     Some(Finding {
@@ -242,4 +246,9 @@ fn shared(all: &[FanRate]) -> Option<Finding> {
         arms,
         ..Finding::new(SHARED, FindingSeverity::Note, observation)
     })
+}
+
+/// `Both GPUs`, `All 8 GPUs`.
+fn all_gpus(n: usize) -> String {
+    if n == 2 { "Both GPUs".to_owned() } else { format!("All {n} GPUs") }
 }
