@@ -1,0 +1,467 @@
+//! Tables of rates that no reader of a tool knows: the unit stands in a header, above it, in a key or behind a number.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value};
+
+use crate::clean::PasteLine;
+use crate::context::find_product;
+use crate::fixed_lines::is_rule;
+use crate::number::{number, rate_of_name, size};
+
+/// Rows of a table, and characters of a line that is tried.
+const MAX_ROWS: usize = 4096;
+const MAX_LINE: usize = 4096;
+/// Lines between a title with the unit and the header below it, and between lines of a list.
+const MAX_GAP: usize = 3;
+
+/// What the rows of a table stand for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PlainRows {
+    /// Equal parts: hosts, GPUs, ports.
+    Parts,
+    /// Sizes, threads, repetitions.
+    Series,
+    /// Neither.
+    Other,
+}
+
+/// A table whose tool no reader knows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PlainTable {
+    /// Its name, or `table`.
+    pub tool: &'static str,
+    /// The line that names it; empty if none.
+    pub title: String,
+    /// What names each row.
+    pub labels: Vec<String>,
+    /// Its figures.
+    pub columns: Vec<PlainColumn>,
+    /// What the rows stand for.
+    pub rows: PlainRows,
+    /// Whether columns are the ends that rows are, too: from the row's to the column's.
+    pub is_matrix: bool,
+    /// All rows together, GB/s, where they ran at once.
+    pub total: Option<f64>,
+}
+
+/// A column of figures.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PlainColumn {
+    /// Its header.
+    pub name: String,
+    /// Whether they are GB/s rather than counts a second.
+    pub is_rate: bool,
+    /// Of each row.
+    pub values: Vec<Option<f64>>,
+}
+
+/// What parts a line into cells.
+#[derive(Clone, Copy, PartialEq)]
+enum Split {
+    Bars,
+    Commas,
+    Gaps,
+    Words,
+}
+
+/// A table or list that begins here.
+pub(crate) fn read(lines: &[PasteLine], at: usize) -> Option<(PlainTable, usize)> {
+    let text = lines.get(at)?.text.trim();
+    if text.len() > MAX_LINE {
+        return None;
+    }
+    let unit = rate_of_name(text)?;
+    // What parts most rows into as many cells as the header has is what the tool meant.
+    let best = |header: usize, unit: Option<(f64, bool)>| {
+        let all = [Split::Words, Split::Gaps, Split::Commas, Split::Bars];
+        let found = all.iter().filter_map(|split| columns(lines, header, *split, unit));
+        found.max_by_key(|(table, _)| table.labels.len())
+    };
+    // `bandwidth (MB/s)`, `SUMMARY rate (in ops/sec)` above the header.
+    let is_title = || rates_of_line(text).is_empty();
+    let under_title = || {
+        // A line with a unit below begins a table of its own.
+        let is_other =
+            |at: &usize| lines.get(*at).is_none_or(|line| rate_of_name(&line.text).is_some());
+        let mut headers = (at + 1..=at + MAX_GAP).take_while(|at| !is_other(at));
+        let found = headers.find_map(|header| best(header, Some(unit)));
+        let title = text.trim_end_matches(':').to_owned();
+        found.map(|(table, next)| (PlainTable { title, ..table }, next))
+    };
+    best(at, None)
+        .or_else(|| if is_title() { under_title() } else { None })
+        .or_else(|| list(lines, at))
+}
+
+fn cells(text: &str, split: Split) -> Vec<String> {
+    let text = text.trim().trim_start_matches('#').trim();
+    let parts: Vec<&str> = match split {
+        Split::Bars if !text.contains('|') => return Vec::new(),
+        Split::Bars => text.trim_matches('|').split('|').collect(),
+        Split::Commas => text.split([',', ';']).collect(),
+        Split::Gaps => text.split("  ").filter(|part| !part.trim().is_empty()).collect(),
+        Split::Words => text.split_whitespace().collect(),
+    };
+    let mut joined: Vec<String> = Vec::new();
+    for part in parts {
+        let part = part.trim().trim_matches(['"', '*', '`']);
+        match joined.last_mut() {
+            // `Rate (GB/s)` is one cell.
+            Some(last) if split == Split::Words && part.starts_with(['(', '[']) => {
+                last.push(' ');
+                last.push_str(part);
+            }
+            _ => joined.push(part.to_owned()),
+        }
+    }
+    joined
+}
+
+/// The number of a cell and the unit behind it: `391.2`, `391.2 GB/s`.
+fn value(cell: &str) -> Option<(f64, Option<f64>)> {
+    let mut words = cell.split_whitespace();
+    let first = number(words.next()?)?;
+    let unit = words.next().and_then(rate_of_name);
+    (words.next().is_none()).then_some((first, unit.map(|unit| unit.0)))
+}
+
+/// A header whose columns name units, or the one of a title, and its rows.
+fn columns(
+    lines: &[PasteLine],
+    at: usize,
+    split: Split,
+    of_title: Option<(f64, bool)>,
+) -> Option<(PlainTable, usize)> {
+    let mut names = cells(&lines.get(at)?.text, split);
+    let rule = |text: &str| is_rule(text.trim()) || of_title.is_some() && text.trim().is_empty();
+    let first = lines.iter().skip(at + 1).take(MAX_GAP).find(|line| !rule(&line.text))?;
+    let first = cells(&first.text, split);
+    // Above the labels of the rows the header of a matrix may have nothing.
+    if of_title.is_some() && first.len() == names.len() + 1 && names.len() > 1 {
+        names.insert(0, String::new());
+    }
+    let unit = |(at, name): (usize, &String)| match of_title {
+        Some(unit) => (at > 0).then_some(unit),
+        None => rate_of_name(name),
+    };
+    let units: Vec<_> = names.iter().enumerate().map(unit).collect();
+    let is_named = of_title.is_some() || names.iter().all(|name| number(name).is_none());
+    if names.len() < 2 || !is_named || is_rule(&lines.get(at)?.text) {
+        return None;
+    }
+    let is_cell = |cell: &String| value(cell).is_some() || ["N/A", "-", "X"].contains(&&**cell);
+    let (mut rows, mut next) = (Vec::new(), at + 1);
+    for (index, line) in lines.iter().enumerate().skip(at + 1).take(MAX_ROWS) {
+        if rule(&line.text) && (is_rule(line.text.trim()) || rows.is_empty()) {
+            continue;
+        }
+        let row = cells(&line.text, split);
+        let mut figures = units.iter().zip(&row).filter(|(unit, _)| unit.is_some());
+        let fits = match of_title {
+            Some(_) => figures.all(|(_, cell)| is_cell(cell)),
+            None => figures.any(|(_, cell)| value(cell).is_some()),
+        };
+        if row.len() != names.len() || !fits {
+            break;
+        }
+        rows.push(row);
+        next = index + 1;
+    }
+    let column = |(at, unit): (usize, &Option<(f64, bool)>)| {
+        let (scale, is_rate) = (*unit)?;
+        let cell = |row: &Vec<String>| {
+            let (value, own) = value(row.get(at)?)?;
+            Some(value * own.unwrap_or(scale))
+        };
+        let name = names.get(at)?.clone();
+        Some(PlainColumn { name, is_rate, values: rows.iter().map(cell).collect() })
+    };
+    let columns: Vec<PlainColumn> = units.iter().enumerate().filter_map(column).collect();
+    // Words of a sentence are as many as those of another now and then.
+    let is_numbered =
+        of_title.is_some() && names.iter().filter_map(|name| number(name)).count() > 1;
+    let least = if is_numbered || matches!(split, Split::Bars | Split::Commas) { 1 } else { 2 };
+    if rows.len() < least || columns.is_empty() {
+        return None;
+    }
+    let ends = rows.iter().filter_map(|row| row.first().map(|end| end.trim_end_matches(" to")));
+    let heads: Vec<&str> = names.iter().map(String::as_str).collect();
+    let is_matrix = rows.len() == columns.len()
+        && ends.clone().zip(&columns).all(|(row, column)| row == column.name);
+    let labels = match is_matrix {
+        true => ends.map(str::to_owned).collect(),
+        false => labels(&names, &units, &rows),
+    };
+    Some((PlainTable { is_matrix, ..table(labels, columns, &heads) }, next))
+}
+
+/// What names a row: its cells that are no figures and not the same in all rows.
+fn labels(names: &[String], units: &[Option<(f64, bool)>], rows: &[Vec<String>]) -> Vec<String> {
+    let names_row = |at: &usize| {
+        let cells = || rows.iter().filter_map(|row| row.get(*at));
+        let is_name = |cell: &String| number(cell).is_none_or(|n| n.fract() == 0.0);
+        units.get(*at).is_some_and(Option::is_none)
+            && cells().all(is_name)
+            && (rows.len() == 1 || cells().any(|cell| Some(cell) != cells().next()))
+    };
+    let kept: Vec<usize> = (0..names.len()).filter(names_row).collect();
+    let label = |row: &Vec<String>| {
+        let cells = kept.iter().filter_map(|at| Some((names.get(*at)?, row.get(*at)?)));
+        let each = cells.map(|(name, cell)| match number(cell) {
+            Some(_) => format!("{name} {cell}").trim().to_owned(),
+            None => cell.trim_end_matches(':').to_owned(),
+        });
+        each.collect::<Vec<_>>().join(", ")
+    };
+    rows.iter().map(label).collect()
+}
+
+/// Rates of a line: the word at which each begins, its key where it has one, GB/s or counts a second.
+fn rates_of_line(text: &str) -> Vec<LineRate> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let mut found = Vec::new();
+    for (at, word) in words.iter().enumerate() {
+        let next = words.get(at + 1).copied().unwrap_or_default();
+        let (key, digits) = match word.split_once(['=', ':']) {
+            Some((key, "")) => (key.trim_matches(['"', '{', '\'']), next),
+            Some((key, digits)) => (key, digits),
+            None => ("", *word),
+        };
+        let digits = digits.trim_end_matches([',', ';', '}']);
+        let (digits, glued) =
+            digits.split_at(digits.find(|c: char| c.is_alphabetic()).unwrap_or(digits.len()));
+        let unit = match (glued.is_empty(), key.is_empty()) {
+            (false, _) => glued,
+            (true, false) => key,
+            // A key of the next figure is no unit of this one.
+            (true, true) if next.contains(['=', ':']) => continue,
+            (true, true) => next,
+        };
+        if let Some((value, (scale, is_rate))) = number(digits).zip(rate_of_name(unit)) {
+            found.push(LineRate { at, key: key.to_owned(), value: value * scale, is_rate });
+        }
+    }
+    found
+}
+
+/// A rate in a line.
+struct LineRate {
+    at: usize,
+    key: String,
+    value: f64,
+    is_rate: bool,
+}
+
+/// Lines of one form with rates: `GPU 3: 24.9 GB/s`, `size_mb=64 busbw_gbps=1421.2` behind the words of a logger.
+fn list(lines: &[PasteLine], at: usize) -> Option<(PlainTable, usize)> {
+    let letters =
+        |text: &str| text.chars().filter(|c| c.is_alphabetic() || *c == '=').collect::<String>();
+    let first = lines.get(at)?.text.trim();
+    let named: Vec<String> = rates_of_line(first).into_iter().map(|rate| rate.key).collect();
+    if named.is_empty() {
+        return None;
+    }
+    let (form, is_keyed) = (letters(first), named.iter().all(|key| !key.is_empty()));
+    let mut rows: Vec<(Vec<&str>, Vec<LineRate>)> = Vec::new();
+    let mut last = at;
+    for (index, line) in lines.iter().enumerate().skip(at).take(MAX_ROWS) {
+        let text = line.text.trim();
+        let rates = if text.len() > MAX_LINE { Vec::new() } else { rates_of_line(text) };
+        let has_keys = rates.len() == named.len()
+            && rates.iter().zip(&named).all(|(rate, key)| rate.key == *key);
+        if has_keys && (is_keyed || letters(text) == form) {
+            rows.push((text.split_whitespace().collect(), rates));
+            last = index;
+        } else if index > last + 1 {
+            break;
+        }
+    }
+    if rows.len() < 2 {
+        return None;
+    }
+    // Of keyed lines the words that differ name the row; of others what stands before the figure.
+    let head = rows.first().map(|row| row.0.clone()).unwrap_or_default();
+    let differs = |at: usize| rows.iter().any(|row| row.0.get(at) != head.get(at));
+    let varying: Vec<bool> = (0..head.len()).map(differs).collect();
+    let label = |(words, rates): &(Vec<&str>, Vec<LineRate>)| {
+        let end = rates.first().map_or(0, |rate| rate.at);
+        let is_name = |at: usize, word: &str| match is_keyed {
+            true => {
+                varying.get(at) == Some(&true)
+                    && !word.contains(':')
+                    && number(word.trim_end_matches(',')).is_none()
+                    && rates.iter().all(|rate| rate.at != at)
+            }
+            false => at < end,
+        };
+        let kept = words.iter().enumerate().filter(|(at, word)| is_name(*at, word));
+        let kept: Vec<&str> = kept.map(|(_, word)| *word).collect();
+        kept.join(" ").trim_matches([' ', ':', '=', '|', '-']).to_owned()
+    };
+    let labels = rows.iter().map(label).collect();
+    let column = |(at, key): (usize, &String)| PlainColumn {
+        name: key.clone(),
+        is_rate: rows.iter().any(|row| row.1.get(at).is_some_and(|rate| rate.is_rate)),
+        values: rows.iter().map(|row| row.1.get(at).map(|rate| rate.value)).collect(),
+    };
+    let columns = named.iter().enumerate().map(column).collect();
+    Some((table(labels, columns, &[]), last + 1))
+}
+
+/// `names` are those of all columns.
+fn table(labels: Vec<String>, columns: Vec<PlainColumn>, names: &[&str]) -> PlainTable {
+    let rows = kind_of_rows(&labels, names);
+    PlainTable {
+        tool: "table",
+        title: String::new(),
+        labels,
+        columns,
+        rows,
+        is_matrix: false,
+        total: None,
+    }
+}
+
+/// Words that name sizes, loads and repetitions, parts of a system, and what monitors count, by their beginnings.
+const SERIES: &str = "size byte block depth thread msg iter time sec interval job qp batch run test step epoch trial \
+                      pass round window stream kib mib count length";
+const PARTS: &str = "gpu node host server client worker rank port device dev nic hca mlx adapter disk drive nvme ssd \
+                     link socket numa osd ost target";
+const MONITORED: &str = "rx tx rkb wkb rmb wmb tps util iface await pcirx pcitx rxpci txpci eta";
+
+/// Rows of equal parts have one name with other numbers: a known word, a column's header, or numbers that follow each
+/// other say that they are parts. What monitors print is a load, and says nothing of what a part can.
+fn kind_of_rows(labels: &[String], names: &[&str]) -> PlainRows {
+    let has = |text: &str, list: &str| {
+        let lower = text.to_lowercase();
+        let mut words = lower.split(|c: char| !c.is_alphabetic()).filter(|word| !word.is_empty());
+        words.any(|word| list.split_whitespace().any(|name| word.starts_with(name)))
+    };
+    let is_series = |label: &String| size(&label.replace(' ', "")).is_some() || has(label, SERIES);
+    if names.iter().any(|name| has(name, MONITORED)) {
+        return PlainRows::Other;
+    }
+    if labels.iter().all(is_series) {
+        return PlainRows::Series;
+    }
+    let form = |label: &String| label.replace(|c: char| c.is_ascii_digit(), "");
+    let numbers = |label: &String| {
+        let words = label.split(|c: char| !c.is_ascii_digit()).filter(|word| !word.is_empty());
+        words.map_while(|word| word.parse::<u64>().ok()).collect::<Vec<_>>()
+    };
+    let first = labels.first().map(form).unwrap_or_default();
+    let all: BTreeSet<Vec<u64>> = labels.iter().map(numbers).collect();
+    let is_alike = labels.iter().all(|label| form(label) == first && find_product(label).is_none());
+    let is_numbered = all.len() == labels.len() && all.iter().all(|numbers| !numbers.is_empty());
+    let ends = all.first().zip(all.last()).and_then(|(a, b)| Some((a.last()?, b.last()?)));
+    let is_dense = ends.is_some_and(|(a, b)| b.saturating_sub(*a) < 2 * labels.len() as u64);
+    let is_named = has(&first, PARTS) || names.iter().any(|name| has(name, PARTS));
+    let is_version = has(&first, "gen pcie ddr v");
+    match is_alike && is_numbered && !is_version && (is_named || is_dense && !first.is_empty()) {
+        true => PlainRows::Parts,
+        false => PlainRows::Other,
+    }
+}
+
+/// The first list of objects that have the same rates: an array, or an object of objects.
+pub(crate) fn from_json(root: &Value) -> Option<PlainTable> {
+    let named: Vec<(String, &Map<String, Value>)> = match root {
+        Value::Array(all) => {
+            let all = all.iter().take(MAX_ROWS);
+            all.filter_map(|one| Some((String::new(), one.as_object()?))).collect()
+        }
+        Value::Object(all) => {
+            let all = all.iter().take(MAX_ROWS);
+            all.filter_map(|(key, one)| Some((key.clone(), one.as_object()?))).collect()
+        }
+        _ => return None,
+    };
+    let first = named.first().filter(|_| named.len() > 1);
+    let keys = first.iter().flat_map(|(_, one)| one.iter());
+    let keys = keys.filter(|(key, value)| value.is_number() && rate_of_name(key).is_some());
+    let keys: Vec<&String> = keys.map(|(key, _)| key).collect();
+    if keys.is_empty() {
+        let inner: Vec<&Value> = match root {
+            Value::Array(all) => all.iter().collect(),
+            Value::Object(all) => all.values().collect(),
+            _ => Vec::new(),
+        };
+        return inner.into_iter().find_map(from_json);
+    }
+    let label = |(key, one): &(String, &Map<String, Value>)| {
+        let names = one.iter().filter_map(|(name, value)| match value {
+            Value::String(text) => Some(text.clone()),
+            Value::Number(n) if n.is_u64() && rate_of_name(name).is_none() => {
+                Some(format!("{name} {n}"))
+            }
+            _ => None,
+        });
+        let key = Some(key.clone()).filter(|key| !key.is_empty());
+        key.into_iter().chain(names).collect::<Vec<_>>().join(", ")
+    };
+    let column = |key: &&String| {
+        let (scale, is_rate) = rate_of_name(key)?;
+        let values = named.iter().map(|(_, one)| Some(one.get(*key)?.as_f64()? * scale)).collect();
+        Some(PlainColumn { name: (*key).clone(), is_rate, values })
+    };
+    let columns = keys.iter().filter_map(column).collect();
+    Some(table(named.iter().map(label).collect(), columns, &[]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clean::clean_lines;
+
+    fn found(text: &str) -> PlainTable {
+        let lines = clean_lines(text.as_bytes()).0;
+        (0..lines.len()).find_map(|at| read(&lines, at)).unwrap().0
+    }
+
+    /// The same four rows, in every layout that a tool may choose.
+    #[test]
+    fn one_table_in_all_layouts() {
+        let rows = [("gpu0", 24.5), ("gpu1", 24.75), ("gpu2", 12.25), ("gpu3", 24.5)];
+        let lines = |head: &str, row: &dyn Fn(&str, f64) -> String| {
+            let rows = rows.iter().map(|(name, gbs)| row(name, *gbs));
+            [head.to_owned()].into_iter().chain(rows).collect::<Vec<_>>().join("\n")
+        };
+        for text in [
+            lines("name,rate_GBps", &|name, gbs| format!("{name},{gbs}")),
+            lines("| name | rate (GB/s) |\n|---|---|", &|name, gbs| format!("| {name} | {gbs} |")),
+            lines("name      rate [MB/s]   time (us)", &|name, gbs| {
+                format!("{name}      {}      {}", gbs * 1e3, 1e3 / gbs)
+            }),
+            lines("name Gb/sec", &|name, gbs| format!("{name} {}", gbs * 8.0)),
+            lines("", &|name, gbs| format!("{name}: {gbs} GB/s")),
+            lines("", &|name, gbs| format!("[12:00:00] INFO dev={name} rate_gbps={}", gbs * 8.0)),
+            lines("copy rates (GB/s)\nname   rate", &|name, gbs| format!("{name}    {gbs}")),
+        ] {
+            let table = found(&text);
+            assert_eq!((table.rows, table.labels.len()), (PlainRows::Parts, 4), "{text}");
+            let values: Vec<f64> = table.columns[0].values.iter().flatten().copied().collect();
+            let same = rows.iter().zip(&values).all(|(row, value)| (row.1 - value).abs() < 1e-6);
+            assert!(
+                same && values.len() == 4 && table.labels[2].contains("gpu2"),
+                "{text}\n{table:?}"
+            );
+        }
+        let json = r#"{"t": [{"gpu": 0, "h2d_gb_s": 24.5}, {"gpu": 1, "h2d_gb_s": 12.0}]}"#;
+        let table = from_json(&serde_json::from_str(json).unwrap()).unwrap();
+        assert_eq!((table.labels[1].as_str(), table.columns[0].values[1]), ("gpu 1", Some(12.0)));
+    }
+
+    #[test]
+    fn sizes_and_sentences_are_no_parts() {
+        let sizes = found("size  MB/s\n64K  100\n128K  200\n");
+        assert_eq!(sizes.rows, PlainRows::Series);
+        let matrix = found("rates (MB/s)\n    a1    a2\na1  0.0  5.0\na2  6.0  0.0\n");
+        assert!(matrix.is_matrix && matrix.columns[0].values[1] == Some(0.006));
+        for text in ["I get 30 GB/s here\nand more there\n", "is 12 GB/s normal?", "GB/s\n1 2 3\n"]
+        {
+            let lines = clean_lines(text.as_bytes()).0;
+            assert!((0..lines.len()).all(|at| read(&lines, at).is_none()), "{text}");
+        }
+    }
+}
