@@ -1,0 +1,252 @@
+//! Tables of rates whose tool is not known: the figure, the part below its peers, and the limit that the paste states
+//! for what the rows name.
+
+use pathline_paste::{PasteContext, PlainColumn, PlainRows, PlainTable, size};
+
+use crate::cause_table::CauseFacts;
+use crate::checks::CheckPath;
+use crate::draft::DraftAnswer;
+use crate::host_outliers::slower_of_two;
+use crate::node_facts::{NodeLimits, figure, rate};
+use crate::outlier::{DIP, Outlier, median, slow_rows, slow_values};
+use crate::usual_share::usual_share;
+
+/// Columns and rows that are named.
+const MAX_NAMED: usize = 8;
+/// Share of the rows that may be slow: more of them are another class.
+const FEW: f64 = 0.34;
+
+/// A table of rates.
+pub(crate) fn explain(
+    table: &PlainTable,
+    node: Option<&NodeLimits>,
+    context: &PasteContext,
+) -> DraftAnswer {
+    let outliers: Vec<Outlier> = match table.is_matrix {
+        true => slow_ends(table),
+        false => table.columns.iter().flat_map(|column| slow_labels(table, column)).collect(),
+    };
+    // The column with the difference is the headline, else the first one that is a rate.
+    let slow = |column: &&PlainColumn| !table.is_matrix && !slow_labels(table, column).is_empty();
+    let rates = || table.columns.iter().filter(|column| column.is_rate);
+    let headline = rates().find(slow).or(rates().next()).or(table.columns.first());
+    let values = |column: &PlainColumn| -> Vec<f64> {
+        column.values.iter().flatten().copied().filter(|value| *value > 0.0).collect()
+    };
+    let all: Vec<f64> = match table.is_matrix {
+        true => table.columns.iter().flat_map(values).collect(),
+        false => headline.map(values).unwrap_or_default(),
+    };
+    let is_rate = headline.is_some_and(|column| column.is_rate);
+    let best = all.iter().copied().fold(0.0, f64::max);
+    let value = match table.rows {
+        PlainRows::Parts => median(&all).unwrap_or(best),
+        _ => best,
+    };
+    let value = table.total.unwrap_or(value);
+    let name = headline.filter(|_| !table.is_matrix).map_or("", |column| column.name.as_str());
+    let what = [table.title.as_str(), name].into_iter().filter(|part| !part.is_empty());
+    let what = what.collect::<Vec<_>>().join(", ");
+    let text = |value: f64| match is_rate {
+        true => rate(value),
+        false => format!("{} a second", figure(value)),
+    };
+    let least = all.iter().copied().fold(f64::INFINITY, f64::min);
+    let range = match all.len() {
+        0 | 1 => String::new(),
+        rows => format!("; {rows} figures, {} to {}", text(least), text(best)),
+    };
+    let mut draft = DraftAnswer {
+        meaning: format!("{what}: {} (1 GB = 1e9 B){range}", text(value)),
+        value: Some(value).filter(|_| is_rate),
+        limit: "unknown: the paste does not say what joins these parts".to_owned(),
+        path: if table.tool == "iperf" { CheckPath::Adapter } else { CheckPath::Files },
+        outliers,
+        ..DraftAnswer::default()
+    };
+    draft.is_description = is_links(table) && draft.outliers.is_empty();
+    draft.also = further_columns(table, headline);
+    if !is_rate {
+        draft.limit = "none: it counts operations".to_owned();
+        draft.ask = "what does one of them do, and with how many at once?".to_owned();
+        return draft;
+    }
+    let words = format!("{what} {} {}", table.tool, table.labels.join(" ")).to_lowercase();
+    set_limit(&mut draft, &words, node, context);
+    one_stream(&mut draft, table);
+    draft
+}
+
+/// The limit that the paste states for what the words name; more than one is none.
+fn set_limit(
+    draft: &mut DraftAnswer,
+    words: &str,
+    node: Option<&NodeLimits>,
+    context: &PasteContext,
+) {
+    let named = |name: &str| {
+        words.split(|c: char| !c.is_alphabetic() && c != '2').any(|word| word.starts_with(name))
+    };
+    let has = |all: &str| all.split(' ').any(named);
+    let drive = match has("write") && !has("read") {
+        true => context.rated_gbs.1,
+        false => context.rated_gbs.0,
+    };
+    let network =
+        node.filter(|node| node.nic_gbs > 0.0 && has("iperf host node server net eth ib"));
+    let host = node.filter(|node| node.pcie_gbs > 0.0 && has("h2d d2h htod dtoh pcie"));
+    let limit = match (network, host, drive.filter(|_| has("read write disk drive nvme"))) {
+        (Some(node), None, None) => {
+            let source = node.nic_source.label();
+            let text = format!("{} of an adapter each way ({source})", rate(node.nic_gbs));
+            Some((node.nic_gbs, text, "adapter.line"))
+        }
+        (None, Some(node), None) => {
+            let text =
+                format!("{} each way, PCIe ({})", rate(node.pcie_gbs), node.pcie_source.label());
+            Some((node.pcie_gbs, text, "host.pcie"))
+        }
+        (None, None, Some(gbs)) => {
+            let text = format!("{}, the rating of a drive (in the paste)", rate(gbs));
+            Some((gbs, text, "file.drive-rated"))
+        }
+        _ => None,
+    };
+    match limit {
+        Some((gbs, text, path)) => {
+            (draft.limit, draft.limit_gbs, draft.usual) = (text, Some(gbs), usual_share(path));
+        }
+        None => {
+            draft.ask =
+                "which tool printed it, and what is the rate of the link or drive?".to_owned();
+        }
+    }
+}
+
+/// One stream of TCP is the work of one core at each end.
+fn one_stream(draft: &mut DraftAnswer, table: &PlainTable) {
+    let share = draft.value.zip(draft.limit_gbs).map(|(value, limit)| value / limit);
+    let is_slow = share.zip(draft.usual).is_some_and(|(share, usual)| share < usual.least);
+    if table.tool == "iperf" && table.labels.len() == 1 && is_slow {
+        let facts = CauseFacts::new(&[("share", share.unwrap_or(0.0))]);
+        draft.edits.push(facts.cause("adapter.one-stream"));
+    }
+}
+
+/// Whether a table counts the links of each GPU.
+fn is_links(table: &PlainTable) -> bool {
+    table.tool == "nvidia-smi nvlink"
+}
+
+/// Rows of a column that are below their peers, or below the sizes next to them.
+fn slow_labels(table: &PlainTable, column: &PlainColumn) -> Vec<Outlier> {
+    let unit = match column.is_rate {
+        true => "GB/s",
+        false if is_links(table) => "links",
+        false => "a second",
+    };
+    let pairs = table.labels.iter().zip(&column.values);
+    let pairs: Vec<(&String, f64)> =
+        pairs.filter_map(|(label, value)| Some((label, (*value)?))).collect();
+    if table.rows == PlainRows::Series && column.is_rate {
+        // Steps and threads are no sizes.
+        let is_size = |label: &str| {
+            let lower = label.to_lowercase();
+            let named = ["size", "byte", "block", "msg"].iter().any(|word| lower.contains(word));
+            named || lower.ends_with('b') || lower.ends_with(['k', 'm', 'g'])
+        };
+        let bytes = |label: &str| {
+            let word = label.split([' ', '=']).next_back()?;
+            size(word).filter(|_| is_size(label))
+        };
+        let rows = pairs.iter().filter_map(|(label, value)| Some((bytes(label)?, *value)));
+        return slow_rows(&rows.collect::<Vec<_>>(), DIP);
+    }
+    if table.rows != PlainRows::Parts {
+        return Vec::new();
+    }
+    let values: Vec<f64> = pairs.iter().map(|pair| pair.1).collect();
+    if is_links(table) {
+        // Links are counted: one less is one that is down.
+        let most = values.iter().copied().fold(0.0, f64::max);
+        let fewer = pairs.iter().filter(|pair| pair.1 < most && !column.is_rate);
+        let check = "nvidia-smi nvlink -e and dmesg | grep -i xid; fabric manager; pathline health";
+        let one = |(label, value): &(&String, f64)| {
+            Outlier::new((*label).clone(), *value, most, "links", "the others").checked_by(check)
+        };
+        return fewer.map(one).collect();
+    }
+    let slow = slow_values(&values, FEW).or_else(|| slower_of_two(&values));
+    let Some((slow, usual)) = slow else { return Vec::new() };
+    let each = slow.into_iter().take(MAX_NAMED).filter_map(|at| {
+        let (label, value) = *pairs.get(at)?;
+        let part = [label.as_str(), &column.name].into_iter().filter(|part| !part.is_empty());
+        let part = part.collect::<Vec<_>>().join(", ");
+        let one = Outlier::new(part, value, usual, unit, "its peers");
+        Some(one.checked_by(
+            "the same on that part alone, then exchanged with a peer: its link, slot and settings",
+        ))
+    });
+    each.collect()
+}
+
+/// Ends of a matrix whose row or column is below those of the others, else single cells.
+fn slow_ends(table: &PlainTable) -> Vec<Outlier> {
+    let cell = |from: usize, to: usize| {
+        table
+            .columns
+            .get(to)?
+            .values
+            .get(from)
+            .copied()
+            .flatten()
+            .filter(|value| *value > 0.0 && from != to)
+    };
+    let all = 0..table.labels.len();
+    let median_of = |values: &dyn Fn(usize) -> Option<f64>| {
+        median(&all.clone().filter_map(values).collect::<Vec<_>>()).unwrap_or(0.0)
+    };
+    let rows: Vec<f64> = all.clone().map(|from| median_of(&|to| cell(from, to))).collect();
+    let columns: Vec<f64> = all.clone().map(|to| median_of(&|from| cell(from, to))).collect();
+    let mut found = Vec::new();
+    for (values, way) in [(&rows, "from"), (&columns, "to")] {
+        let (slow, usual) = slow_values(values, FEW).unwrap_or_default();
+        found.extend(slow.into_iter().filter_map(|at| {
+            let part = format!("{way} {}", table.labels.get(at)?);
+            Some(Outlier::new(part, *values.get(at)?, usual, "GB/s", "the others"))
+        }));
+    }
+    let cells = all.clone().flat_map(|from| all.clone().map(move |to| (from, to)));
+    let cells: Vec<((usize, usize), f64)> =
+        cells.filter_map(|(from, to)| Some(((from, to), cell(from, to)?))).collect();
+    let values: Vec<f64> = cells.iter().map(|cell| cell.1).collect();
+    // Few cells: a tenth of them, or both directions of one pair.
+    let few = 0.1_f64.max(2.0 / values.len().max(1) as f64);
+    if let Some((slow, usual)) = slow_values(&values, few).filter(|_| found.is_empty()) {
+        found.extend(slow.into_iter().filter_map(|at| {
+            let ((from, to), value) = *cells.get(at)?;
+            let part = format!("{} to {}", table.labels.get(from)?, table.labels.get(to)?);
+            Some(Outlier::new(part, value, usual, "GB/s", "the other pairs"))
+        }));
+    }
+    let check = "the same between these two alone; the counters and the rate of both ports";
+    found.into_iter().take(MAX_NAMED).map(|one| one.checked_by(check)).collect()
+}
+
+/// The first figures of each other column, or all of the one.
+fn further_columns(table: &PlainTable, headline: Option<&PlainColumn>) -> Vec<String> {
+    let is_listed = |column: &&PlainColumn| {
+        !table.is_matrix && (Some(*column) != headline || table.labels.len() > 1)
+    };
+    let line = |column: &PlainColumn| {
+        let pairs = table.labels.iter().zip(&column.values);
+        let each = pairs.filter_map(|(label, value)| {
+            let value = (*value)?;
+            let value = if column.is_rate { rate(value) } else { figure(value) };
+            Some(if label.is_empty() { value } else { format!("{label} {value}") })
+        });
+        let each = each.take(MAX_NAMED).collect::<Vec<_>>().join(", ");
+        if column.name.is_empty() { each } else { format!("{}: {each}", column.name) }
+    };
+    table.columns.iter().filter(is_listed).take(MAX_NAMED / 2).map(line).collect()
+}
