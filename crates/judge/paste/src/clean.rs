@@ -62,7 +62,8 @@ pub(crate) fn strip_repeated_words(lines: &mut [PasteLine]) -> usize {
         let word = first_word(&line.text);
         if repeated.contains(word) {
             let start = line.text.len() - line.text.trim_start().len() + word.len();
-            line.text = without_prefix(line.text.get(start..).unwrap_or_default()).to_owned();
+            let rest = line.text.get(start..).unwrap_or_default();
+            line.text = without_prefix(without_level(rest)).to_owned();
             stripped += 1;
         }
     }
@@ -138,10 +139,42 @@ fn without_prefix(line: &str) -> &str {
     for _ in 0..6 {
         let start = rest.trim_start();
         let next = quoted(start)
+            .or_else(|| wrapped(start))
             .or_else(|| stream_tag(start))
-            .or_else(|| time_stamp(start))
+            .or_else(|| time_stamp(start).map(without_level))
             .or_else(|| host_label(start));
         match next {
+            Some(shorter) => rest = shorter,
+            None => break,
+        }
+    }
+    rest
+}
+
+/// The text in a record of docker, `{"log":"text\\n","stream":"stdout"}`, or of logfmt, `level=info msg="text"`.
+fn wrapped(line: &str) -> Option<&str> {
+    if let Some(rest) = line.strip_prefix("{\"log\":\"") {
+        return rest.split("\\n\"").next()?.split("\",\"").next();
+    }
+    let is_record = ["time=", "level=", "ts="].iter().any(|key| line.starts_with(key));
+    let (_, text) = line.split_once("msg=\"").filter(|_| is_record)?;
+    Some(text.trim_end_matches('"'))
+}
+
+/// Without the level and the signs that loggers write behind a time: `- INFO - `, `| INFO | `, `[INFO]: `.
+fn without_level(line: &str) -> &str {
+    const LEVELS: [&str; 6] = ["INFO", "WARNING", "WARN", "DEBUG", "ERROR", "info"];
+    let mut rest = line;
+    for _ in 0..4 {
+        let start = rest.trim_start();
+        let sign = ["- ", "| ", ": "].iter().find_map(|sign| start.strip_prefix(sign));
+        let level = || {
+            let inner = start.trim_start_matches('[');
+            let after = LEVELS.iter().find_map(|level| inner.strip_prefix(level))?;
+            let after = after.trim_start_matches([']', ':']);
+            after.starts_with(' ').then_some(after)
+        };
+        match sign.or_else(level) {
             Some(shorter) => rest = shorter,
             None => break,
         }
@@ -252,6 +285,11 @@ mod tests {
             "> [1,0]<stdout>: # nThread 1 nGpus 8",
             "\u{1b}[32m# nThread 1 nGpus 8\u{1b}[0m\r",
             "(Worker pid=77) # nThread 1 nGpus 8",
+            "2024-05-06 07:08:09,123 - INFO - # nThread 1 nGpus 8",
+            "2024-05-06 07:08:09.123 | INFO     | # nThread 1 nGpus 8",
+            "[2024-05-06 07:08:09,123] [INFO] # nThread 1 nGpus 8",
+            "{\"log\":\"# nThread 1 nGpus 8\\n\",\"stream\":\"stdout\",\"time\":\"x\"}",
+            "time=\"2024-05-06T07:08:09Z\" level=info msg=\"# nThread 1 nGpus 8\"",
         ] {
             assert_eq!(cleaned(line)[0].trim(), "# nThread 1 nGpus 8", "{line:?}");
         }

@@ -274,6 +274,10 @@ const NODE_OPTIONS: [(&[&str], &[&str]); 4] = [
     (&["#BSUB ", "bsub "], &["-nnodes"]),
 ];
 
+/// Options for the ranks of a node.
+const EACH_NODE: [&str; 6] =
+    ["-N", "-npernode", "--npernode", "-ppn", "--ppn", "--ntasks-per-node"];
+
 /// `srun -N2`, `#SBATCH --nodes=8`, `#PBS -l select=4:ncpus=64`, `flux run -N 4`, `#BSUB -nnodes 4`, `mpirun -H a:8,b:8`,
 /// and `-np 16 -N 8`. The first one is of the allocation: steps may take fewer.
 fn nodes_of_launcher(context: &mut PasteContext, text: &str) {
@@ -297,17 +301,21 @@ fn nodes_of_launcher(context: &mut PasteContext, text: &str) {
         let joined = || options.contains(&"-N").then(joined)?;
         value(options).and_then(whole).or_else(joined)
     });
-    let listed = value(&["-H", "-host", "--host"]).filter(|_| is_mpi).map(|list| {
-        let mut hosts: Vec<&str> =
-            list.split(',').filter_map(|host| host.split(':').next()).collect();
-        hosts.sort_unstable();
-        hosts.dedup();
-        u32::try_from(hosts.len()).unwrap_or(1)
-    });
-    let of_ranks = value(&["-np", "-n"])
+    let listed =
+        value(&["-H", "-host", "--host", "-hosts", "--hosts"]).filter(|_| is_mpi).map(|list| {
+            let mut hosts: Vec<&str> =
+                list.split(',').filter_map(|host| host.split(':').next()).collect();
+            hosts.sort_unstable();
+            hosts.dedup();
+            u32::try_from(hosts.len()).unwrap_or(1)
+        });
+    // `--map-by ppr:8:node`.
+    let by_map =
+        || whole(words.iter().find_map(|word| word.strip_prefix("ppr:"))?.strip_suffix(":node")?);
+    let of_ranks = value(&["-np", "-n", "--ntasks"])
         .and_then(whole)
-        .zip(value(&["-N", "-npernode", "--npernode", "-ppn"]).and_then(whole))
-        .filter(|(_, each)| is_mpi && *each > 0)
+        .zip(value(&EACH_NODE).and_then(whole).or_else(by_map))
+        .filter(|(_, each)| *each > 0)
         .map(|(ranks, each)| ranks.div_ceil(each));
     let count = stated.or(listed).or(of_ranks).filter(|count| (1..=1 << 20).contains(count));
     context.nodes = context.nodes.or(count);
@@ -392,6 +400,9 @@ mod tests {
             ("#BSUB -nnodes 4", 4),
             ("mpirun -np 16 -H a1:8,a2:8 ./all_reduce_perf", 2),
             ("mpirun -np 2 -N 1 ./all_reduce_perf -g 1", 2),
+            ("mpirun --hosts cn2,cn3 -np 2 ./osu_bw", 2),
+            ("mpirun -np 16 --map-by ppr:4:node ./a", 4),
+            ("srun --ntasks=16 --ntasks-per-node=8 ./a", 2),
         ] {
             assert_eq!(found(text).nodes, Some(nodes), "{text}");
         }

@@ -130,7 +130,19 @@ pub(crate) fn ucx_perftest(lines: &[PasteLine], at: usize) -> Option<(MessageTab
         let next = lines.get(at + 1).map_or("", |line| line.text.trim());
         is_stage(at) && !is_stage(at + 1) && !next.starts_with("Final:")
     };
+    // Before 1.12 the rows of its box have no word: iterations, three times, four rates.
+    let is_bare = |at: usize| {
+        let words = lines.get(at).map(|line| line.text.split_whitespace().map(number));
+        words.is_some_and(|words| {
+            words.clone().count() == 8 && words.into_iter().all(|n| n.is_some())
+        })
+    };
+    let in_box = || {
+        let above = lines.get(at.saturating_sub(MAX_BOX)..at).unwrap_or_default();
+        above.iter().any(|line| line.text.contains("# iterations |"))
+    };
     let last = text.strip_prefix("Final:");
+    let last = last.or((is_bare(at) && !is_bare(at + 1) && in_box()).then_some(text));
     let last =
         last.or_else(|| text.split_once(']').filter(|_| is_last(at)).map(|(_, rest)| rest))?;
     let values: Vec<f64> = last.split_whitespace().map_while(number).take(12).collect();

@@ -106,13 +106,17 @@ pub(crate) fn slow_values(values: &[f64], most_share: f64) -> Option<(Vec<usize>
 /// A row is slow below this share of its neighbours: protocols that begin at a size cost less.
 pub(crate) const DIP: f64 = 0.75;
 
+/// Times of a start that no start takes.
+const LATE: f64 = 16.0;
+
 /// The sizes whose bytes take as long as a start at the best rate: below them a time is that of a start, and varies as
-/// starts do.
+/// starts do, unless it is far longer.
 pub(crate) fn moving_rows(rows: &[(u64, f64)]) -> Vec<(u64, f64)> {
     let best = rows.iter().map(|row| row.1).fold(0.0, f64::max);
     let times = rows.iter().filter(|row| row.1 > 0.0).map(|row| row.0 as f64 / row.1);
     let start = times.fold(f64::INFINITY, f64::min);
-    rows.iter().copied().filter(|row| row.0 as f64 >= start * best).collect()
+    let is_late = |row: &(u64, f64)| row.0 as f64 / row.1 > start * LATE;
+    rows.iter().copied().filter(|row| row.0 as f64 >= start * best || is_late(row)).collect()
 }
 
 /// Sizes that are slower than both neighbours, or take longer than a larger one: rates grow with the size, up to a

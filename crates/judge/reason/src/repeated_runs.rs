@@ -1,8 +1,10 @@
 //! Runs of one paste that measured the same: one that is slower than the fastest of them needs no limit.
 
-use pathline_paste::{FileIoResult, PasteContent, PasteContext, PasteReading};
+use std::collections::BTreeMap;
 
-use crate::outlier::{Outlier, RUN_SHARE};
+use pathline_paste::{FileIoResult, LineSpan, PasteContent, PasteContext, PasteReading};
+
+use crate::outlier::{DIP, Outlier, RUN_SHARE, slow_values};
 
 /// Runs that are compared with each other.
 const MAX_RUNS: usize = 64;
@@ -11,6 +13,8 @@ const MAX_RUNS: usize = 64;
 struct MeasuredRun {
     name: String,
     key: String,
+    /// The adapter or drive that it measured; empty where the output names none.
+    part: String,
     rates: Vec<(u64, f64)>,
     /// What makes a slow run so, where its own output says it.
     because: &'static str,
@@ -21,7 +25,8 @@ struct MeasuredRun {
 fn measured(content: &PasteContent, context: &PasteContext) -> Option<MeasuredRun> {
     let run = |name: &str, key: String, rates: Vec<(u64, f64)>| {
         let (because, check) = ("", "the commands and settings of both runs, side by side");
-        Some(MeasuredRun { name: name.to_owned(), key, rates, because, check })
+        let (name, part) = (name.to_owned(), String::new());
+        Some(MeasuredRun { name, key, part, rates, because, check })
     };
     match content {
         PasteContent::Collective(table) => {
@@ -47,21 +52,23 @@ fn measured(content: &PasteContent, context: &PasteContext) -> Option<MeasuredRu
             run("this run", key, table.rows.clone())
         }
         PasteContent::Network(table) if !table.is_latency && !table.is_short() => {
-            let key = format!("{} {}", table.device, table.both_ways);
+            let family = table.device.trim_end_matches(|c: char| c.is_ascii_digit());
+            let key = format!("{family} {}", table.both_ways);
             let by = if table.device.is_empty() { "" } else { " by " };
             let name = format!("{}{by}{}", table.test, table.device);
             let mut one = run(&name, key, table.rows.clone())?;
+            one.part.clone_from(&table.device);
             one.check = "the same with the options of the other test; ib_read_bw -o 16";
             if table.outstanding_reads == Some(1) {
                 one.because = "; one read in flight at once (-o 1): each waits for the one before";
             }
             Some(one)
         }
-        PasteContent::FileIo(result) => run(
-            &format!("this {}", result.operation),
-            file_key(result, context)?,
-            vec![(0, result.gbs)],
-        ),
+        PasteContent::FileIo(result) => {
+            let (key, rates) = (file_key(result, context)?, vec![(0, result.gbs)]);
+            let one = run(&format!("this {}", result.operation), key, rates)?;
+            Some(MeasuredRun { part: result.path.clone(), ..one })
+        }
         _ => None,
     }
 }
@@ -74,10 +81,9 @@ fn file_key(result: &FileIoResult, context: &PasteContext) -> Option<String> {
     let is_known = commands.len() == 1 || commands.is_empty() && result.block.is_some();
     let is_alone = result.together <= 1 && !["elbencho", "dd"].contains(&result.tool);
     let options = match commands.is_empty() {
-        true => format!(
-            "{:?} {:?} {:?} {} {}",
-            result.block, result.depth, result.workers, result.engine, result.path
-        ),
+        true => {
+            format!("{:?} {:?} {:?} {}", result.block, result.depth, result.workers, result.engine)
+        }
         false => String::new(),
     };
     (is_known && is_alone).then(|| format!("{} {} {options}", result.tool, result.operation))
@@ -91,31 +97,59 @@ pub(crate) fn faster_run(reading: &PasteReading, content: &PasteContent) -> Opti
         // An operation without a name may be any.
         let is_open = |run: &MeasuredRun| run.key.contains(" None false");
         let ranks = |run: &MeasuredRun| run.key.split(" ").next().map(str::to_owned);
-        own.key == other.key || (is_open(&own) || is_open(other)) && ranks(&own) == ranks(other)
+        own.key == other.key && own.part == other.part
+            || (is_open(&own) || is_open(other)) && ranks(&own) == ranks(other)
     };
     let others = reading
         .documents
         .iter()
         .filter_map(|document| Some((document.span, measured(&document.content, context)?)));
-    let each =
-        others.take(MAX_RUNS).filter(|(_, other)| is_peer(other)).filter_map(|(span, other)| {
-            let (bytes, rate, faster) = own.rates.iter().rev().find_map(|&(bytes, rate)| {
-                let same = other.rates.iter().find(|same| same.0 == bytes)?;
-                Some((bytes, rate, same.1))
-            })?;
-            let scale = if faster < 0.1 { (1e3, "MB/s") } else { (1.0, "GB/s") };
-            let at = if bytes > 0 { format!(" at {bytes} B") } else { String::new() };
-            let peer = format!(
-                "the {} of lines {} to {}",
-                other.name.trim_start_matches("this "),
-                span.first,
-                span.last
-            );
-            let part = format!("{}{at}", own.name);
-            let one = Outlier::new(part, rate * scale.0, faster * scale.0, scale.1, &peer).of_row();
-            (rate > 0.0 && rate < faster * RUN_SHARE).then_some(one)
-        });
+    let others: Vec<(LineSpan, MeasuredRun)> = others.take(MAX_RUNS).collect();
+    if let Some(slow) = slow_part(&own, &others) {
+        return Some(slow);
+    }
+    let each = others.iter().filter(|(_, other)| is_peer(other)).filter_map(|(span, other)| {
+        let (bytes, rate, faster) = own.rates.iter().rev().find_map(|&(bytes, rate)| {
+            let same = other.rates.iter().find(|same| same.0 == bytes)?;
+            Some((bytes, rate, same.1))
+        })?;
+        let scale = if faster < 0.1 { (1e3, "MB/s") } else { (1.0, "GB/s") };
+        let at = if bytes > 0 { format!(" at {bytes} B") } else { String::new() };
+        let peer = format!(
+            "the {} of lines {} to {}",
+            other.name.trim_start_matches("this "),
+            span.first,
+            span.last
+        );
+        let part = format!("{}{at}", own.name);
+        let one = Outlier::new(part, rate * scale.0, faster * scale.0, scale.1, &peer).of_row();
+        (rate > 0.0 && rate < faster * RUN_SHARE).then_some(one)
+    });
     let mut slowest = each.min_by(|a, b| a.share.total_cmp(&b.share))?;
     slowest.text.push_str(own.because);
     Some(slowest.checked_by(own.check))
+}
+
+/// The adapter or drive of a run, where three or more of one kind were measured alike and it is below the others.
+fn slow_part(own: &MeasuredRun, all: &[(LineSpan, MeasuredRun)]) -> Option<Outlier> {
+    let at_largest = |run: &MeasuredRun| run.rates.iter().max_by_key(|row| row.0).copied();
+    let (bytes, rate) = at_largest(own)?;
+    let is_peer = |other: &&MeasuredRun| {
+        (&other.key, &other.name) == (&own.key, &own.name) || {
+            let test = |run: &MeasuredRun| run.name.replace(&run.part, "");
+            !own.part.is_empty() && other.key == own.key && test(other) == test(own)
+        }
+    };
+    let mut best: BTreeMap<&str, f64> = BTreeMap::new();
+    for other in all.iter().map(|(_, other)| other).filter(is_peer) {
+        let (_, rate) = at_largest(other).filter(|row| row.0 == bytes)?;
+        let known = best.entry(&other.part).or_default();
+        *known = known.max(rate);
+    }
+    let values: Vec<f64> = best.values().copied().collect();
+    let (slow, usual) = slow_values(&values, 0.34)?;
+    let is_own = slow.iter().any(|at| best.keys().nth(*at) == Some(&own.part.as_str()));
+    let one = Outlier::new(own.part.clone(), rate, usual, "GB/s", "its peers in this paste");
+    let check = "lspci -vv: LnkCap and LnkSta; ibstat or smartctl: rate, errors; the same from another node";
+    (is_own && rate < usual * DIP).then(|| one.checked_by(check))
 }

@@ -42,6 +42,9 @@ impl TableSummary {
         // Hosts that a log names count where no device list is pasted: each has a rank at least.
         let logged = log.and_then(|log| u32::try_from(log.hosts.len()).ok());
         let logged = logged.filter(|hosts| table.devices.is_empty() && *hosts > 1);
+        // Channels over the network join two nodes at least.
+        let is_net = |log: &NcclLog| log.transports.keys().any(|via| via.starts_with("NET/"));
+        let logged = logged.or(log.filter(|log| is_net(log)).map(|_| 2));
         let stated = table.nodes.or(log.and_then(|log| log.nodes)).or(logged).unwrap_or(1);
         let ranks = table.ranks.or(log.and_then(|log| log.ranks));
         // A list of devices that was cut names too few hosts: then the text's count, and no node has more
