@@ -27,16 +27,30 @@ pub struct PasteContext {
     pub pcie: Option<(f64, u32)>,
     /// PCIe as possible: `LnkCap`.
     pub pcie_most: Option<(f64, u32)>,
+    /// Lanes of each device that is listed with them, as trained and as possible; 0 where that is not listed.
+    pub widths: Vec<(String, u32, u32)>,
     /// PCIe of an adapter as trained.
     pub adapter_pcie: Option<(f64, u32)>,
     /// What the lines below describe: a class of lspci's devices, a heading or columns of nvidia-smi.
     pub lspci_class: String,
+    /// Address of that device, and the lanes that it can have.
+    pub lspci_address: String,
+    /// Lanes that this device can have.
+    pub lspci_most: u32,
     /// Line rate of an adapter, Gbit/s.
     pub network_gbits: Option<f64>,
     /// Lanes of the port that lines of ibv_devinfo describe.
     pub port_lanes: Option<f64>,
     /// Ports of adapters that are listed with their rate or as up.
     pub ports: u32,
+    /// The same by ibdev2netdev, and by lines with a rate.
+    pub ports_up: u32,
+    /// Lines with the rate of a port.
+    pub ports_with_rate: u32,
+    /// Clock of a GPU's memory, MHz, and the peak that it gives, GB/s, as a tool prints its clock and width.
+    pub memory_mhz: Option<u32>,
+    /// That peak.
+    pub memory_gbs: Option<f64>,
     /// Whether a link of PCIe is marked as `downgraded`.
     pub pcie_downgraded: bool,
     /// Whether its width is.

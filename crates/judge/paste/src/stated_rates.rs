@@ -24,6 +24,21 @@ pub(crate) fn take(context: &mut PasteContext, text: &str) {
     pcie_of_smi(context, text);
     port(context, text);
     drive(context, text);
+    memory(context, text);
+}
+
+/// deviceQuery: `Memory Clock rate: 1215 Mhz`, `Memory Bus Width: 5120-bit`; both edges of the clock carry data.
+fn memory(context: &mut PasteContext, text: &str) {
+    let lower = text.to_lowercase();
+    let value =
+        |name: &str| leading_digits(lower.split_once(name)?.1.trim_start_matches([':', ' ']));
+    let (clock, bits) = (value("memory clock rate"), value("memory bus width"));
+    context.memory_mhz = context.memory_mhz.or(clock.filter(|_| lower.contains("mhz")));
+    let peak = context
+        .memory_mhz
+        .zip(bits)
+        .map(|(mhz, bits)| 2e-3 * f64::from(mhz) * f64::from(bits) / 8.0);
+    context.memory_gbs = context.memory_gbs.or(peak);
 }
 
 /// One lane of PCIe each way, GB/s.
@@ -77,7 +92,8 @@ pub(crate) fn line_rate(word: &str) -> Option<f64> {
 /// other words of its line.
 fn port(context: &mut PasteContext, text: &str) {
     // ibdev2netdev: `mlx5_0 port 1 ==> ib0 (Up)`.
-    context.ports += u32::from(text.contains(" ==> ") && text.ends_with("(Up)"));
+    context.ports_up += u32::from(text.contains(" ==> ") && text.ends_with("(Up)"));
+    context.ports = context.ports.max(context.ports_up);
     // `/sys/class/net/NAME/speed` prints Mbit/s.
     let speed = number(text).filter(|_| context.prose.trim_end().ends_with("/speed"));
     let of_file = speed.map(|mbits| mbits / 1e3).filter(|gbits| LINE_RATES.contains(gbits));
@@ -105,10 +121,14 @@ fn port(context: &mut PasteContext, text: &str) {
             .map(|(speed, lanes)| ((speed * lanes) / 5.0).round() * 5.0),
         _ => line_rate(&first.replace('/', "p"))
             .or_else(|| line_rate(&format!("{first}{}", second.replace('/', "p"))))
-            .or_else(|| number(first).filter(|_| second.is_empty())),
+            .or_else(|| number(first).filter(|_| second.is_empty()))
+            // mlxlink: `Speed : IB-NDR`.
+            .or_else(|| rate_name(first.strip_prefix("IB-")?)),
     };
     let gbits = gbits.filter(|gbits| LINE_RATES.contains(gbits));
-    context.ports = context.ports.saturating_add(u32::from(gbits.is_some()));
+    // Two tools list the same ports.
+    context.ports_with_rate += u32::from(gbits.is_some());
+    context.ports = context.ports.max(context.ports_with_rate);
     context.network_gbits = context.network_gbits.or(gbits);
 }
 
@@ -226,6 +246,7 @@ fn pcie(context: &mut PasteContext, text: &str) {
         && let Some((class, _)) = rest.split_once(": ")
     {
         class.clone_into(&mut context.lspci_class);
+        address.clone_into(&mut context.lspci_address);
     }
     // `LnkCap: ...; LnkSta: ...` in one line.
     if let Some((cap, state)) =
@@ -239,6 +260,13 @@ fn pcie(context: &mut PasteContext, text: &str) {
     let is_narrow = text.split_once("Width").is_some_and(|(_, rest)| rest.contains("(downgraded)"));
     context.width_downgraded |= is_state && is_narrow;
     if !is_state && !text.contains("LnkCap:") {
+        // `16.0GT/s x8`, `PCIe 16.0 GT/s, x16`.
+        let words: Vec<&str> = text.split([' ', ',', '(', ')', '@']).collect();
+        let lanes = words.iter().find_map(|word| leading_digits(word.strip_prefix('x')?));
+        let rate = text
+            .split_once("GT/s")
+            .and_then(|(before, _)| number(before.trim_end().split(' ').next_back()?));
+        context.pcie = context.pcie.or(rate.zip(lanes).filter(is_link));
         return;
     }
     let speed = text.split_once("Speed ").and_then(|(_, rest)| {
@@ -247,6 +275,16 @@ fn pcie(context: &mut PasteContext, text: &str) {
     });
     let width = text.split_once("Width x").and_then(|(_, rest)| leading_digits(rest));
     if let Some(link) = speed.zip(width).filter(is_link) {
+        const DEVICES: [&str; 5] = ["3D", "VGA", "Display", "accelerators", "Non-Volatile"];
+        let is_device = DEVICES.iter().any(|name| context.lspci_class.contains(name));
+        if is_state && is_device && !context.lspci_address.is_empty() {
+            let part = format!("{} {}", context.lspci_class, context.lspci_address);
+            let most = std::mem::take(&mut context.lspci_most);
+            keep_width(context, part, link.1, most);
+            context.lspci_address.clear();
+        } else if !is_state {
+            context.lspci_most = link.1;
+        }
         let of = |names: &[&str]| names.iter().any(|name| context.lspci_class.contains(name));
         let kept = match is_state {
             true if of(&ADAPTERS) => &mut context.adapter_pcie,
@@ -255,6 +293,13 @@ fn pcie(context: &mut PasteContext, text: &str) {
             false => &mut context.pcie_most,
         };
         *kept = kept.or(Some(link));
+    }
+}
+
+/// Keeps the lanes of a device.
+fn keep_width(context: &mut PasteContext, part: String, now: u32, most: u32) {
+    if context.widths.len() < 512 && now > 0 {
+        context.widths.push((part, now, most));
     }
 }
 
@@ -285,11 +330,21 @@ fn pcie_of_smi(context: &mut PasteContext, text: &str) {
     } else if context.lspci_class.contains("pcie.link.")
         && context.lspci_class.split(',').count() == columns.len()
     {
-        let names: Vec<&str> = context.lspci_class.split(',').map(str::trim).collect();
+        let header = context.lspci_class.clone();
+        let names: Vec<&str> = header.split(',').map(str::trim).collect();
         let value = |part: &str| {
             let at = names.iter().position(|name| name.starts_with(part));
             at.and_then(|at| leading_digits(columns.get(at)?))
         };
+        let cell = |part: &str| {
+            let at = names.iter().position(|name| name.starts_with(part));
+            at.and_then(|at| columns.get(at)).copied()
+        };
+        let part = cell("index").map(|index| format!("GPU {index}"));
+        let part = part.or(cell("pci.bus_id").or(cell("name")).map(str::to_owned));
+        if let (Some(part), Some(now)) = (part, value("pcie.link.width.current")) {
+            keep_width(context, part, now, value("pcie.link.width.max").unwrap_or(0));
+        }
         let speed = value("pcie.link.gen.max").or(value("pcie.link.gen")).map(lane_gts);
         let link = |width: Option<u32>| speed.zip(width).filter(is_link);
         let (now, most) = (value("pcie.link.width.current"), value("pcie.link.width.max"));
@@ -352,6 +407,21 @@ mod tests {
         let csv = "name, pcie.link.gen.max, pcie.link.width.current\nNVIDIA L4, 4, 8\n";
         assert_eq!(of(csv).0, Some((16.0, 8)));
         assert_eq!(of("LnkSta: Speed 16GT/s, Width x8").0, Some((16.0, 8)));
+        let rows =
+            "index, name, pcie.link.width.current, pcie.link.width.max\n0, A, 16, 16\n1, A, 8, 16";
+        let one = |part: &str, now, most| (part.to_owned(), now, most);
+        assert_eq!(found(rows).widths, [one("GPU 0", 16, 16), one("GPU 1", 8, 16)]);
+        let list = "3b:00.0 3D controller: X\nLnkCap: Speed 16GT/s, Width x16\nLnkSta: Speed 16GT/s, Width x8\n\
+                    d8:00.0 3D controller: X\nLnkSta: Speed 16GT/s, Width x16";
+        let list = found(list).widths;
+        assert_eq!(
+            list,
+            [one("3D controller 3b:00.0", 8, 16), one("3D controller d8:00.0", 16, 0)]
+        );
+        // 2 x 1215 MHz x 640 B.
+        let query = found("Memory Clock rate: 1215 Mhz\nMemory Bus Width: 5120-bit");
+        assert_eq!(query.memory_gbs, Some(1555.2));
+        assert_eq!(of("GPU0: 16.0GT/s x8").0, Some((16.0, 8)));
         let kernel =
             "mlx5_core 0000:61:00.0: 63.008 Gb/s available PCIe bandwidth (8.0 GT/s PCIe x8 link)";
         assert_eq!(found(kernel).adapter_pcie, Some((8.0, 8)));

@@ -150,7 +150,8 @@ impl<'a> PasteExplainer<'a> {
         }
         let all = LineSpan { first: 1, last: reading.lines.max(1) };
         let figures: Vec<f64> = answers.iter().filter_map(|answer| answer.value_gbs).collect();
-        let link_state = link_state::explain_link_state(context, &figures);
+        let link_state = link_state::explain_widths(context)
+            .or_else(|| link_state::explain_link_state(context, &figures));
         answers.extend(link_state.map(|draft| self.finish(draft, "PCIe link state", all)));
         let settings = find_settings(context, self.node);
         for found in find_messages(context, self.log) {
@@ -218,7 +219,7 @@ impl<'a> PasteExplainer<'a> {
                 }
                 logs::explain(log, limits, self.node)
             }
-            PasteContent::Streams(table) => memory::explain_streams(table, limits),
+            PasteContent::Streams(table) => memory::explain_streams(table, limits, context),
             PasteContent::Matrix(_) => return None,
         })
     }

@@ -6,9 +6,34 @@ use crate::cause_table::CauseFacts;
 use crate::checks::CheckPath;
 use crate::draft::DraftAnswer;
 use crate::node_facts::{figure, link_peak_gbs};
+use crate::outlier::Outlier;
 
 /// Share of a link from which on the fastest copy shows the link under load.
 const LOADED: f64 = 0.6;
+
+/// Devices of a list that have fewer lanes than they can, or than the others have.
+pub(crate) fn explain_widths(context: &PasteContext) -> Option<DraftAnswer> {
+    let kind = |part: &str| part.split(' ').next().unwrap_or_default().to_owned();
+    let most = |part: &str| {
+        let peers = context.widths.iter().filter(|other| kind(&other.0) == kind(part));
+        peers.map(|other| other.1).max().unwrap_or(0)
+    };
+    let narrow = context.widths.iter().filter_map(|(part, now, own)| {
+        let most = if *own > 0 { *own } else { most(part) };
+        let one = Outlier::new(part.clone(), f64::from(*now), f64::from(most), "lanes", "PCIe");
+        let check = "lspci -vv: LnkCap and LnkSta of that device and each bridge above it: slot, riser, firmware";
+        (*now < most).then(|| one.checked_by(check))
+    });
+    let outliers: Vec<Outlier> = narrow.take(16).collect();
+    let draft = DraftAnswer {
+        meaning: format!("PCIe links of {} devices", context.widths.len()),
+        limit: "the lanes of each device (in the paste)".to_owned(),
+        path: CheckPath::HostCopies,
+        outliers,
+        ..DraftAnswer::default()
+    };
+    (context.widths.len() > 1 && !draft.outliers.is_empty()).then_some(draft)
+}
 
 /// A PCIe link that runs at less than it can, as lspci or the kernel says. `busiest` are the figures of the paste, of
 /// which one may be the load of that link, GB/s.

@@ -1,12 +1,13 @@
 //! Rates that only a GPU's memory carries.
 
-use pathline_paste::StreamTable;
+use pathline_paste::{PasteContext, StreamTable};
 
 use crate::cause_table::CauseFacts;
 use crate::checks::CheckPath;
 use crate::draft::DraftAnswer;
 use crate::node_facts::{NodeLimits, figure};
 use crate::outlier::{Outlier, slow_values};
+use crate::processor_facts::processor_memory;
 use crate::usual_share::usual_share;
 
 /// Times the peak of its memory from which on a cache must answer: more than clocks and variants of a product differ.
@@ -33,7 +34,11 @@ pub(crate) fn explain_memory(gbs: f64, factor: f64, node: Option<&NodeLimits>) -
 }
 
 /// STREAM counts bytes read and written; of a GPU's memory if the paste names one.
-pub(crate) fn explain_streams(table: &StreamTable, node: Option<&NodeLimits>) -> DraftAnswer {
+pub(crate) fn explain_streams(
+    table: &StreamTable,
+    node: Option<&NodeLimits>,
+    context: &PasteContext,
+) -> DraftAnswer {
     let best = table.rows.iter().map(|row| row.1).fold(0.0, f64::max);
     let each = table.rows.iter().map(|(name, gbs)| format!("{name} {}", figure(*gbs)));
     let on_gpu = table.tool == "BabelStream" && node.is_some_and(|node| node.product.is_some());
@@ -64,22 +69,66 @@ pub(crate) fn explain_streams(table: &StreamTable, node: Option<&NodeLimits>) ->
         judge(&mut draft, best, node);
         return draft;
     }
+    if let Some((peak, source)) = host_peak(context, best) {
+        (draft.limit_gbs, draft.usual) = (Some(peak), usual_share("memory.host"));
+        draft.limit = format!("{} GB/s, theoretical peak of the memory ({source})", figure(peak));
+        return draft;
+    }
     draft.limit = "unknown: the paste names neither GPU nor memory channels".to_owned();
     draft.ask =
         "how many memory channels and of what rate (dmidecode -t 17), or which GPU?".to_owned();
     draft
 }
 
+/// The peak of a host's memory, GB/s: modules that dmidecode lists, channels and rate that the text states, else the
+/// processor's data sheet; of as many sockets as are stated, and of those that the figure needs.
+fn host_peak(context: &PasteContext, value: f64) -> Option<(f64, &'static str)> {
+    let text = context.prose.as_str();
+    let words: Vec<&str> =
+        text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty()).collect();
+    let whole = |word: &str| word.trim_end_matches("mt").parse::<f64>().ok();
+    let pairs = || words.windows(2).filter_map(|pair| Some((*pair.first()?, *pair.get(1)?)));
+    let mt = pairs().find_map(|(a, b)| match (a, b) {
+        ("ddr3" | "ddr4" | "ddr5" | "lpddr5" | "lpddr5x", rate) => whole(rate),
+        (rate, "mt" | "mts") => whole(rate),
+        (rate, "s") if rate.ends_with("mt") => whole(rate),
+        _ => None,
+    });
+    let mt = mt.filter(|mt| (800.0..20_000.0).contains(mt));
+    let channels = pairs().find_map(|(count, noun)| {
+        let count = count.parse::<f64>().ok().filter(|count| (1.0..=24.0).contains(count));
+        count.filter(|_| noun.starts_with("channel"))
+    });
+    let is_module = |line: &&str| line.contains("configured") && line.contains("mt/s");
+    let modules = text.lines().filter(is_module).count() as f64;
+    let total = |count: f64, mt: f64| count * mt * 8e-3;
+    if let Some(mt) = mt.filter(|_| modules > 1.0) {
+        return Some((total(modules, mt), "a channel for each module in the paste"));
+    }
+    let stated = channels.zip(mt).map(|(channels, mt)| (total(channels, mt), "in the paste"));
+    let of_model = || Some((processor_memory(&context.processor)?, "assumed of the processor"));
+    let (socket, source) = stated.or_else(of_model)?;
+    let sockets = pairs().find_map(|(a, b)| match (a, b) {
+        ("s", count) if text.contains("socket(s)") => count.parse::<f64>().ok(),
+        (count, "sockets" | "socket") => count.parse::<f64>().ok(),
+        ("dual", _) => Some(2.0),
+        _ => None,
+    });
+    let sockets = sockets.filter(|sockets| (1.0..=16.0).contains(sockets)).unwrap_or(1.0);
+    Some((socket * sockets.max((value / socket / 1.03).ceil()), source))
+}
+
 fn judge(draft: &mut DraftAnswer, value: f64, node: Option<&NodeLimits>) {
-    let Some(peak) = node.and_then(|node| Some(node.product?.memory_gbs)) else {
+    let stated = node.and_then(|node| node.memory_gbs).map(|peak| (peak, "in the paste"));
+    let of_product = || Some((node?.product?.memory_gbs, "assumed of the product"));
+    let Some((peak, source)) = stated.or_else(of_product) else {
         draft.limit = "unknown: the paste names no GPU product".to_owned();
         draft.ask = "which GPU product is it?".to_owned();
         return;
     };
     draft.limit_gbs = Some(peak);
     draft.usual = usual_share("memory.peak");
-    draft.limit =
-        format!("{} GB/s, theoretical peak of the memory (assumed of the product)", figure(peak));
+    draft.limit = format!("{} GB/s, theoretical peak of the memory ({source})", figure(peak));
     if value > peak * CACHED {
         let facts = CauseFacts::new(&[("times", value / peak)]);
         draft.edits.push(facts.cause("memory.gpu-cache"));

@@ -63,6 +63,8 @@ pub(crate) struct NodeLimits {
     pub(crate) own_gpus: BTreeSet<u32>,
     /// Class of peers of each ordered pair of GPUs, and of each GPU next to the host, where the node is known.
     pub(crate) peer_classes: BTreeMap<(u32, u32), usize>,
+    /// Peak of a GPU's memory, where the paste states it.
+    pub(crate) memory_gbs: Option<f64>,
     /// One direction of PCIe, GB/s; 0 where it is not known.
     pub(crate) pcie_gbs: f64,
     pub(crate) pcie_source: FactSource,
@@ -109,7 +111,10 @@ impl NodeLimits {
         let of_log = find_log(reading).is_some_and(|log| log.adapter_gbits.is_some());
         let stated = context.network_gbits.or(context.adapters.map(f64::from));
         let has_adapters = of_log || stated.is_some() || system_adapters(&context.prose).is_some();
-        let has_links = has_links || has_adapters || context.pcie.or(context.pcie_most).is_some();
+        let has_links = has_links
+            || has_adapters
+            || context.memory_gbs.is_some()
+            || context.pcie.or(context.pcie_most).is_some();
         if product.is_none() && !has_links && !names_links(reading) {
             return None;
         }
@@ -130,6 +135,7 @@ impl NodeLimits {
             // The maker of a notebook wires 8 lanes or 16, whatever the GPU can.
             pcie_gbs: product.filter(|p| !p.name.contains("Laptop")).map_or(0.0, |p| p.pcie_gbs),
             pcie_source: assumed,
+            memory_gbs: context.memory_gbs,
             c2c_gbs: product.map_or(0.0, |p| p.c2c_gbs),
             c2c_source: assumed,
             gpus: reading.context.gpu_count,
@@ -199,7 +205,9 @@ impl NodeLimits {
         }
         let of_log = log.and_then(|log| log.adapters);
         let listed = Some(context.ports).filter(|ports| *ports > 1);
-        let counted = context.adapters.or(of_log).or(listed).or(self.nics);
+        // A log names those that are used, the text those that a node has.
+        let present = context.adapters.max(listed);
+        let counted = of_log.or(context.adapters).or(listed).or(self.nics);
         // `NCCL_IB_HCA=mlx5_0,mlx5_1` allows these and no other.
         let allowed = context.settings.get("NCCL_IB_HCA").and_then(|list| adapters_of_list(list));
         self.nics = match (counted, allowed) {
@@ -207,7 +215,7 @@ impl NodeLimits {
             (counted, allowed) => counted.or(allowed),
         };
         // A few ports may be of storage or management; half of them are not.
-        let present = listed.filter(|listed| self.nics.is_some_and(|used| used * 2 <= *listed));
+        let present = present.filter(|listed| self.nics.is_some_and(|used| used * 2 <= *listed));
         if let Some(present) = present {
             self.nics_used = self.nics.replace(present);
         }

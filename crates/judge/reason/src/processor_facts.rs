@@ -1,12 +1,23 @@
-//! The PCIe generation of processors: a GPU is no faster than the port that it is in.
+//! The PCIe generation of processors, since a GPU is no faster than the port that it is in, and their memory.
 
 const TABLE: &str = include_str!("../data/processors.tsv");
 
 /// The generation of a processor that the table has.
 pub(crate) fn processor_generation(name: &str) -> Option<u32> {
+    row_of(name)?.next()?.parse().ok()
+}
+
+/// The peak of a socket's memory, GB/s.
+pub(crate) fn processor_memory(name: &str) -> Option<f64> {
+    row_of(name)?.nth(1)?.parse().ok()
+}
+
+/// The cells behind the pattern that a name has.
+fn row_of(name: &str) -> Option<std::str::Split<'static, char>> {
     let rows = TABLE.lines().filter(|line| !line.starts_with('#'));
     let row = |line: &'static str| {
-        let (pattern, generation) = line.split_once('\t')?;
+        let mut cells = line.split('\t');
+        let pattern = cells.next()?;
         let is_it = |at: usize| {
             let (before, rest) = name.split_at(at);
             let is_start = !before.ends_with(|c: char| c.is_ascii_alphanumeric());
@@ -19,7 +30,7 @@ pub(crate) fn processor_generation(name: &str) -> Option<u32> {
             let is_whole = pairs.len() == pattern.len() && pairs.into_iter().all(fits);
             is_start && is_whole && !rest.as_str().starts_with(|c: char| c.is_ascii_digit())
         };
-        name.char_indices().any(|(at, _)| is_it(at)).then(|| generation.parse().ok())?
+        name.char_indices().any(|(at, _)| is_it(at)).then_some(cells)
     };
     rows.filter_map(row).next()
 }
@@ -45,5 +56,7 @@ mod tests {
         ] {
             assert_eq!(processor_generation(name), generation, "{name}");
         }
+        // 12 x 4800 MT/s x 8 B.
+        assert_eq!(processor_memory("AMD EPYC 9554 64-Core Processor"), Some(460.8));
     }
 }
