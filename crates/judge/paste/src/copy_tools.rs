@@ -206,50 +206,6 @@ pub(crate) fn p2p_test(lines: &[PasteLine], at: usize) -> Option<(RateMatrix, us
     Some((matrix, found.next))
 }
 
-/// A matrix of busGrind: `Host/Device Bandwidth Matrix (GB/s), memory=Pinned`, one GPU at a time, or all at
-/// once if it is `Concurrent`. Rows are D2H, H2D and BiDir, the sum of both.
-pub(crate) fn bus_grind(lines: &[PasteLine], at: usize) -> Option<(Vec<RateMatrix>, usize)> {
-    let title = lines.get(at)?.text.trim();
-    if !(title.contains("Host/Device Bandwidth Matrix") && title.contains("(GB/s)")) {
-        return None;
-    }
-    let mut found: Vec<RateMatrix> = Vec::new();
-    let mut next = at + 1;
-    for line in lines.iter().skip(at + 1).take(8) {
-        let mut words = line.text.split_whitespace();
-        let (count, inward) = match words.next() {
-            Some("D2H") => (RateCount::OneWay, false),
-            Some("H2D") => (RateCount::OneWay, true),
-            Some("BiDir") => (RateCount::Sum, true),
-            Some("Dir\\D") | None if found.is_empty() => {
-                next += 1;
-                continue;
-            }
-            _ => break,
-        };
-        let cell = |(gpu, word): (u32, &str)| {
-            let (host, gpu) = (MatrixEnd::Host(None), MatrixEnd::Gpu(gpu));
-            let (from, to) = if inward { (host, gpu) } else { (gpu, host) };
-            Some((from, to, number(word)?))
-        };
-        let concurrent = title.contains("Concurrent");
-        let mut cells: Vec<_> = (0..).zip(words.take(64)).filter_map(cell).collect();
-        // The last column of concurrent rates is their sum.
-        if concurrent {
-            cells.pop();
-        }
-        next += 1;
-        found.push(RateMatrix {
-            count,
-            concurrent,
-            cells,
-            ..RateMatrix::new(MatrixTool::BusGrind, title)
-        });
-    }
-    found.retain(|matrix| !matrix.cells.is_empty());
-    (!found.is_empty()).then_some((found, next))
-}
-
 /// Lines of RVS's modules pebb and pbqt, one a pair: `[action_1] p2p-bandwidth  [1/2] 453 15450  bidirectional:
 /// false  7.056 GBps`, `pcie-bandwidth  [1/4] 0 7707  h2d: true  d2h: false  12.562 GBps`. GPUs are numbered in order
 /// of their first appearance.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use pathline_schema::{Collective, Topology};
 
 pub use crate::paste_context::PasteContext;
+use crate::plain_table::PlainTable;
 
 /// First and last line of something, from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +66,8 @@ pub enum PasteContent {
     Profile(ProfileTable),
     /// STREAM, BabelStream.
     Streams(StreamTable),
+    /// Rates whose tool no reader knows, iperf3, mdtest.
+    Plain(PlainTable),
 }
 
 impl PasteContent {
@@ -77,6 +80,7 @@ impl PasteContent {
             Self::Messages(table) => table.tool,
             Self::Profile(profile) => profile.tool,
             Self::Streams(table) => table.tool,
+            Self::Plain(table) => table.tool,
             Self::Matrix(matrix) => matrix.tool.name(),
             Self::Transfers(_) => "TransferBench",
             Self::Network(_) => "perftest",
@@ -95,6 +99,9 @@ impl PasteContent {
             Self::Messages(table) => table.rows.len(),
             Self::Profile(profile) => profile.rows.len(),
             Self::Streams(table) => table.rows.len(),
+            // A known tool says more than rows of none.
+            Self::Plain(table) if table.tool != "table" => table.labels.len() * 64,
+            Self::Plain(table) => table.labels.len(),
             Self::Matrix(matrix) => matrix.cells.len(),
             Self::Transfers(list) => list.len(),
             Self::Network(table) => table.rows.len(),
@@ -216,8 +223,8 @@ pub enum MatrixTool {
     TransferBench,
     /// AMD's rocm-bandwidth-test.
     RocmBandwidth,
-    /// NVIDIA's busGrind.
-    BusGrind,
+    /// Not known: a matrix of GPUs under a title with its unit.
+    Unnamed,
     /// AMD's ROCm Validation Suite.
     Rvs,
 }
@@ -231,7 +238,7 @@ impl MatrixTool {
             Self::BandwidthSample => "bandwidthTest",
             Self::TransferBench => "TransferBench",
             Self::RocmBandwidth => "rocm-bandwidth-test",
-            Self::BusGrind => "busGrind",
+            Self::Unnamed => "matrix",
             Self::Rvs => "ROCm Validation Suite",
         }
     }

@@ -1,4 +1,4 @@
-//! elbencho's results as text and JSON, the lines of gdsio, and the last one of dd.
+//! elbencho's results as text and JSON, the rows of IOR, the lines of gdsio and hdparm, and the last one of dd.
 
 use serde_json::Value;
 
@@ -200,6 +200,64 @@ pub(crate) fn dd(lines: &[PasteLine], at: usize) -> Option<(Vec<FileIoResult>, u
     (gbs > 0.0 && is_last && parts.next().is_some()).then_some((vec![result], at + 1))
 }
 
+/// hdparm: `Timing buffered disk reads: 1612 MB in  3.00 seconds = 536.90 MB/sec`; its MB is 2^20 B.
+pub(crate) fn hdparm(lines: &[PasteLine], at: usize) -> Option<(Vec<FileIoResult>, usize)> {
+    let (what, rest) = lines.get(at)?.text.trim().strip_prefix("Timing ")?.split_once(" reads:")?;
+    let (value, unit) = rest.rsplit_once("= ")?.1.split_once(' ')?;
+    let gbs = number(value)? * rate_unit(unit)? * 1.048_576;
+    let result = FileIoResult {
+        tool: "hdparm",
+        operation: format!("{what} read"),
+        gbs,
+        is_cached: what.contains("cached") && !what.contains("disk"),
+        ..FileIoResult::default()
+    };
+    Some((vec![result], at + 1))
+}
+
+/// IOR: `access    bw(MiB/s)  IOPS  Latency(s)  block(KiB) xfer(KiB)  open(s) ...` and its rows, of which the best of
+/// each operation counts; tasks and sizes stand above.
+pub(crate) fn ior(lines: &[PasteLine], at: usize) -> Option<(Vec<FileIoResult>, usize)> {
+    let names: Vec<&str> = lines.get(at)?.text.split_whitespace().collect();
+    let column = |name: &str| names.iter().position(|known| *known == name);
+    let rate = column("bw(MiB/s)").filter(|_| names.first() == Some(&"access"))?;
+    let option = |name: &str| {
+        let above = lines.get(at.saturating_sub(64)..at)?.iter().rev();
+        let mut found = above.filter_map(|line| line.text.split_once(':'));
+        found.find_map(|(key, value)| (key.trim() == name).then(|| value.trim()))
+    };
+    let first = |text: &str| text.split([' ', '(']).next().and_then(|word| word.parse().ok());
+    let (mut found, mut next) = (Vec::<FileIoResult>::new(), at + 1);
+    for (index, line) in lines.iter().enumerate().skip(at + 1).take(400) {
+        let words: Vec<&str> = line.text.split_whitespace().collect();
+        let value = |at: Option<usize>| at.and_then(|at| number(words.get(at)?));
+        let Some(mib) = value(Some(rate)).filter(|mib| *mib > 0.0) else {
+            if words.first().is_none_or(|word| word.starts_with('-')) {
+                continue;
+            }
+            break;
+        };
+        next = index + 1;
+        let result = FileIoResult {
+            tool: "IOR",
+            operation: words.first().copied().unwrap_or_default().to_owned(),
+            gbs: mib * 1.048_576e-3,
+            iops: value(column("IOPS")),
+            workers: option("tasks").or(option("clients")).and_then(first),
+            depth: Some(1),
+            block: value(column("xfer(KiB)")).map(|kib| (kib * 1024.0) as u64),
+            path: option("test filename").unwrap_or_default().to_owned(),
+            ..FileIoResult::default()
+        };
+        match found.iter_mut().find(|known| known.operation == result.operation) {
+            Some(known) if known.gbs < result.gbs => *known = result,
+            Some(_) => {}
+            None => found.push(result),
+        }
+    }
+    (!found.is_empty()).then_some((found, next))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -231,6 +289,21 @@ mod tests {
         let of = |at: usize| (found[at].operation.as_str(), found[at].gbs);
         assert_eq!((found.len(), of(0), of(1).0), (2, ("RWMIX70", 3.0), "MIX-T4"));
         assert_eq!((found[0].latency_us, found[0].iops), (Some(1500.0), Some(30000.0)));
+    }
+
+    /// 536.9 x 2^20 = 563e6; 10240 MiB/s x 2^20 = 10.74e9.
+    #[test]
+    fn ior_and_hdparm_are_read() {
+        let text = "tasks : 64\nOptions:\naccess bw(MiB/s) IOPS block(KiB) xfer(KiB) iter\n------ ---- ----\n\
+                    write 5120 5120 4194304 1024.00 0\nread 9000 9000 4194304 1024.00 0\n\
+                    read 10240 10240 4194304 1024.00 1\n\nMax Write: 5120 MiB/sec\n";
+        let (found, next) = ior(&clean_lines(text.as_bytes()).0, 2).unwrap();
+        let read = &found[1];
+        assert_eq!((found.len(), read.workers, read.block, next), (2, Some(64), Some(1 << 20), 7));
+        assert!((read.gbs - 10.737).abs() < 1e-3 && read.operation == "read");
+        let text = " Timing buffered disk reads: 1612 MB in  3.00 seconds = 536.90 MB/sec";
+        let found = hdparm(&clean_lines(text.as_bytes()).0, 0).unwrap().0;
+        assert!((found[0].gbs - 0.563).abs() < 1e-3 && !found[0].is_cached);
     }
 
     #[test]

@@ -4,13 +4,17 @@
 /// What such lines begin with, a beginning a line; `#:` names the tool.
 const BEGINNINGS: &str = include_str!("../data/fixed_lines.txt");
 
+/// Whether a line, trimmed, only parts others.
+pub(crate) fn is_rule(text: &str) -> bool {
+    text.len() > 2 && text.chars().all(|c| "-=+*_|#: ".contains(c))
+}
+
 /// Whether a line, trimmed, says nothing: a rule, or what a tool always prints.
 pub(crate) fn is_fixed(text: &str) -> bool {
-    let is_rule = text.len() > 2 && text.chars().all(|c| "-=+*_|# ".contains(c));
     // `Process 3 (host): device 1: NVIDIA GB200 (...)` of nvbandwidth over several nodes.
     let is_process = text.starts_with("Process ") && text.contains("): device ");
     let is_adapter = text.strip_prefix("NIC").and_then(|rest| rest.split_once(": "));
-    is_rule
+    is_rule(text)
         || is_process
         || text.starts_with("====")
         // Boxes of ucx_perftest.

@@ -15,6 +15,7 @@ mod file_io;
 mod fio;
 mod fio_json;
 mod fixed_lines;
+mod iperf;
 mod link_matrix;
 mod matrix;
 mod nccl_log;
@@ -24,6 +25,8 @@ mod objects;
 mod osu;
 mod paste_context;
 mod perftest;
+mod plain_matrix;
+mod plain_table;
 mod profile;
 mod profiler;
 mod read;
@@ -39,4 +42,5 @@ pub use document::{
     StreamTable, TestDevice, TimedTransfer,
 };
 pub use number::size;
+pub use plain_table::{PlainColumn, PlainRows, PlainTable};
 pub use read::read_paste;

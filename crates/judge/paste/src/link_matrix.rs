@@ -5,9 +5,13 @@ use std::collections::BTreeMap;
 
 use crate::clean::PasteLine;
 use crate::document::LinkMatrix;
+use crate::number::{number, rate_unit};
+use crate::plain_table::{PlainColumn, PlainRows, PlainTable};
 
 /// Widest matrix that is read.
 const MAX_GPUS: u32 = 512;
+/// Lines of a list of links.
+const MAX_STATES: usize = 4096;
 
 fn gpu(label: &str) -> Option<u32> {
     label.strip_prefix("GPU")?.parse().ok().filter(|&n| n < MAX_GPUS)
@@ -64,6 +68,49 @@ pub(crate) fn nvidia(lines: &[PasteLine], at: usize) -> Option<(LinkMatrix, usiz
         }
     }
     (!found.pairs.is_empty() || !found.nics.is_empty()).then_some((found, last + 1))
+}
+
+/// `nvidia-smi nvlink -s`: each GPU with a line of each of its links, `Link 0: 26.562 GB/s` or `<inactive>`.
+pub(crate) fn nvlink_state(lines: &[PasteLine], at: usize) -> Option<(PlainTable, usize)> {
+    if !lines.get(at + 1)?.text.trim().starts_with("Link ") {
+        return None;
+    }
+    let (mut gpus, mut next) = (Vec::<(String, f64, f64)>::new(), at);
+    for (index, line) in lines.iter().enumerate().skip(at).take(MAX_STATES) {
+        let text = line.text.trim();
+        if let Some((gpu, _)) = text.split_once(": ").filter(|(gpu, _)| gpu.starts_with("GPU ")) {
+            gpus.push((gpu.to_owned(), 0.0, 0.0));
+        } else if let Some((_, state)) = text.strip_prefix("Link ")?.split_once(": ") {
+            let gpu = gpus.last_mut()?;
+            let rate = state
+                .split_once(' ')
+                .and_then(|(value, unit)| Some(number(value)? * rate_unit(unit)?));
+            (gpu.1, gpu.2) =
+                (gpu.1 + f64::from(u8::from(rate.is_some())), gpu.2 + rate.unwrap_or(0.0));
+            next = index + 1;
+        }
+        if lines.get(index + 1).is_none_or(|line| !line.text.trim().starts_with(['G', 'L'])) {
+            break;
+        }
+    }
+    let column = |name: &str, values: Vec<Option<f64>>| PlainColumn {
+        name: name.to_owned(),
+        is_rate: name == "rate",
+        values,
+    };
+    let table = PlainTable {
+        tool: "nvidia-smi nvlink",
+        title: "NVLinks of each GPU".to_owned(),
+        labels: gpus.iter().map(|gpu| gpu.0.clone()).collect(),
+        columns: vec![
+            column("rate", gpus.iter().map(|gpu| Some(gpu.2)).collect()),
+            column("active links", gpus.iter().map(|gpu| Some(gpu.1)).collect()),
+        ],
+        rows: PlainRows::Parts,
+        is_matrix: false,
+        total: None,
+    };
+    (next > at).then_some((table, next))
 }
 
 /// Tables of rocm-smi that begin here: one or several.
@@ -141,6 +188,18 @@ pub(crate) fn rocm(lines: &[PasteLine], at: usize) -> Option<(LinkMatrix, usize)
 mod tests {
     use super::*;
     use crate::clean::clean_lines;
+
+    #[test]
+    fn links_that_are_down_are_counted() {
+        let text = "GPU 0: NVIDIA H100 (UUID: GPU-a)\n\t Link 0: 26.562 GB/s\n\t Link 1: 26.562 GB/s\n\
+                    GPU 1: NVIDIA H100 (UUID: GPU-b)\n\t Link 0: 26.562 GB/s\n\t Link 1: <inactive>\n";
+        let (table, next) = nvlink_state(&clean_lines(text.as_bytes()).0, 0).unwrap();
+        assert_eq!(
+            (table.columns[1].values.as_slice(), next),
+            ([Some(2.0), Some(1.0)].as_slice(), 6)
+        );
+        assert!(nvlink_state(&clean_lines(b"GPU 0: H100\nGPU 1: H100\n").0, 0).is_none());
+    }
 
     #[test]
     fn matrices_of_nvidia_smi_are_read() {

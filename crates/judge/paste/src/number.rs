@@ -57,6 +57,44 @@ pub(crate) fn rate_unit(unit: &str) -> Option<f64> {
     })
 }
 
+/// Prefixes of units in lower case, as GB.
+const PREFIXES: [(&str, f64); 7] = [
+    ("gi", 1.073_741_824),
+    ("mi", 1.048_576e-3),
+    ("ki", 1.024e-6),
+    ("t", 1e3),
+    ("g", 1.0),
+    ("m", 1e-3),
+    ("k", 1e-6),
+];
+
+/// The unit that a header, key or word names: GB/s of one and `true`, or 1 and `false` of counts a second. Where case
+/// does not tell, `gbps` are bits and `gb_s` bytes.
+pub(crate) fn rate_of_name(name: &str) -> Option<(f64, bool)> {
+    let parts = |c: char| !c.is_alphanumeric() && c != '/';
+    if let Some(scale) = name.split(parts).find_map(rate_unit) {
+        return Some((scale, true));
+    }
+    let lower = name.to_lowercase().replace("per_second", "/s").replace("sec", "s");
+    let mut last = "";
+    lower.split(parts).filter(|word| !word.is_empty()).find_map(|word| {
+        let before = std::mem::replace(&mut last, word);
+        let joined = if matches!(word, "s" | "/s") { format!("{before}/s") } else { word.into() };
+        let counted = joined.strip_suffix("/s").unwrap_or_default();
+        if joined == "iops" || ["op", "ops", "msg", "messages", "files"].contains(&counted) {
+            return Some((1.0, false));
+        }
+        let prefix =
+            PREFIXES.iter().find_map(|(p, scale)| Some((joined.strip_prefix(*p)?, *scale)));
+        let (base, scale) = prefix.unwrap_or((joined.as_str(), 1e-9));
+        match base {
+            "b/s" | "byte/s" | "bytes/s" => Some((scale, true)),
+            "bps" | "bit/s" | "bits/s" => Some((scale / 8.0, true)),
+            _ => None,
+        }
+    })
+}
+
 /// us of `1.2345s`, `12.3ms`, `961ns`.
 pub(crate) fn micros(word: &str) -> Option<f64> {
     let end = word.find(|c: char| c.is_ascii_alphabetic())?;
@@ -91,6 +129,29 @@ mod tests {
             Some(99.0),
         ];
         assert_eq!(read, want);
+    }
+
+    #[test]
+    fn names_have_units() {
+        for (name, unit) in [
+            ("write_MBps", Some((1e-3, true))),
+            ("busbw_gbps", Some((0.125, true))),
+            ("bits_per_second", Some((0.125e-9, true))),
+            ("BW average[Gb/sec]", Some((0.125, true))),
+            ("Throughput (MiB/s)", Some((1.048_576e-3, true))),
+            ("h2d_gb_s", Some((1.0, true))),
+            ("SUMMARY rate (in ops/sec)", Some((1.0, false))),
+            ("28.4 Gbits/sec", Some((0.125, true))),
+            ("MBytes/sec", Some((1e-3, true))),
+            ("IOPS", Some((1.0, false))),
+            ("size_mb", None),
+            ("memory (MB)", None),
+            ("steps", None),
+            ("clocks", None),
+            ("files", None),
+        ] {
+            assert_eq!(rate_of_name(name), unit, "{name}");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::document::{PasteContent, PasteContext};
-use crate::{context, copy_tools, file_io, fio_json, nccl_tests};
+use crate::{context, copy_tools, file_io, fio_json, iperf, nccl_tests, plain_matrix, plain_table};
 
 /// The documents of a JSON object; the context takes its devices.
 pub(crate) fn json(text: &str, around: &mut PasteContext) -> Vec<PasteContent> {
@@ -26,7 +26,11 @@ pub(crate) fn json(text: &str, around: &mut PasteContext) -> Vec<PasteContent> {
     }
     let mut files = fio_json::read(&root);
     files.extend(file_io::elbencho_json(&root));
-    files.into_iter().map(PasteContent::FileIo).collect()
+    let plain = iperf::from_json(&root).or_else(|| plain_table::from_json(&root));
+    match plain.filter(|_| files.is_empty()) {
+        Some(table) => plain_matrix::contents(table),
+        None => files.into_iter().map(PasteContent::FileIo).collect(),
+    }
 }
 
 /// The topology of an XML element.
@@ -35,7 +39,7 @@ pub(crate) fn xml(text: &str) -> Vec<PasteContent> {
     topology.map(|topology| PasteContent::Topology(Box::new(topology))).into_iter().collect()
 }
 
-/// Follows braces outside strings.
+/// Follows braces and brackets outside strings.
 #[derive(Default)]
 pub(crate) struct JsonDepth {
     depth: u32,
@@ -51,8 +55,8 @@ impl JsonDepth {
                 _ if escaped => escaped = false,
                 '\\' if self.in_string => escaped = true,
                 '"' => self.in_string = !self.in_string,
-                '{' if !self.in_string => self.depth += 1,
-                '}' if !self.in_string => {
+                '{' | '[' if !self.in_string => self.depth += 1,
+                '}' | ']' if !self.in_string => {
                     self.depth = self.depth.saturating_sub(1);
                     if self.depth == 0 {
                         return true;

@@ -62,6 +62,43 @@ pub(crate) fn nvprof(lines: &[PasteLine], at: usize) -> Option<(ProfileTable, us
     (!table.rows.is_empty()).then_some((table, next))
 }
 
+/// Tables whose columns have names: PyTorch's profiler and `nsys stats`. Times carry their unit, or their column does.
+pub(crate) fn columns(lines: &[PasteLine], at: usize) -> Option<(ProfileTable, usize)> {
+    let cells = |text: &str| -> Vec<String> {
+        let parts = text.split("  ").map(str::trim).filter(|part| !part.is_empty());
+        parts.map(str::to_owned).collect()
+    };
+    let names = cells(&lines.get(at)?.text);
+    let column = |known: &[&str]| known.iter().find_map(|k| names.iter().position(|n| n == k));
+    let name = column(&["Name", "Operation"])?;
+    let calls = column(&["# of Calls", "Instances", "Num Calls", "Count"])?;
+    let time = column(&["Self CUDA", "Total Time (ns)", "Total Time", "Self CPU"])?;
+    let share = column(&["Self CUDA %", "Time (%)", "Time(%)", "Self CPU %"])?;
+    let tool = if names.get(calls)?.starts_with('#') { "PyTorch profiler" } else { "nsys stats" };
+    let mut table = ProfileTable { tool, ..ProfileTable::default() };
+    let mut next = at + 1;
+    for (index, line) in lines.iter().enumerate().skip(at + 1).take(MAX_ROWS) {
+        let text = line.text.trim();
+        if text.starts_with("---") && table.rows.is_empty() {
+            continue;
+        }
+        let row = cells(text);
+        let value = |at: usize| number(row.get(at)?);
+        let total = row.get(time).and_then(|cell| {
+            micros(cell).or_else(|| number(&cell.replace(',', "")).map(|ns| ns / 1e3))
+        });
+        let (Some(total_us), Some(share), Some(calls), true) =
+            (total, value(share), value(calls), row.len() == names.len())
+        else {
+            break;
+        };
+        let name = row.get(name).cloned().unwrap_or_default();
+        table.rows.push(ProfileRow { name, calls: calls as u64, total_us, share: share / 100.0 });
+        next = index + 1;
+    }
+    (!table.rows.is_empty()).then_some((table, next))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -82,5 +119,10 @@ mod tests {
             ("[CUDA memcpy HtoD]", 1.5e6)
         );
         assert_eq!(table.rows[1].calls, 9);
+        let text = "  Name    Self CUDA   Self CUDA %    CUDA total  # of Calls\n-----  -----  ----\n\
+                    Memcpy HtoD (Pageable -> Device)   812.1ms   24.70%   812.1ms   200\n-----  ----\n";
+        let (table, next) = columns(&clean_lines(text.as_bytes()).0, 0).unwrap();
+        let row = &table.rows[0];
+        assert_eq!((row.calls, row.total_us, row.share, next), (200, 812_100.0, 0.247, 3));
     }
 }

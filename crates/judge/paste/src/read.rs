@@ -6,8 +6,8 @@ use crate::clean::{PasteLine, clean_lines, strip_repeated_words};
 use crate::document::{LineSpan, PasteContent, PasteDocument, PasteReading};
 use crate::objects::{JsonDepth, json, xml};
 use crate::{
-    amd_tools, context, copy_tools, elbencho_csv, file_io, fio, fixed_lines, link_matrix, nccl_log,
-    nccl_tests, osu, perftest, profile, profiler, streams,
+    amd_tools, context, copy_tools, elbencho_csv, file_io, fio, fixed_lines, iperf, link_matrix,
+    nccl_log, nccl_tests, osu, perftest, plain_matrix, plain_table, profile, profiler, streams,
 };
 
 /// Documents that are kept of a paste.
@@ -253,7 +253,9 @@ impl PasteSplitter<'_> {
         if let Some((table, next)) = osu::ucx_perftest(lines, at) {
             return self.add(PasteContent::Messages(table), next);
         }
-        let profile = profile::rocprof(lines, at).or_else(|| profile::nvprof(lines, at));
+        let profile = profile::rocprof(lines, at)
+            .or_else(|| profile::nvprof(lines, at))
+            .or_else(|| profile::columns(lines, at));
         if let Some((table, next)) = profile {
             return self.add(PasteContent::Profile(table), next);
         }
@@ -263,14 +265,13 @@ impl PasteSplitter<'_> {
         if let Some((links, next)) = link_matrix::rocm(lines, at) {
             return self.add(PasteContent::Links(links), next);
         }
-        if let Some((matrices, next)) = copy_tools::bus_grind(lines, at) {
-            return self.add_all(matrices.into_iter().map(PasteContent::Matrix), next);
-        }
         let io = file_io::elbencho(lines, at)
             .or_else(|| elbencho_csv::elbencho_csv(lines, at))
             .or_else(|| elbencho_csv::live_csv(lines, at))
             .or_else(|| fio::read(lines, at))
             .or_else(|| file_io::gdsio(lines, at))
+            .or_else(|| file_io::ior(lines, at))
+            .or_else(|| file_io::hdparm(lines, at))
             .or_else(|| file_io::dd(lines, at));
         if let Some((results, next)) = io {
             // A command above its result is read with it.
@@ -278,6 +279,16 @@ impl PasteSplitter<'_> {
                 context::take(&mut self.reading.context, text);
             }
             return self.add_all(results.into_iter().map(PasteContent::FileIo), next);
+        }
+        let plain = iperf::read(lines, at)
+            .or_else(|| link_matrix::nvlink_state(lines, at))
+            .or_else(|| plain_table::read(lines, at));
+        if let Some((table, next)) = plain {
+            // Its lines are text, too: they name parts and state rates.
+            for line in lines.get(at..next).unwrap_or_default() {
+                context::take(&mut self.reading.context, &line.text);
+            }
+            return self.add_all(plain_matrix::contents(table).into_iter(), next);
         }
         false
     }

@@ -11,13 +11,27 @@ const MAX_LINES: usize = 16;
 
 /// A table that begins here: `Function    Best Rate MB/s  Avg time`, `Function    MBytes/sec  Min (sec)`.
 pub(crate) fn read(lines: &[PasteLine], at: usize) -> Option<(StreamTable, usize)> {
-    let header = lines.get(at)?.text.trim().strip_prefix("Function")?;
-    let units =
-        header.split_whitespace().find_map(|word| rate_unit(&word.replace("Bytes/", "B/")))?;
-    let tool = if header.contains("Best Rate") { "STREAM" } else { "BabelStream" };
+    let text = lines.get(at)?.text.trim();
+    let header = text.strip_prefix("Function");
+    // Rows of STREAM that were picked out: `Triad:  75210.2  0.021  0.021  0.022`, in MB/s.
+    let is_row = || {
+        let (name, rest) = text.split_once(':')?;
+        let is_row =
+            KERNELS.contains(&name) && rest.split_whitespace().map_while(number).count() == 4;
+        is_row.then_some(1e-3)
+    };
+    let units = match header {
+        Some(header) => {
+            header.split_whitespace().find_map(|word| rate_unit(&word.replace("Bytes/", "B/")))?
+        }
+        None => is_row()?,
+    };
+    let is_babel = header.is_some_and(|header| !header.contains("Best Rate"));
+    let tool = if is_babel { "BabelStream" } else { "STREAM" };
     let mut table = StreamTable { tool, rows: Vec::new() };
     let mut last = at;
-    for (index, line) in lines.iter().enumerate().skip(at + 1).take(MAX_LINES) {
+    let first = at + usize::from(header.is_some());
+    for (index, line) in lines.iter().enumerate().skip(first).take(MAX_LINES) {
         let mut words = line.text.split_whitespace();
         let (Some(name), Some(rate)) = (words.next(), words.next().and_then(number)) else {
             continue;
@@ -39,6 +53,8 @@ mod tests {
 
     #[test]
     fn both_forms_are_read() {
+        let bare = clean_lines(b"Triad:  75210.2  0.021  0.021  0.022").0;
+        assert!((read(&bare, 0).unwrap().0.rows[0].1 - 75.2102).abs() < 1e-9);
         for (text, rate) in [
             (
                 "Function    Best Rate MB/s  Avg time\nCopy:   158211.3  0.04 0.04 0.04\nTriad:  170115.4 0.05 0.05 0.05\n-----\n",

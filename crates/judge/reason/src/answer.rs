@@ -24,7 +24,9 @@ use crate::stated_settings::{StatedSetting, find_settings};
 use crate::table_summary::TableSummary;
 use crate::usual_share::ABOVE;
 use crate::verdict::{JudgedFigure, decide, is_within, possible};
-use crate::{adapters, collectives, copies, io, link_state, logs, memory, messages, wiring};
+use crate::{
+    adapters, collectives, copies, io, link_state, logs, memory, messages, plain_rates, wiring,
+};
 
 /// Causes of an answer.
 const MAX_CAUSES: usize = 8;
@@ -220,6 +222,7 @@ impl<'a> PasteExplainer<'a> {
                 logs::explain(log, limits, self.node)
             }
             PasteContent::Streams(table) => memory::explain_streams(table, limits, context),
+            PasteContent::Plain(table) => plain_rates::explain(table, limits, context),
             PasteContent::Matrix(_) => return None,
         })
     }

@@ -43,7 +43,7 @@ pub(crate) fn by_tool<'a>(
         MatrixTool::BandwidthSample,
         MatrixTool::TransferBench,
         MatrixTool::RocmBandwidth,
-        MatrixTool::BusGrind,
+        MatrixTool::Unnamed,
         MatrixTool::Rvs,
     ] {
         let of = || matrices.iter().filter(|(_, m)| m.tool == tool);

@@ -41,7 +41,7 @@ pub(crate) fn slow_columns(
 }
 
 /// Of two parts neither is usual, but a link of half the rate is no spread of equal ones.
-fn slower_of_two(values: &[f64]) -> Option<(Vec<usize>, f64)> {
+pub(crate) fn slower_of_two(values: &[f64]) -> Option<(Vec<usize>, f64)> {
     let [a, b] = *values else { return None };
     let (at, slow, fast) = if a < b { (0, a, b) } else { (1, b, a) };
     (slow > 0.0 && slow < fast * 0.6).then(|| (vec![at], fast))

@@ -34,6 +34,7 @@ mod nvlink_rates;
 mod outlier;
 mod pair_levels;
 mod paste_answer;
+mod plain_rates;
 mod processor_facts;
 mod product_facts;
 mod repeated_runs;

@@ -4,6 +4,7 @@ mod acceptance;
 mod apart;
 mod forms;
 mod no_accusation;
+mod plain_tables;
 mod round_trip;
 mod round_trip_collectives;
 mod round_trip_files;
