@@ -81,7 +81,8 @@ impl FioRun {
             let (name, job) = self.job.clone();
             let tool = "fio";
             let intervals = std::mem::take(&mut self.intervals);
-            let one = FileIoResult { tool, operation, gbs, iops, intervals, ..job };
+            let path = if job.path.is_empty() { format!("job {name}") } else { job.path.clone() };
+            let one = FileIoResult { tool, operation, gbs, iops, intervals, path, ..job };
             self.results.push((name, one));
         } else if let Some(rate) = live_rate(text) {
             // A second of a run, above or below its result.

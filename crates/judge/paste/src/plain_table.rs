@@ -71,7 +71,7 @@ pub(crate) fn read(lines: &[PasteLine], at: usize) -> Option<(PlainTable, usize)
     if text.len() > MAX_LINE {
         return None;
     }
-    let unit = rate_of_name(text)?;
+    let unit = rate_of_name(text).or_else(|| Some((1.0, rates_of_line(text).first()?.is_rate)))?;
     // What parts most rows into as many cells as the header has is what the tool meant.
     let best = |header: usize, unit: Option<(f64, bool)>| {
         let all = [Split::Words, Split::Gaps, Split::Commas, Split::Bars];
@@ -122,8 +122,11 @@ fn cells(text: &str, split: Split) -> Vec<String> {
 fn value(cell: &str) -> Option<(f64, Option<f64>)> {
     let mut words = cell.split_whitespace();
     let first = number(words.next()?)?;
-    let unit = words.next().and_then(rate_of_name);
-    (words.next().is_none()).then_some((first, unit.map(|unit| unit.0)))
+    let unit = match words.next() {
+        Some(unit) => Some(rate_of_name(unit)?.0),
+        None => None,
+    };
+    (words.next().is_none()).then_some((first, unit))
 }
 
 /// A header whose columns name units, or the one of a title, and its rows.

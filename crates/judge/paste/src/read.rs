@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::clean::{PasteLine, clean_lines, strip_repeated_words};
 use crate::document::{LineSpan, PasteContent, PasteDocument, PasteReading};
-use crate::objects::{JsonDepth, json, xml};
+use crate::objects::{JsonDepth, json, json_lines, xml};
 use crate::{
     amd_tools, context, copy_tools, elbencho_csv, file_io, fio, fixed_lines, iperf, link_matrix,
     nccl_log, nccl_tests, osu, perftest, plain_matrix, plain_table, profile, profiler, streams,
@@ -339,6 +339,9 @@ impl PasteSplitter<'_> {
             false => xml(&text),
         };
         if contents.is_empty() {
+            if let Some((contents, next)) = json_lines(self.lines, self.at) {
+                return self.add_all(contents.into_iter(), next);
+            }
             self.objects += 1;
             return false;
         }

@@ -29,7 +29,12 @@ pub(crate) fn explain(
     // The column with the difference is the headline, else the first one that is a rate.
     let slow = |column: &&PlainColumn| !table.is_matrix && !slow_labels(table, column).is_empty();
     let rates = || table.columns.iter().filter(|column| column.is_rate);
-    let headline = rates().find(slow).or(rates().next()).or(table.columns.first());
+    let is_mean = |column: &&PlainColumn| {
+        let lower = column.name.to_lowercase();
+        ["busbw", "avg", "average", "mean"].iter().any(|word| lower.contains(word))
+    };
+    let mean = || rates().find(is_mean).or_else(|| table.columns.iter().find(is_mean));
+    let headline = rates().find(slow).or_else(mean).or(rates().next()).or(table.columns.first());
     let values = |column: &PlainColumn| -> Vec<f64> {
         column.values.iter().flatten().copied().filter(|value| *value > 0.0).collect()
     };
@@ -74,6 +79,12 @@ pub(crate) fn explain(
     let words = format!("{what} {} {}", table.tool, table.labels.join(" ")).to_lowercase();
     set_limit(&mut draft, &words, node, context);
     one_stream(&mut draft, table);
+    // What is not known to be over that path is not slow for it.
+    let share = draft.value.zip(draft.limit_gbs).map(|(value, limit)| value / limit);
+    let is_less = share.zip(draft.usual).is_some_and(|(share, usual)| share < usual.least);
+    if table.tool == "table" && is_less {
+        draft.condition = "these figures are of that path".to_owned();
+    }
     draft
 }
 

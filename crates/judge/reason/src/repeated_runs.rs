@@ -93,11 +93,14 @@ fn file_key(result: &FileIoResult, context: &PasteContext) -> Option<String> {
 pub(crate) fn faster_run(reading: &PasteReading, content: &PasteContent) -> Option<Outlier> {
     let context = &reading.context;
     let own = measured(content, context)?;
+    // Jobs of fio are runs of whatever they share.
+    let are_jobs =
+        |other: &MeasuredRun| [&own, other].iter().all(|run| run.part.starts_with("job "));
     let is_peer = |other: &MeasuredRun| {
         // An operation without a name may be any.
         let is_open = |run: &MeasuredRun| run.key.contains(" None false");
         let ranks = |run: &MeasuredRun| run.key.split(" ").next().map(str::to_owned);
-        own.key == other.key && own.part == other.part
+        own.key == other.key && (own.part == other.part || are_jobs(other))
             || (is_open(&own) || is_open(other)) && ranks(&own) == ranks(other)
     };
     let others = reading
