@@ -140,6 +140,7 @@ fn without_prefix(line: &str) -> &str {
         let start = rest.trim_start();
         let next = quoted(start)
             .or_else(|| wrapped(start))
+            .or_else(|| numbered(start))
             .or_else(|| stream_tag(start))
             .or_else(|| time_stamp(start).map(without_level))
             .or_else(|| host_label(start));
@@ -161,9 +162,36 @@ fn wrapped(line: &str) -> Option<&str> {
     Some(text.trim_end_matches('"'))
 }
 
+/// `[   12.345] ` of the kernel, `1714557600.123 `, `I0501 10:00:00.1 77 file.cc:12] ` of glog, `INFO:name:` of Python.
+fn numbered(line: &str) -> Option<&str> {
+    let is_time = |text: &str| {
+        let (whole, part) = text.trim().split_once('.').unwrap_or_default();
+        let digits = |text: &str| !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit());
+        digits(whole) && digits(part) && part.len() > 1
+    };
+    if let Some((time, rest)) = line.strip_prefix('[').and_then(|rest| rest.split_once("] ")) {
+        return is_time(time).then_some(rest);
+    }
+    let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+    if word.find('.') == Some(10) && is_time(word) {
+        return Some(rest);
+    }
+    let is_glog = word.len() == 5
+        && word.starts_with(['I', 'W', 'E', 'F'])
+        && word.bytes().skip(1).all(|c| c.is_ascii_digit());
+    if is_glog {
+        return rest.split_once("] ").map(|(_, rest)| rest);
+    }
+    let mut parts = line.splitn(3, ':');
+    let is_level = LEVELS.contains(&parts.next()?);
+    parts.next().filter(|name| is_level && !name.contains(' ')).and_then(|_| parts.next())
+}
+
+/// Names of levels.
+const LEVELS: [&str; 6] = ["INFO", "WARNING", "WARN", "DEBUG", "ERROR", "info"];
+
 /// Without the level and the signs that loggers write behind a time: `- INFO - `, `| INFO | `, `[INFO]: `.
 fn without_level(line: &str) -> &str {
-    const LEVELS: [&str; 6] = ["INFO", "WARNING", "WARN", "DEBUG", "ERROR", "info"];
     let mut rest = line;
     for _ in 0..4 {
         let start = rest.trim_start();
@@ -288,6 +316,10 @@ mod tests {
             "2024-05-06 07:08:09,123 - INFO - # nThread 1 nGpus 8",
             "2024-05-06 07:08:09.123 | INFO     | # nThread 1 nGpus 8",
             "[2024-05-06 07:08:09,123] [INFO] # nThread 1 nGpus 8",
+            "[   12.345] # nThread 1 nGpus 8",
+            "1714557600.123 # nThread 1 nGpus 8",
+            "I0506 07:08:09.123456 777 bench.cc:12] # nThread 1 nGpus 8",
+            "INFO:bench.run:# nThread 1 nGpus 8",
             "{\"log\":\"# nThread 1 nGpus 8\\n\",\"stream\":\"stdout\",\"time\":\"x\"}",
             "time=\"2024-05-06T07:08:09Z\" level=info msg=\"# nThread 1 nGpus 8\"",
         ] {

@@ -1,7 +1,11 @@
-//! Tables whose figures are those of copies, as matrices.
+//! Tables whose figures are those of copies, as matrices, and those of collectives.
 
-use crate::document::{MatrixEnd, MatrixTool, PasteContent, RateCount, RateMatrix};
-use crate::plain_table::PlainTable;
+use crate::document::{
+    CollectiveRow, CollectiveTable, MatrixEnd, MatrixTool, PasteContent, RateCount, RateMatrix,
+};
+use crate::nccl_tests::{self, operation};
+use crate::number::size;
+use crate::plain_table::{PlainColumn, PlainTable};
 
 /// Names of copies from the host or both ways, and to it.
 const WAYS: [&str; 5] = ["h2d", "htod", "bidir", "d2h", "dtoh"];
@@ -9,8 +13,39 @@ const WAYS: [&str; 5] = ["h2d", "htod", "bidir", "d2h", "dtoh"];
 const COPY_WORDS: &str = "gpu gpus dev device src dst source destination from to peer id index rank pinned copy bw \
                           bandwidth rate read write gb gbps gib gibps mb mbps mib s sec";
 
+/// A table with algbw and busbw by size is one of collectives, whatever printed it.
+fn collective(table: &PlainTable) -> Option<CollectiveTable> {
+    let column = |name: &str| {
+        let is_it =
+            |column: &&PlainColumn| column.name.to_lowercase().replace('_', "").contains(name);
+        table.columns.iter().filter(|column| column.is_rate).find(is_it)
+    };
+    let (alg, bus) = (column("algbw")?, column("busbw")?);
+    let mut found = CollectiveTable { op: operation(&table.title), ..CollectiveTable::default() };
+    for ((label, algbw), busbw) in table.labels.iter().zip(&alg.values).zip(&bus.values) {
+        // `size=1073741824`, `size_mb=64`, `size (MB) 64`, `64M`.
+        let keyed = label.split(' ').filter_map(|word| word.split_once('='));
+        let mut keyed = keyed.filter(|(key, _)| key.contains("size") || key.contains("bytes"));
+        let first = || label.split(", ").next().and_then(|part| part.rsplit_once(' '));
+        let (name, digits) = keyed.next().or_else(first).unwrap_or(("", label));
+        let unit =
+            ["k", "m", "g"].iter().find(|unit| name.to_lowercase().contains(&format!("{unit}b")));
+        let unit = unit.or(["(m", "(g"].iter().find(|unit| name.contains(**unit)));
+        let unit = unit.map_or("", |unit| unit.trim_start_matches('('));
+        let bytes = size(&format!("{digits}{unit}")).filter(|bytes| *bytes > 0)?;
+        let (algbw, busbw) = ((*algbw)?, (*busbw)?);
+        let time_us = bytes as f64 / algbw / 1e3;
+        found.rows.push(CollectiveRow { bytes, time_us, algbw, busbw, ..CollectiveRow::default() });
+    }
+    nccl_tests::finish(&mut found);
+    Some(found)
+}
+
 /// Matrices of copies where the table is one, else the table.
 pub(crate) fn contents(table: PlainTable) -> Vec<PasteContent> {
+    if let Some(found) = collective(&table) {
+        return vec![PasteContent::Collective(found)];
+    }
     let all = matrices(&table);
     match all.is_empty() {
         true => vec![PasteContent::Plain(table)],
@@ -88,6 +123,22 @@ mod tests {
     fn found(text: &str) -> PlainTable {
         let lines = clean_lines(text.as_bytes()).0;
         (0..lines.len()).find_map(|at| read(&lines, at)).unwrap().0
+    }
+
+    /// 2 x 7 / 8 = 1.75.
+    #[test]
+    fn algbw_and_busbw_are_of_a_collective() {
+        for text in [
+            "op=all_reduce size_mb=64 us=7 algbw_gbps=800 busbw_gbps=1400\nop=all_reduce size_mb=256 us=9 algbw_gbps=1120 busbw_gbps=1960\n",
+            "size,algbw (GB/s),busbw (GB/s)\n64M,100,175\n256M,140,245\n",
+            "size (MB)  algbw (GB/s)  busbw (GB/s)\n64  100.0  175.0\n256  140.0  245.0\n",
+        ] {
+            let table = collective(&found(text)).expect(text);
+            let rows: Vec<_> = table.rows.iter().map(|row| (row.bytes, row.busbw)).collect();
+            assert_eq!(rows, [(64 << 20, 175.0), (256 << 20, 245.0)], "{text}");
+            assert_eq!(table.ranks, Some(8), "{text}");
+        }
+        assert!(collective(&found("host,busbw_GBps\na1,100\na2,175\n")).is_none());
     }
 
     #[test]

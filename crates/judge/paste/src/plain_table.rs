@@ -309,7 +309,12 @@ fn list(lines: &[PasteLine], at: usize) -> Option<(PlainTable, usize)> {
         values: rows.iter().map(|row| row.1.get(at).map(|rate| rate.value)).collect(),
     };
     let columns = named.iter().enumerate().map(column).collect();
-    Some((table(labels, columns, &[]), last + 1))
+    // Keys that are the same in all lines say what they are about.
+    let same = head.iter().zip(&varying).filter(|(word, varies)| !**varies && word.contains('='));
+    let same: Vec<&str> =
+        same.map(|(word, _)| *word).filter(|word| rates_of_line(word).is_empty()).collect();
+    let title = if is_keyed { same.join(" ") } else { String::new() };
+    Some((PlainTable { title, ..table(labels, columns, &[]) }, last + 1))
 }
 
 /// `names` are those of all columns.
