@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use pathline_schema::{Collective, Topology};
 
 pub use crate::paste_context::PasteContext;
-use crate::plain_table::PlainTable;
+use crate::plain_rows::PlainTable;
 
 /// First and last line of something, from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::clean::PasteLine;
 use crate::number::{number, rate_of_name};
-use crate::plain_table::{PlainColumn, PlainRows, PlainTable};
+use crate::plain_rows::{PlainColumn, PlainRows, PlainTable};
 
 /// Lines of an output, and one line that may stand between others.
 const MAX_LINES: usize = 100_000;

@@ -26,6 +26,7 @@ mod osu;
 mod paste_context;
 mod perftest;
 mod plain_matrix;
+mod plain_rows;
 mod plain_table;
 mod profile;
 mod profiler;
@@ -42,5 +43,5 @@ pub use document::{
     StreamTable, TestDevice, TimedTransfer,
 };
 pub use number::size;
-pub use plain_table::{PlainColumn, PlainRows, PlainTable};
+pub use plain_rows::{PlainColumn, PlainRows, PlainTable};
 pub use read::read_paste;

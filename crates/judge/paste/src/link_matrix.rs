@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::clean::PasteLine;
 use crate::document::LinkMatrix;
 use crate::number::{number, rate_unit};
-use crate::plain_table::{PlainColumn, PlainRows, PlainTable};
+use crate::plain_rows::{PlainColumn, PlainRows, PlainTable};
 
 /// Widest matrix that is read.
 const MAX_GPUS: u32 = 512;

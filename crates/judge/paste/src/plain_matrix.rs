@@ -5,7 +5,7 @@ use crate::document::{
 };
 use crate::nccl_tests::{self, operation};
 use crate::number::size;
-use crate::plain_table::{PlainColumn, PlainTable};
+use crate::plain_rows::{PlainColumn, PlainTable};
 
 /// Names of copies from the host or both ways, and to it.
 const WAYS: [&str; 5] = ["h2d", "htod", "bidir", "d2h", "dtoh"];

@@ -8,53 +8,13 @@ use crate::clean::PasteLine;
 use crate::context::find_product;
 use crate::fixed_lines::is_rule;
 use crate::number::{number, rate_of_name, size};
+use crate::plain_rows::{PlainColumn, PlainRows, PlainTable};
 
 /// Rows of a table, and characters of a line that is tried.
 const MAX_ROWS: usize = 4096;
 const MAX_LINE: usize = 4096;
 /// Lines between a title with the unit and the header below it, and between lines of a list.
 const MAX_GAP: usize = 3;
-
-/// What the rows of a table stand for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PlainRows {
-    /// Equal parts: hosts, GPUs, ports.
-    Parts,
-    /// Sizes, threads, repetitions.
-    Series,
-    /// Neither.
-    Other,
-}
-
-/// A table whose tool no reader knows.
-#[derive(Debug, Clone, PartialEq)]
-pub struct PlainTable {
-    /// Its name, or `table`.
-    pub tool: &'static str,
-    /// The line that names it; empty if none.
-    pub title: String,
-    /// What names each row.
-    pub labels: Vec<String>,
-    /// Its figures.
-    pub columns: Vec<PlainColumn>,
-    /// What the rows stand for.
-    pub rows: PlainRows,
-    /// Whether columns are the ends that rows are, too: from the row's to the column's.
-    pub is_matrix: bool,
-    /// All rows together, GB/s, where they ran at once.
-    pub total: Option<f64>,
-}
-
-/// A column of figures.
-#[derive(Debug, Clone, PartialEq)]
-pub struct PlainColumn {
-    /// Its header.
-    pub name: String,
-    /// Whether they are GB/s rather than counts a second.
-    pub is_rate: bool,
-    /// Of each row.
-    pub values: Vec<Option<f64>>,
-}
 
 /// What parts a line into cells.
 #[derive(Clone, Copy, PartialEq)]
