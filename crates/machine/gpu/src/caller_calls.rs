@@ -4,12 +4,14 @@ use std::fmt::Debug;
 use std::ops::Range;
 
 use super::function_table::{
-    Api, CallStatus, NO_TIMES, NON_BLOCKING, PORTABLE, RuntimeHandle, SLEEPS,
+    Api, CallStatus, CopyBatch, NO_TIMES, NON_BLOCKING, PORTABLE, RuntimeHandle, SLEEPS,
 };
 
 /// The status of a runtime without a call that waits for an event: `CUDA_ERROR_NOT_SUPPORTED`,
 /// `hipErrorNotSupported`.
 const NO_EVENT_WAIT: CallStatus = ("event synchronize", 801);
+/// The same of one without a call that lets a context address memory of another GPU.
+const NO_PEERS: CallStatus = ("enable peer access", 801);
 
 /// The memory that an address lies in, as the runtime knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +44,18 @@ impl PointerInfo {
     }
 }
 
+/// How kernels of the current device reach an address.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct KernelAccess {
+    /// The address for them; 0 if they do not reach it, or if it is not known.
+    pub address: u64,
+    /// Whether peer access of contexts decides which other devices reach it.
+    pub follows_peers: bool,
+}
+
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`, `hipStreamCaptureModeRelaxed`.
+pub const CAPTURE_RELAXED: i32 = 2;
+
 /// Calls for the thread of a caller. Holds function addresses and, for CUDA, the contexts that it retained.
 ///
 /// Device numbers are the runtime's.
@@ -62,8 +76,30 @@ pub trait CallerCalls: Debug + Send + Sync {
     /// # Safety
     /// As [`Self::copy_async`].
     unsafe fn copy(&self, dst: u64, src: u64, bytes: usize) -> CallStatus;
+    /// Enqueues copies by one call; none if the runtime has no such call that can be relied on.
+    ///
+    /// # Safety
+    /// As [`Self::copy_async`].
+    unsafe fn copy_batch(&self, _: &mut CopyBatch, _: RuntimeHandle) -> Option<CallStatus> {
+        None
+    }
+    /// Lets kernels of the current device address memory of another; an error if they may already.
+    fn enable_peer(&self, _: i32) -> CallStatus {
+        NO_PEERS
+    }
+    /// Sets what this thread may call while any stream of the process is being captured; returns what it was. With
+    /// [`CAPTURE_RELAXED`], allocations and queries do not spoil the captures of others.
+    fn exchange_capture_mode(&self, mode: i32) -> i32 {
+        mode
+    }
+    /// Whether what [`Self::enter_stream`] returned is the context that [`Self::enter`] makes current for that device.
+    fn is_primary(&self, _entered: usize, _device: i32) -> bool {
+        true
+    }
     /// The memory that an address lies in.
     fn pointer(&self, address: u64) -> PointerInfo;
+    /// How kernels of the current device reach an address.
+    fn kernel_access(&self, address: u64) -> KernelAccess;
     /// Whether a stream is being captured into a graph.
     ///
     /// # Safety

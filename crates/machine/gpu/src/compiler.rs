@@ -53,6 +53,12 @@ impl KernelCompiler {
         Self { bound, family, label, cache, compile, worker, compiled, deadline: DEADLINE }
     }
 
+    /// The same compiler for another thread.
+    pub(crate) fn another(&self) -> Self {
+        let (label, cache) = (self.label.clone(), self.cache.clone());
+        Self::new(self.family, self.bound.clone(), label, cache, self.compile.clone())
+    }
+
     /// Code for a target: machine code, or PTX where this compiler does not know the target. Each
     /// text is compiled once, by this process or an earlier one.
     pub(crate) fn code(&self, source: &str, target: &str) -> CallResult<Vec<u8>> {

@@ -4,6 +4,7 @@
 mod blocks;
 mod cache;
 mod caller_calls;
+mod caller_kernels;
 mod chain_parts;
 mod child;
 mod compiler;
@@ -40,14 +41,15 @@ use pathline_hal::CallResult;
 use pathline_schema::Topology;
 
 pub use cache::cache_base;
-pub use caller_calls::{CallerCalls, PointerInfo, PointerKind};
+pub use caller_calls::{CAPTURE_RELAXED, CallerCalls, KernelAccess, PointerInfo, PointerKind};
+pub use caller_kernels::{CallerKernels, CopyKernel};
 pub use child::{COMPILE_COMMAND, serve_compilations};
 pub use compiler::CompileMode;
 use compiler::KernelCompiler;
 pub use driver::GpuDriver;
 use family::CompilerQuery;
 pub use family::{CollectivesDescription, LibraryOption, RuntimeDescription, RuntimeFamily};
-pub use function_table::CallStatus;
+pub use function_table::{CallStatus, CopyBatch};
 pub use monitor::{ManagementLibrary, management};
 use pathline_host::memory::HostMemory;
 pub use runtime_api::RuntimeHints;

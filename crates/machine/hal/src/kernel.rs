@@ -13,10 +13,11 @@
 //! | `PL_MIN(address, value)` | atomic minimum of 64-bit words |
 //! | `PL_XOR(address, value)` | atomic exclusive or of 32-bit words |
 //! | `PL_FMA4(a, b, c)`, `PL_FMA8(a, b, c)` | `a * b + c` of `float` or `double`, rounded once |
+//! | `PL_FROM_LANE(word, lane)` | the word of 8 bytes of another thread of 32 that all get there |
 //!
 //! Bulk copies and [`CacheHint::NoAllocate`] are written in PTX, for NVIDIA alone; [`unsupported`]
 //! gives the reason for other targets. The first line of every source is a comment with the key of
-//! its variant for a grid of one block, or with `pattern` or `stored`.
+//! its variant for a grid of one block, or with `pattern`, `stored` or `blocks`.
 //!
 //! Nothing else may write the memory of a kernel while it runs.
 
@@ -52,6 +53,13 @@ pub const PATTERN_BLOCK: u32 = 256;
 /// Kernels that write and verify [`crate::pattern`]: `(address, bytes, seed)` and `(address, bytes,
 /// seed, result)`. Any alignment; aligned ranges are processed in whole words.
 pub const PATTERN: &str = include_str!("kernels/pattern.cu");
+
+/// Name of the kernel in [`BLOCKS`]. Parameters: address of a list and its length.
+pub const COPY_BLOCKS: &str = "pathline_blocks";
+/// Threads per block for the kernel of [`BLOCKS`].
+pub const COPY_BLOCK: u32 = 512;
+/// A kernel that copies a list of ranges, three words each: destination, source, bytes. Any alignment.
+pub const BLOCKS: &str = include_str!("kernels/blocks.cu");
 
 /// The common part of all passes: whole tiles, assigned to the blocks in the order of the variant,
 /// then the remaining words and bytes.

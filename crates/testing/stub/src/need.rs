@@ -7,7 +7,7 @@
 use std::io::Write;
 
 /// Requirements that this machine promises, separated by commas: a test that lacks one of them
-/// fails. `cc`, `python`, `mpich`, `openmpi`, `mpi-abi`, `ucx`, `s3`, `cuda`, `hip`, `llvm-objdump`, `mount`,
+/// fails. `cc`, `c++`, `python`, `mpich`, `openmpi`, `mpi-abi`, `ucx`, `s3`, `cuda`, `hip`, `llvm-objdump`, `mount`,
 /// `loop`, `uring`, `aio`, `sync`, `taskset`, `unshare`, `netns`, `dev-full`, `ulimit`, `user`,
 /// `other-user`, `fuse`, `browser`.
 pub const REQUIRED: &str = "PATHLINE_TEST_REQUIRE";

@@ -11,6 +11,7 @@ template <class T> static __device__ T pl_load_nt(const T *p) { return __builtin
 template <class T> static __device__ void pl_store_nt(T *p, T v) { __builtin_nontemporal_store(v, p); }
 #define PL_FMA4(a, b, c) __builtin_fmaf(a, b, c)
 #define PL_FMA8(a, b, c) __builtin_fma(a, b, c)
+#define PL_FROM_LANE(word, lane) __shfl(word, lane, 32)
 #else
 typedef uint4 pl_w16;
 typedef double2 pl_f16;
@@ -18,6 +19,7 @@ template <class T> static __device__ T pl_load_nt(const T *p) { return __ldcs(p)
 template <class T> static __device__ void pl_store_nt(T *p, T v) { __stcs(p, v); }
 #define PL_FMA4(a, b, c) __fmaf_rn(a, b, c)
 #define PL_FMA8(a, b, c) __fma_rn(a, b, c)
+#define PL_FROM_LANE(word, lane) __shfl_sync(0xffffffffu, word, lane)
 #endif
 #define PL_MIN(address, value) atomicMin(address, value)
 #define PL_XOR(address, value) atomicXor(address, value)

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::{Mutex, PoisonError};
 
-use crate::caller_calls::{CallerCalls, PointerInfo, PointerKind};
-use crate::function_table::{Api, CallStatus, FindSymbol, RuntimeHandle, entry_since};
+use crate::caller_calls::{CallerCalls, KernelAccess, PointerInfo, PointerKind};
+use crate::function_table::{
+    Api, CallStatus, CopyAttributes, CopyBatch, FindSymbol, RuntimeHandle, entry_since,
+};
 
 crate::function_table!(
     /// Functions that need no driver object.
@@ -22,16 +24,25 @@ crate::function_table!(
             pop = entry_since("cuCtxPopCurrent", 4000) => (*mut RuntimeHandle);
             context_device = entry_since("cuCtxGetDevice", 2000) => (*mut i32);
             retain = entry_since("cuDevicePrimaryCtxRetain", 7000) => (*mut RuntimeHandle, i32);
+            enable_peer = entry_since("cuCtxEnablePeerAccess", 4000) => (RuntimeHandle, u32);
             error_name = entry_since("cuGetErrorName", 6000) => (i32, *mut *const c_char);
         }
-        optional {}
+        optional {
+            batch = entry_since("cuMemcpyBatchAsync", 13000) => (
+                *mut u64, *mut u64, *mut usize, usize, *mut CopyAttributes, *mut usize, usize,
+                RuntimeHandle);
+            capture_mode = entry_since("cuThreadExchangeStreamCaptureMode", 10010) => (*mut i32);
+        }
     }
 );
 
 // `CUpointer_attribute`.
 const MEMORY_TYPE: i32 = 2;
+const DEVICE_POINTER: i32 = 3;
 const IS_MANAGED: i32 = 8;
 const DEVICE_ORDINAL: i32 = 9;
+/// Memory of `cuMemAlloc`: others have their own rules of access.
+const IS_LEGACY: i32 = 10;
 const RANGE_START: i32 = 11;
 const RANGE_SIZE: i32 = 12;
 // `CUmemorytype`.
@@ -90,6 +101,37 @@ impl CallerCalls for CudaCaller {
         // SAFETY: the caller's promise.
         (call.name, unsafe { (call.at)(dst, src, bytes) })
     }
+    unsafe fn copy_batch(
+        &self,
+        batch: &mut CopyBatch,
+        stream: RuntimeHandle,
+    ) -> Option<CallStatus> {
+        let call = self.table.batch?;
+        let (mut how, mut first) = (CopyAttributes::STREAM, 0usize);
+        let (count, to, from, bytes) = batch.parts();
+        let (how, first) = (&raw mut how, &raw mut first);
+        // SAFETY: arrays of `count`, one set of attributes from the first copy on, and the caller's promise.
+        let code = unsafe { (call.at)(to, from, bytes, count, how, first, 1, stream) };
+        Some((call.name, code))
+    }
+    fn enable_peer(&self, to: i32) -> CallStatus {
+        let call = &self.table.enable_peer;
+        match self.context(to) {
+            // SAFETY: a live context.
+            Ok(context) => (call.name, unsafe { (call.at)(context, 0) }),
+            Err(status) => status,
+        }
+    }
+    fn exchange_capture_mode(&self, mut mode: i32) -> i32 {
+        if let Some(call) = self.table.capture_mode {
+            // SAFETY: reads and stores one number.
+            unsafe { (call.at)(&raw mut mode) };
+        }
+        mode
+    }
+    fn is_primary(&self, entered: usize, device: i32) -> bool {
+        self.context(device) == Ok(entered)
+    }
     fn pointer(&self, address: u64) -> PointerInfo {
         let (mut kind, mut managed, mut device) = (0u32, 0u32, -1i32);
         let (mut start, mut bytes) = (0u64, 0usize);
@@ -111,6 +153,16 @@ impl CallerCalls for CudaCaller {
             _ => PointerKind::Unknown,
         };
         PointerInfo { kind, start, bytes: bytes as u64 }
+    }
+    fn kernel_access(&self, at: u64) -> KernelAccess {
+        let (mut address, mut legacy) = (0u64, 0u32);
+        let which = [DEVICE_POINTER, IS_LEGACY];
+        let into: [*mut c_void; 2] = [(&raw mut address).cast(), (&raw mut legacy).cast()];
+        // SAFETY: two attributes, each with room for its type; any address is allowed.
+        match unsafe { (self.table.pointer.at)(2, which.as_ptr(), into.as_ptr(), at) } {
+            0 => KernelAccess { address, follows_peers: legacy & 0xff != 0 },
+            _ => KernelAccess::default(),
+        }
     }
     unsafe fn is_capturing(&self, stream: RuntimeHandle) -> Result<bool, CallStatus> {
         let mut state = 0;

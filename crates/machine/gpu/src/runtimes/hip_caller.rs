@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char};
 
-use crate::caller_calls::{CallerCalls, PointerInfo, PointerKind};
+use crate::caller_calls::{CallerCalls, KernelAccess, PointerInfo, PointerKind};
 use crate::function_table::{Api, CallStatus, FindSymbol, RuntimeHandle, entry};
 
 crate::function_table!(
@@ -19,6 +19,7 @@ crate::function_table!(
         optional {
             range = entry("hipMemGetAddressRange") => (*mut u64, *mut usize, u64);
             stream_device = entry("hipStreamGetDevice") => (RuntimeHandle, *mut i32);
+            capture_mode = entry("hipThreadExchangeStreamCaptureMode") => (*mut i32);
         }
     }
 );
@@ -112,6 +113,14 @@ impl CallerCalls for HipCaller {
         }
         PointerInfo { kind, start, bytes: bytes as u64 }
     }
+    /// Nothing says what decides access of other devices.
+    fn kernel_access(&self, address: u64) -> KernelAccess {
+        let mut attributes = PointerAttributes::default();
+        // SAFETY: stores the attributes; any address is allowed.
+        let code = unsafe { (self.table.pointer.at)(&raw mut attributes, address) };
+        let address = if code == 0 { attributes.device_address } else { 0 };
+        KernelAccess { address, follows_peers: false }
+    }
     unsafe fn is_capturing(&self, stream: RuntimeHandle) -> Result<bool, CallStatus> {
         let mut state = 0;
         let call = &self.table.is_capturing;
@@ -154,6 +163,13 @@ impl CallerCalls for HipCaller {
         // SAFETY: the caller's promise.
         let device = unsafe { self.stream_device(stream) }?;
         self.enter(device)
+    }
+    fn exchange_capture_mode(&self, mut mode: i32) -> i32 {
+        if let Some(call) = self.table.capture_mode {
+            // SAFETY: reads and stores one number.
+            unsafe { (call.at)(&raw mut mode) };
+        }
+        mode
     }
     fn api(&self) -> &Api {
         &self.api

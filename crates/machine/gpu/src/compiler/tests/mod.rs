@@ -1,6 +1,8 @@
 //! Kernels and real compilers, without a GPU: everything compiles for every target, and the code
 //! holds the instructions that a key promises.
 
+mod blocks;
+
 use std::collections::BTreeSet;
 use std::process::Command;
 
@@ -76,7 +78,7 @@ fn shapes(ops: &[KernelOp]) -> Vec<KernelVariant> {
 /// The texts of variants on a target. Kernels that differ only in their grid share a text.
 fn sources(target: &str, variants: &[KernelVariant]) -> BTreeSet<String> {
     let mine = variants.iter().filter(|v| kernel::unsupported(v, target).is_none());
-    let own = [kernel::PATTERN, kernel::STORED].map(str::to_owned);
+    let own = [kernel::PATTERN, kernel::STORED, kernel::BLOCKS].map(str::to_owned);
     own.into_iter().chain(mine.map(kernel::source)).collect()
 }
 
