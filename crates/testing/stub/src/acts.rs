@@ -66,6 +66,11 @@ pub(crate) enum StreamAct {
         bytes: u64,
         first: u64,
     },
+    /// Copies of a list of ranges, which the kernel reads when the stream gets there.
+    Blocks {
+        list: u64,
+        count: u64,
+    },
     /// One wrong byte in the middle of bytes written before.
     Damage {
         dst: u64,
@@ -85,6 +90,7 @@ impl StreamAct {
             | Self::Pass { src, .. }
             | Self::Sum { src, .. }
             | Self::Chase { src, .. } => Some(src),
+            Self::Blocks { list, .. } => Some(list),
             Self::Set { .. }
             | Self::PatternSum { .. }
             | Self::Fill { .. }
@@ -99,6 +105,7 @@ impl StreamAct {
             | Self::Fill { dst, .. }
             | Self::Pass { dst, .. }
             | Self::Damage { dst, .. } => dst,
+            Self::Blocks { list, .. } => list,
             Self::Check { first, .. } | Self::Compare { first, .. } => first,
             Self::Chase { sink, .. } => sink,
             Self::Sum { sum, .. } | Self::PatternSum { sum, .. } => sum,
@@ -192,6 +199,18 @@ fn stamp(blocks: &NodeBlocks, address: u64, epoch: u64) -> Option<BlockStamp> {
 /// Ranges in blocks were checked on enqueue, and no block is freed before its queue is empty. The
 /// caller guarantees its own memory.
 pub(crate) unsafe fn apply(blocks: &mut NodeBlocks, act: StreamAct, epoch: u64) {
+    if let StreamAct::Blocks { list, count } = act {
+        for nth in 0..count {
+            // SAFETY: as this function's.
+            let [dst, src, bytes] = unsafe { block_range(list, nth) };
+            // A list that was overwritten before the kernel read it: hardware would fault, or copy something else.
+            if [dst, src].into_iter().all(|at| blocks.find(at, bytes).is_some()) {
+                // SAFETY: as this function's.
+                unsafe { apply(blocks, StreamAct::Copy { dst, src, bytes }, epoch) };
+            }
+        }
+        return;
+    }
     let states = |blocks: &NodeBlocks| {
         let source = act.source().map(|at| stamp(blocks, at, epoch));
         [source.unwrap_or(Some((0, 0))), stamp(blocks, act.target(), epoch)]
@@ -225,6 +244,8 @@ impl StreamAct {
                 Self::Copy { dst, src, bytes } => {
                     std::ptr::copy(src as *const u8, dst as *mut u8, bytes as usize);
                 }
+                // Applied one by one.
+                Self::Blocks { .. } => {}
                 Self::Set { dst, bytes, value } => {
                     std::ptr::write_bytes(dst as *mut u8, value, bytes as usize);
                 }
@@ -278,6 +299,15 @@ impl StreamAct {
             }
         }
     }
+}
+
+/// Destination, source and bytes of an entry of a list of ranges.
+///
+/// # Safety
+/// The list has that entry.
+pub(crate) unsafe fn block_range(list: u64, nth: u64) -> [u64; 3] {
+    // SAFETY: the caller's promise.
+    unsafe { (list as *const [u64; 3]).add(nth as usize).read_unaligned() }
 }
 
 /// # Safety

@@ -340,6 +340,12 @@ unsafe fn attributes(
             match which.add(nth).read() {
                 // Managed memory is memory of the device, or of the host.
                 2 => put(into.cast::<u32>(), if kind == 3 { 2 } else { kind.cast_unsigned() })?,
+                // Where kernels of the current GPU reach it, and whether it came from cuMemAlloc.
+                3 => {
+                    let reached = node.twin_for_kernel(node.gpu, address, 1).is_some();
+                    put(into.cast::<u64>(), if reached { address } else { 0 })?;
+                }
+                10 => put(into.cast::<u8>(), u8::from(kind == 2))?,
                 8 => put(into.cast::<u8>(), u8::from(kind == 3))?,
                 9 => put(into.cast::<i32>(), device)?,
                 11 => put(into.cast::<u64>(), start)?,

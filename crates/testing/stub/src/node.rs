@@ -40,6 +40,7 @@ pub(crate) enum StubKernel {
     Check,
     Sum,
     Stored(StoredElement),
+    Blocks,
 }
 
 /// A function of a module.

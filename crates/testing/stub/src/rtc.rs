@@ -107,7 +107,8 @@ unsafe fn compile(
 impl StubProgram {
     fn compile(&mut self, dialect: OptionDialect, options: &[String]) -> Result<(), (i32, String)> {
         let target = target(dialect, options)?;
-        let own = [kernel::FILL, kernel::WRITTEN].iter().any(|name| self.source.contains(name));
+        let names = [kernel::FILL, kernel::WRITTEN, kernel::COPY_BLOCKS];
+        let own = names.iter().any(|name| self.source.contains(name));
         let ours = own || image::variant(&self.source).is_some();
         if !ours || !self.source.contains("extern \"C\"") {
             let line = self.source.lines().next().unwrap_or_default();

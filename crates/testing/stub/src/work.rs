@@ -1,5 +1,6 @@
 //! Copies, kernels and migrations: timed by the simulated machine, with their effects on bytes.
 
+use std::collections::BTreeMap;
 use std::ffi::c_void;
 
 use pathline_hal::{ChainPart, CopyChoice, KernelId, KernelLaunch, StreamId, kernel};
@@ -7,7 +8,7 @@ use pathline_schema::{
     Bytes, GridSize, KernelOp, KernelVariant, MemKind, MigrateHow, Place, Severity, Unit,
 };
 
-use crate::acts::{StoredElement, StreamAct};
+use crate::acts::{StoredElement, StreamAct, block_range};
 use crate::image;
 use crate::node::{CallOutcome, StubFunction, StubKernel, StubModule, StubNode};
 use crate::status;
@@ -167,6 +168,9 @@ impl StubNode {
             kernel::FILL => source.contains(kernel::FILL).then_some(StubKernel::Fill),
             kernel::CHECK => source.contains(kernel::CHECK).then_some(StubKernel::Check),
             kernel::SUM => source.contains(kernel::SUM).then_some(StubKernel::Sum),
+            kernel::COPY_BLOCKS => {
+                source.contains(kernel::COPY_BLOCKS).then_some(StubKernel::Blocks)
+            }
             _ => stored_element(name).filter(|_| source.contains(name)).map(StubKernel::Stored),
         };
         let kernel = kernel.ok_or(status::NOT_FOUND)?;
@@ -205,6 +209,7 @@ impl StubNode {
         }
         let most = match kernel {
             StubKernel::Pass(variant) => u32::from(variant.block),
+            StubKernel::Blocks => kernel::COPY_BLOCK,
             StubKernel::Fill | StubKernel::Check | StubKernel::Sum | StubKernel::Stored(_) => {
                 kernel::PATTERN_BLOCK
             }
@@ -219,7 +224,11 @@ impl StubNode {
             self.ruin(gpu, status::ILLEGAL_ADDRESS);
             return Ok(());
         }
-        let count = if kernel == StubKernel::Fill { 3 } else { 4 };
+        let count = match kernel {
+            StubKernel::Blocks => 2,
+            StubKernel::Fill => 3,
+            _ => 4,
+        };
         let mut words = [0u64; 4];
         for (nth, word) in words.iter_mut().enumerate().take(count) {
             // SAFETY: the caller's promise.
@@ -277,6 +286,12 @@ impl StubNode {
                 self.timed(id, gpu, KernelVariant::standard(KernelOp::Read), (read, 0), bytes)?;
                 self.push(stream, StreamAct::Compare { element, src, dst, bytes, first });
             }
+            StubKernel::Blocks => {
+                let (list, count) = (a, b);
+                twin(self, list, count.saturating_mul(24))?;
+                self.timed_blocks((gpu, id), blocks, (list, count))?;
+                self.enqueue(stream, StreamAct::Blocks { list, count }, list, 0);
+            }
             StubKernel::Sum => {
                 let (whole, bytes, seed, sum) = (a, b, c, d);
                 twin(self, sum, 8)?;
@@ -319,6 +334,35 @@ impl StubNode {
                     }
                 };
                 self.enqueue(stream, act, dst, effect.writes.0);
+            }
+        }
+        Ok(())
+    }
+
+    /// Time of copies of a list of ranges, which must be reachable: a pass for all bytes between two blocks of memory.
+    fn timed_blocks(
+        &mut self,
+        (gpu, id): (u32, StreamId),
+        blocks: u32,
+        (list, count): (u64, u64),
+    ) -> CallOutcome {
+        let mut passes = BTreeMap::<[u64; 2], u64>::new();
+        for nth in 0..count {
+            // SAFETY: the list lies in memory of this node.
+            let [dst, src, bytes] = unsafe { block_range(list, nth) };
+            let start = |at| match self.twin_for_kernel(gpu, at, bytes) {
+                Some(_) => self.blocks.find(at, bytes).map(|(start, _)| start),
+                None => None,
+            };
+            let ends = start(src).zip(start(dst)).ok_or(status::ILLEGAL_ADDRESS)?;
+            *passes.entry(ends.into()).or_default() += bytes;
+        }
+        let grid = GridSize::Blocks(blocks);
+        let variant = KernelVariant { grid, ..KernelVariant::standard(KernelOp::Copy) };
+        for (ends, bytes) in passes {
+            let known = ends.map(|at| self.blocks.find(at, 1).map(|(_, b)| (b.twin, b.bytes)));
+            if let [Some((src, from)), Some((dst, to))] = known {
+                self.timed(id, gpu, variant, (src, dst), bytes.min(from).min(to))?;
             }
         }
         Ok(())
