@@ -54,6 +54,10 @@ typedef struct pl_options {
                             helpers out and others leave gaps: 1 yes, -1 no, 0: as the driver lists them */
     int copy_threads;    /* most threads that copy pageable memory; 0: as many as help, up to 16 and the CPUs of
                             this process; -1: none, the runtime copies it */
+    int max_multiprocessors; /* most multiprocessors that a kernel takes to copy ranges of a batch; 0: 16, which fill
+                                the link of an H200; -1: no kernels. A structure that ends before this member, of 72
+                                bytes, is taken as well */
+    int reserved;            /* 0 */
 } pl_options;
 
 /* Where host memory lies. */
@@ -75,6 +79,9 @@ typedef struct pl_counters {
     uint64_t staged;          /* copies of pageable memory by several threads; a structure that ends before this
                                  member, of 72 bytes, is taken as well */
     uint64_t staged_bytes;    /* their bytes */
+    uint64_t blocks;          /* ranges of batches that kernels copied; likewise, of 88 bytes */
+    uint64_t batched_blocks;  /* ranges of batches that the driver's call for many copied */
+    uint64_t refused_blocks;  /* times that a kernel or that call could not be used: a copy for each range instead */
 } pl_counters;
 
 /* Finds the runtime. GPUs get a context when a copy first uses them; options may be null. */
@@ -93,7 +100,10 @@ pl_status pl_copy_async(pl_node *node, void *dst, const void *src, size_t n, voi
 /* Copies count ranges in the order of a stream, in any order among themselves. Ranges that continue one another
  * at both ends are one copy if each end lies in one allocation, as the driver or cuMemHostRegister made it. If
  * the driver refuses that copy or several paths, each range is copied by itself. The text of an error names the
- * range by its number; ranges before and after it may have been enqueued. */
+ * range by its number; ranges before and after it may have been enqueued.
+ * Of 64 ranges and more, those below 4 MiB and the threshold go to one kernel that copies in place, or to the driver's
+ * call for many, where that was measured to be faster: at the first such batch between two places, for up to a second
+ * with the compilation of the kernel. */
 pl_status pl_copy_batch_async(pl_node *node, void *const *dst, const void *const *src, const size_t *n,
                               size_t count, void *stream);
 

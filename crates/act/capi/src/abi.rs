@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
+use crate::batch_room::BatchRoom;
 use crate::copy_error::{CopyError, CopyStatus};
 use crate::fork::check_process;
 use crate::helper_use::SharedHelpers;
@@ -38,10 +39,15 @@ pub struct pl_options {
     pub shared_helpers: c_int,
     /// Most threads that copy pageable memory: 0 as many as help, -1 none.
     pub copy_threads: c_int,
+    /// Most multiprocessors of a kernel that copies ranges of a batch; 0 is 16, -1 makes none.
+    pub max_multiprocessors: c_int,
+    /// Not used.
+    pub reserved: c_int,
 }
 
-/// Bytes of the first version of [`pl_options`].
-const FIRST_OPTIONS: usize = offset_of!(pl_options, twin);
+/// Bytes of earlier versions of [`pl_options`].
+const EARLIER_OPTIONS: [usize; 2] =
+    [offset_of!(pl_options, twin), offset_of!(pl_options, max_multiprocessors)];
 
 /// `pl_place`.
 #[repr(C)]
@@ -79,12 +85,19 @@ pub struct pl_counters {
     pub staged: u64,
     /// Their bytes.
     pub staged_bytes: u64,
+    /// Ranges that kernels copied.
+    pub blocks: u64,
+    /// Ranges that the driver's call for many copied.
+    pub batched_blocks: u64,
+    /// Times that neither could be used.
+    pub refused_blocks: u64,
 }
 
 /// Bytes of the first version of [`pl_counters`].
 const FIRST_COUNTERS: usize = 9 * size_of::<u64>();
 /// Most threads that options may ask for.
 const MOST_THREADS: usize = 64;
+
 /// Most copies of one batch: beyond it the arguments are taken for garbage.
 const MAX_COUNT: usize = 1 << 24;
 
@@ -158,9 +171,9 @@ unsafe fn read_options(options: *const pl_options) -> Result<NodeOptions, CopyEr
     // SAFETY: the header demands at least its first member.
     let size = unsafe { (&raw const (*options).size).read() };
     let own = size_of::<pl_options>();
-    if ![FIRST_OPTIONS, own].contains(&size) {
+    if !EARLIER_OPTIONS.contains(&size) && size != own {
         let text = format!(
-            "pl_options has {size} bytes and this library's {own}, once {FIRST_OPTIONS}: set options.size"
+            "pl_options has {size} bytes and this library's {own}, once {EARLIER_OPTIONS:?}: set options.size"
         );
         return Err(CopyError::invalid(text));
     }
@@ -230,6 +243,8 @@ unsafe fn read_options(options: *const pl_options) -> Result<NodeOptions, CopyEr
         twin,
         shared_helpers,
         copy_threads,
+        max_multiprocessors: given.max_multiprocessors,
+        blocks: None,
     })
 }
 
@@ -303,9 +318,14 @@ pub unsafe extern "C" fn pl_copy_batch_async(
         let (dst, src, n) =
             (list("dst", dst, count)?, list("src", src, count)?, list("n", n, count)?);
         let ends = dst.iter().zip(src).zip(n);
-        let copies: Vec<(u64, u64, usize)> =
-            ends.map(|((&dst, &src), &n)| (dst as u64, src as u64, n)).collect();
-        node(at)?.copy_batch_async(&copies, stream as usize)
+        let mut room = BatchRoom::take();
+        let mut copies = std::mem::take(&mut room.copies);
+        room.give_back();
+        copies.extend(ends.map(|((&dst, &src), &n)| (dst as u64, src as u64, n)));
+        let copied = node(at).and_then(|node| node.copy_batch_async(&copies, stream as usize));
+        let room = BatchRoom { copies, ..BatchRoom::take() };
+        room.give_back();
+        copied
     })
 }
 
@@ -515,6 +535,9 @@ pub unsafe extern "C" fn pl_stats(at: *mut CopyNode, out: *mut pl_counters) -> C
             switched_off: of.switched_off,
             staged: of.staged,
             staged_bytes: of.staged_bytes,
+            blocks: of.blocks,
+            batched_blocks: of.batched_blocks,
+            refused_blocks: of.refused_blocks,
         };
         // The caller's structure may end before the last counters.
         std::ptr::copy_nonoverlapping((&raw const counters).cast::<u8>(), out.cast(), size);

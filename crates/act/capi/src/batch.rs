@@ -1,7 +1,9 @@
 //! Copies of a batch: adjacent copies are merged.
 
+use pathline_gpu::CAPTURE_RELAXED;
 use pathline_multipath::CopyMode;
 
+use crate::batch_room::BatchRoom;
 use crate::copy_error::CopyError;
 use crate::node::CopyNode;
 use crate::orders::OrderedCopy;
@@ -24,9 +26,49 @@ impl CopyNode {
         copies: &[(u64, u64, usize)],
         stream: usize,
     ) -> Result<(), CopyError> {
+        let mut room = BatchRoom::take();
+        merge_adjacent(&mut room.merged, copies, |at| self.calls.pointer(at).allocation());
+        // SAFETY: the caller's promise.
+        let copied = unsafe {
+            self.copy_blocks(&mut room, stream);
+            self.copy_others(&mut room.merged, copies, stream)
+        };
+        room.give_back();
+        copied
+    }
+
+    /// Enqueues those copies of a batch of many that something is faster for than a call each; leaves the others.
+    unsafe fn copy_blocks(&self, room: &mut BatchRoom, stream: usize) {
+        if !self.blocks.is_for(&room.merged) {
+            return;
+        }
+        let calls = self.calls();
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (Ok(false), Ok(device)) = (calls.is_capturing(stream), calls.stream_device(stream))
+            else {
+                return;
+            };
+            let Ok(entered) = calls.enter_stream(stream) else { return };
+            let mode = calls.exchange_capture_mode(CAPTURE_RELAXED);
+            if calls.is_primary(entered, device) {
+                self.blocks.copy(room, device, stream);
+            }
+            calls.exchange_capture_mode(mode);
+            calls.leave(entered);
+        }
+    }
+
+    /// Copies what is left of a batch.
+    unsafe fn copy_others(
+        &self,
+        merged: &mut Vec<MergedCopy>,
+        copies: &[(u64, u64, usize)],
+        stream: usize,
+    ) -> Result<(), CopyError> {
         let threshold = self.shared.threshold;
         let (mut large, mut whole): (Vec<OrderedCopy>, Vec<MergedCopy>) = Default::default();
-        for copy in merge_adjacent(copies, |address| self.calls.pointer(address).allocation()) {
+        for copy in merged.drain(..) {
             let plan = match copy.bytes >= threshold {
                 true => self.plan_copy(copy.dst, copy.src, copy.bytes, CopyMode::Enqueued),
                 false => Ok(Err("below the threshold")),

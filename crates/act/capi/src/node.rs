@@ -11,6 +11,7 @@ use pathline_host::clock::ClockOrigin;
 use pathline_host::cpus;
 use pathline_multipath::CopyMode;
 
+use crate::block_copies::BlockCopies;
 use crate::copy_error::{CopyError, CopyStatus};
 use crate::ends::EndFinder;
 use crate::fork::watch_forks;
@@ -58,6 +59,7 @@ pub struct CopyNode {
     pub(crate) copy_threads: usize,
     pub(crate) staging: StagingPool,
     pub(crate) staging_plans: StagingPlans,
+    pub(crate) blocks: Arc<BlockCopies>,
     worker: Option<JoinHandle<()>>,
     regions: HostRegions,
 }
@@ -70,6 +72,9 @@ impl CopyNode {
     pub fn open(options: &NodeOptions) -> Result<Self, CopyError> {
         watch_forks();
         let staging = if options.staging == 0 { STAGING } else { options.staging };
+        if options.max_multiprocessors < -1 {
+            return Err(CopyError::invalid("max_multiprocessors is a number, 0 or -1"));
+        }
         if !(256 << 10..=MAX_STAGING).contains(&staging) {
             return Err(CopyError::invalid(format!(
                 "staging of {staging} bytes a GPU is out of range: 262144 to 16777216, or 0"
@@ -97,16 +102,18 @@ impl CopyNode {
             let cpus = cpus::allowed().map_or(1, |cpus| cpus.len());
             cpus.clamp(1, MAX_THREADS)
         });
-        let (options, for_worker) = (options.clone(), Arc::clone(&shared));
+        let (for_worker, for_blocks) = (Arc::clone(&shared), options);
+        let options = options.clone();
         let worker = std::thread::Builder::new()
             .name("pathline".into())
             .spawn(move || worker::run(&options, &for_worker, &received, &opened))
             .map_err(|e| CopyError::new(CopyStatus::Internal, format!("no thread starts: {e}")))?;
         let stopped = || CopyError::new(CopyStatus::Internal, "the worker stopped while it opened");
-        let OpenedNode { calls, finder } = open.recv().map_err(|_| stopped())??;
+        let OpenedNode { calls, finder, kernels } = open.recv().map_err(|_| stopped())??;
         let (worker, regions) = (Some(worker), HostRegions::default());
         let staging = StagingPool::new(Arc::clone(&calls));
         let staging_plans = StagingPlans::default();
+        let blocks = BlockCopies::new(Arc::clone(&calls), kernels, Arc::clone(&shared), for_blocks);
         let node = Self {
             calls,
             finder,
@@ -115,6 +122,7 @@ impl CopyNode {
             copy_threads,
             staging,
             staging_plans,
+            blocks: Arc::new(blocks),
             worker,
             regions,
         };
@@ -388,6 +396,9 @@ impl CopyNode {
             switched_off: of(&counters.switched_off),
             staged: of(&counters.staged),
             staged_bytes: of(&counters.staged_bytes),
+            blocks: of(&counters.blocks),
+            batched_blocks: of(&counters.batched_blocks),
+            refused_blocks: of(&counters.refused_blocks),
         }
     }
 
@@ -438,6 +449,7 @@ impl Drop for CopyNode {
         if let Some(worker) = self.worker.take() {
             let _ = worker.join();
         }
+        self.blocks.close(self.host_runtime().device);
         self.regions.free_all(self.host_runtime());
     }
 }

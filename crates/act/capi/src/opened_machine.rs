@@ -57,7 +57,7 @@ pub(crate) fn open_machine(
     let host = LiveHost::new(&topology, origin, |_| Err("copies need no adapter".into()));
     let driver = runtime.open(Rc::clone(&host.memory)).map_err(|e| unavailable(e.to_string()))?;
     let driver = driver.ok_or_else(|| unavailable("the runtime cannot be opened".into()))?;
-    let devices = driver.device_numbers();
+    let (devices, kernels) = (driver.device_numbers(), driver.caller_kernels());
     if devices.is_empty() {
         let text = format!("the runtime lists no GPU; see {}", driver.about().visible);
         return Err(unavailable(text));
@@ -94,5 +94,5 @@ pub(crate) fn open_machine(
             Some(TwinModel::read(path, &devices)?)
         }
     };
-    Ok(OpenedMachine { machine, helpers, node: OpenedNode { calls, finder }, twin })
+    Ok(OpenedMachine { machine, helpers, node: OpenedNode { calls, finder, kernels }, twin })
 }

@@ -44,13 +44,13 @@ pub(crate) struct MergedCopy {
     pub(crate) parts: Range<usize>,
 }
 
-/// Joins copies that continue one another at both ends, each end within one allocation: the runtime refuses a copy
+/// Appends copies, and joins those that continue one another at both ends, each end within one allocation: the runtime refuses a copy
 /// that leaves one, also where another allocation follows. `allocation` is that of an address, empty if not known.
 pub(crate) fn merge_adjacent(
+    merged: &mut Vec<MergedCopy>,
     copies: &[(u64, u64, usize)],
     allocation: impl Fn(u64) -> Range<u64>,
-) -> Vec<MergedCopy> {
-    let mut merged: Vec<MergedCopy> = Vec::new();
+) {
     let mut known = [0..0, 0..0];
     let (mut joined, mut misses) = (0, 0);
     for (nth, &(dst, src, bytes)) in copies.iter().enumerate() {
@@ -80,7 +80,6 @@ pub(crate) fn merge_adjacent(
             None => merged.push(MergedCopy { dst, src, bytes, parts: nth..nth + 1 }),
         }
     }
-    merged
 }
 
 #[cfg(test)]
@@ -95,7 +94,8 @@ mod tests {
         blocks: &[Range<u64>],
     ) -> (Vec<(u64, usize, Range<usize>)>, usize) {
         let asked = Cell::new(0);
-        let merged = merge_adjacent(copies, |address| {
+        let mut merged = Vec::new();
+        merge_adjacent(&mut merged, copies, |address| {
             asked.set(asked.get() + 1);
             blocks.iter().find(|block| block.contains(&address)).cloned().unwrap_or(0..0)
         });

@@ -4,11 +4,12 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use pathline_gpu::CallerCalls;
+use pathline_gpu::{CallerCalls, CallerKernels};
 use pathline_host::clock::ClockOrigin;
 use pathline_multipath::{CopyMode, CopyReport, PathOption};
 use pathline_schema::{GpuSet, Ns};
 
+use crate::block_probe::BlockMethod;
 use crate::ends::EndFinder;
 use crate::helper_use::SharedHelpers;
 use crate::orders::OrderedCopy;
@@ -36,6 +37,10 @@ pub struct NodeOptions {
     /// Most threads that copy pageable memory: 0 leaves it to the runtime. Without, as many as this process has CPUs,
     /// up to 16.
     pub copy_threads: Option<usize>,
+    /// Most thread blocks of a kernel that copies a batch; 0 is 16, -1 makes none.
+    pub max_multiprocessors: i32,
+    /// The method of all ranges of large batches; measured without.
+    pub blocks: Option<BlockMethod>,
 }
 
 /// What a node has done. Plain copies below the threshold are not counted.
@@ -61,6 +66,12 @@ pub struct CopyCounters {
     pub staged: u64,
     /// Their bytes.
     pub staged_bytes: u64,
+    /// Ranges of batches that kernels copied.
+    pub blocks: u64,
+    /// Ranges of batches that the driver's call for many copied.
+    pub batched_blocks: u64,
+    /// Times that a kernel or that call could not be used, so that each range was copied by itself.
+    pub refused_blocks: u64,
 }
 
 /// The counters that caller and worker share.
@@ -76,6 +87,9 @@ pub(crate) struct SharedCounters {
     pub(crate) switched_off: AtomicU64,
     pub(crate) staged: AtomicU64,
     pub(crate) staged_bytes: AtomicU64,
+    pub(crate) blocks: AtomicU64,
+    pub(crate) batched_blocks: AtomicU64,
+    pub(crate) refused_blocks: AtomicU64,
 }
 
 impl SharedCounters {
@@ -97,6 +111,12 @@ impl SharedCounters {
         self.staged.fetch_add(1, Ordering::Relaxed);
         self.staged_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         self.switched_off.fetch_add(u64::from(is_off), Ordering::Relaxed);
+    }
+
+    /// Counts ranges that a method of batches copied, or that it could not be used.
+    pub(crate) fn count_blocks(&self, by: &AtomicU64, is_done: bool, ranges: usize) {
+        let (counter, add) = if is_done { (by, ranges as u64) } else { (&self.refused_blocks, 1) };
+        counter.fetch_add(add, Ordering::Relaxed);
     }
 }
 
@@ -155,4 +175,5 @@ impl SharedNode {
 pub(crate) struct OpenedNode {
     pub(crate) calls: Arc<dyn CallerCalls>,
     pub(crate) finder: EndFinder,
+    pub(crate) kernels: CallerKernels,
 }

@@ -472,13 +472,19 @@ fn bad_arguments_of_the_c_interface_are_errors_with_texts() {
         twin: std::ptr::null(),
         shared_helpers: 0,
         copy_threads: 0,
+        max_multiprocessors: 0,
+        reserved: 0,
     };
     // SAFETY: live structures, or null where the library checks.
     unsafe {
         assert_eq!(pl_open(&raw const options, &raw mut node), CopyStatus::Invalid);
         assert!(last_error().contains("pl_options has 3 bytes"), "{}", last_error());
-        options.size = size_of::<pl_options>();
         options.library = c"cuda=/nowhere".as_ptr();
+        options.max_multiprocessors = -2;
+        // An earlier version of the structure ends before that member.
+        options.size = size_of::<pl_options>();
+        assert_eq!(pl_open(&raw const options, &raw mut node), CopyStatus::Invalid);
+        options.size = std::mem::offset_of!(pl_options, max_multiprocessors);
         assert_eq!(pl_open(&raw const options, &raw mut node), CopyStatus::Unavailable);
         assert!(last_error().contains("No such file"), "{}", last_error());
         options.library = c"nowhere".as_ptr();

@@ -32,8 +32,8 @@ int main(void)
            offsetof(pl_options, threshold), offsetof(pl_options, staging),
            offsetof(pl_options, min_gain), offsetof(pl_options, library),
            offsetof(pl_options, twin), offsetof(pl_options, shared_helpers));
-    printf("%zu ", offsetof(pl_options, copy_threads));
-    printf("%zu %zu ", sizeof(pl_counters), offsetof(pl_counters, switched_off));
+    printf("%zu %zu ", offsetof(pl_options, copy_threads), offsetof(pl_options, max_multiprocessors));
+    printf("%zu %zu ", sizeof(pl_counters), offsetof(pl_counters, refused_blocks));
     printf("%zu %zu ", sizeof(pl_place), sizeof(pl_status));
     options.size = 1;
     printf("%d %d ", pl_open(&options, &node) == PL_INVALID, node == 0);
@@ -80,8 +80,9 @@ fn the_header_is_what_the_library_has() {
         offset_of!(pl_options, twin),
         offset_of!(pl_options, shared_helpers),
         offset_of!(pl_options, copy_threads),
+        offset_of!(pl_options, max_multiprocessors),
         size_of::<pl_counters>(),
-        offset_of!(pl_counters, switched_off),
+        offset_of!(pl_counters, refused_blocks),
         size_of::<pl_place>(),
         size_of::<pathline::CopyStatus>(),
     ];

@@ -1,7 +1,7 @@
 //! Batches of tensors as programs that load models have them: many allocations, some of which happen to follow one
 //! another.
 
-use pathline::{CopyNode, CopyStatus, NodeOptions};
+use pathline::{BlockMethod, CopyNode, CopyStatus, NodeOptions};
 use pathline_stub::StubLibraries;
 
 use crate::runtime::{TestRuntime, in_separate_process};
@@ -66,7 +66,9 @@ fn copy_and_compare(runtime: &TestRuntime, node: &CopyNode, copies: &[BatchCopy]
 
 /// 64 neighbours into one allocation of a GPU and into 64, from 64 pinned ones and from one.
 fn small_tensors(runtime: &TestRuntime) {
-    let node = runtime.node(NodeOptions::default());
+    // What a kernel or one call for many would copy is tested elsewhere.
+    let blocks = Some(BlockMethod::Copies);
+    let node = runtime.node(NodeOptions { blocks, ..NodeOptions::default() });
     let apart = neighbours(64, |nth| runtime.pinned(SMALL, nth as u8).as_ptr() as u64);
     let device = neighbours(64, |_| runtime.device(SMALL));
     let one = runtime.pinned(64 * SMALL, 77).as_ptr() as u64;
@@ -191,6 +193,7 @@ fn a_state_dict_arrives() {
         threshold: 64 << 10,
         probe_bytes: 4 << 20,
         staging: 256 << 10,
+        blocks: Some(BlockMethod::Copies),
         ..NodeOptions::default()
     };
     let node = cuda.node(NodeOptions { min_gain: 1e-6, ..options });

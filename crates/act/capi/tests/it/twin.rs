@@ -130,6 +130,8 @@ fn a_twin_of_another_node_is_refused() {
         twin: twin.as_ptr(),
         shared_helpers: 0,
         copy_threads: 0,
+        max_multiprocessors: 0,
+        reserved: 0,
     };
     let mut node = std::ptr::null_mut();
     // SAFETY: live structures.
