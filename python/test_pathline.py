@@ -114,13 +114,16 @@ class Copies(unittest.TestCase):
         self.assertGreater(pathline.counters()["multipath"], 0)
 
     def test_a_batch_of_many_small_copies(self):
-        """100 of 4 KiB: passed on as 8, 16, 32 and 44."""
+        """63 of 4 KiB are passed on as 8, 16, 32 and 7; 100 by one call."""
         device, source, stream = self.driver.device(0, SIZE), self.source(9), self.driver.stream(0)
         ends = [[(at + 4096 * nth, 4096) for nth in range(100)] for at in (device[0], source[0])]
         pathline.copy_batch(*ends, stream)
         self.driver.wait(stream)
         self.assertEqual(self.content((device[0], 100 * 4096)), {9})
         ends[0][30] = (0, 4096)
+        with self.assertRaisesRegex(pathline.Error, r"dst\[30\].* null pointer"):
+            pathline.copy_batch(*ends, stream)
+        ends = [some[:63] for some in ends]
         with self.assertRaisesRegex(pathline.Error, r"dst\[6\].* null pointer \(counted from copy 24\)"):
             pathline.copy_batch(*ends, stream)
         self.driver.wait(stream)

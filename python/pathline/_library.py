@@ -23,6 +23,7 @@ class Options(ctypes.Structure):
         ("threshold", c_size_t), ("staging", c_size_t), ("min_gain", c_double), ("library", c_char_p),
         ("twin", c_char_p),
         ("shared_helpers", c_int), ("copy_threads", c_int),
+        ("max_multiprocessors", c_int), ("reserved", c_int),
     ]
 
 
@@ -31,7 +32,7 @@ class Counters(ctypes.Structure):
 
     _fields_ = [("size", c_size_t)] + [(name, c_uint64) for name in (
         "plain", "multipath", "multipath_bytes", "relayed_bytes", "repeated", "lost", "fallbacks",
-        "switched_off", "staged", "staged_bytes")]
+        "switched_off", "staged", "staged_bytes", "blocks", "batched_blocks", "refused_blocks")]
 
 
 class Place(ctypes.Structure):
@@ -72,6 +73,8 @@ _SIGNATURES = {
 
 # Copies that copy_batch passes on first; each further call has twice as many.
 _FIRST_COPIES = 8
+# Number of copies from which on the library looks at them together: one call has them all.
+_MANY_COPIES = 64
 # Size below which copies are plain, unless a node says otherwise.
 _THRESHOLD = 4 << 20
 
@@ -144,15 +147,17 @@ class Node:
     file of this node, from which copies are planned without probes. shared_helpers says whether other
     processes copy to or from helpers, in which case relays leave gaps for them: None looks which GPUs have
     other processes. copy_threads is the most threads that copy pageable memory (None: as many as help, 0: none).
+    max_multiprocessors is the most multiprocessors of a kernel that copies a batch (None: 16, 0: no kernels).
     """
 
     def __init__(self, helpers=None, threshold=0, staging=0, min_gain=0.0, library=None,
-                 twin=None, shared_helpers=None, copy_threads=None):
+                 twin=None, shared_helpers=None, copy_threads=None, max_multiprocessors=None):
         self._library, self._handle = _load(), c_void_p()
         self._threshold = threshold or _THRESHOLD
         options = Options(size=ctypes.sizeof(Options), threshold=threshold, staging=staging,
                           min_gain=min_gain, shared_helpers={None: 0, False: -1}.get(shared_helpers, 1),
-                          copy_threads={None: 0, 0: -1}.get(copy_threads, copy_threads))
+                          copy_threads={None: 0, 0: -1}.get(copy_threads, copy_threads),
+                          max_multiprocessors={None: 0, 0: -1}.get(max_multiprocessors, max_multiprocessors))
         if helpers is not None:
             options.helpers = (c_int * max(1, len(helpers)))(*helpers)
             options.helper_count = len(helpers)
@@ -180,7 +185,8 @@ class Node:
         dsts, srcs = list(dsts), list(srcs)
         if len(dsts) != len(srcs):
             raise ValueError(f"{len(dsts)} destinations and {len(srcs)} sources")
-        stream, first, most, pairs = _stream(stream), 0, _FIRST_COPIES, []
+        stream, first, pairs = _stream(stream), 0, []
+        most = _FIRST_COPIES if len(dsts) < _MANY_COPIES else len(dsts)
         for dst, src in zip(dsts, srcs):
             pairs.append(_pair(dst, src))
             # Small copies start while this loop, which costs as much as their calls, goes on with the next.
