@@ -11,8 +11,7 @@ use crate::node::CopyNode;
 use crate::orders::{OrderedCopy, WorkerCommand};
 use crate::plans::{EndsKey, EndsPlan};
 use crate::ranges::check_ranges;
-use crate::staged_copy::StagedEnds;
-use crate::staging_job::StagedWay;
+use crate::staging_job::{StagedEnds, StagedWay};
 
 impl CopyNode {
     /// How a copy would be made: its case, the predicted and the plain rate, and why if it is plain.

@@ -6,10 +6,10 @@ use pathline_gpu::PointerKind;
 
 use crate::copy_error::{CopyError, CopyStatus};
 use crate::node::CopyNode;
-use crate::staged_copy::{StagedEnds, StagedFailure, StagedOrder};
-use crate::staged_file::{FileFault, StagedFile};
+use crate::staged_copy::StagedFailure;
+use crate::staged_file::{FileFault, GRAIN, StagedFile};
 use crate::staging_buffers::BUFFER;
-use crate::staging_job::{GRAIN, HostEnd, StagedWay};
+use crate::staging_job::{HostEnd, StagedEnds, StagedOrder, StagedWay};
 use crate::staging_pool::StagedFault;
 
 impl CopyNode {

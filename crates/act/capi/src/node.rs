@@ -21,7 +21,7 @@ use crate::plans::{HandOverTime, PlanTable};
 use crate::probes::largest_probe;
 use crate::ranges::{check_ranges, overlap};
 use crate::shared_node::{CopyCounters, NodeOptions, OpenedNode, SharedCounters, SharedNode};
-use crate::staged_copy::StagedOrder;
+use crate::staging_job::StagedOrder;
 use crate::staging_plan::{MAX_THREADS, StagingPlans};
 use crate::staging_pool::StagingPool;
 use crate::worker;

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+
+use pathline_host::clock::ClockOrigin;
+use pathline_schema::Ns;
 
 /// Bytes by which one number of readers is judged.
 const WINDOW: u64 = 64 << 20;
@@ -18,8 +20,9 @@ struct GateState {
     waiting: BTreeSet<u64>,
     /// Bytes since `begun`.
     bytes: u64,
-    begun: Instant,
-    /// Bytes a second with half as many readers.
+    /// Time of the gate when they began.
+    begun: Ns,
+    /// GB/s with half as many readers.
     before: f64,
     is_settled: bool,
 }
@@ -29,6 +32,7 @@ struct GateState {
 pub(crate) struct ReadGate {
     state: Mutex<GateState>,
     freed: Condvar,
+    origin: ClockOrigin,
 }
 
 impl Default for ReadGate {
@@ -38,11 +42,11 @@ impl Default for ReadGate {
             reading: 0,
             waiting: BTreeSet::new(),
             bytes: 0,
-            begun: Instant::now(),
+            begun: Ns::ZERO,
             before: 0.0,
             is_settled: false,
         };
-        Self { state: Mutex::new(state), freed: Condvar::new() }
+        Self { state: Mutex::new(state), freed: Condvar::new(), origin: ClockOrigin::now() }
     }
 }
 
@@ -66,7 +70,7 @@ impl ReadGate {
         let bytes = read();
         let mut state = self.lock();
         state.reading -= 1;
-        state.note(bytes.unwrap_or(0), Instant::now());
+        state.note(bytes.unwrap_or(0), Ns(self.origin.ns() as f64));
         self.freed.notify_all();
         bytes.is_some()
     }
@@ -74,12 +78,12 @@ impl ReadGate {
 
 impl GateState {
     /// Counts bytes, and doubles the readers while that helps.
-    fn note(&mut self, bytes: u64, now: Instant) {
+    fn note(&mut self, bytes: u64, now: Ns) {
         self.bytes += bytes;
         if self.is_settled || self.bytes < WINDOW {
             return;
         }
-        let rate = self.bytes as f64 / now.duration_since(self.begun).as_secs_f64().max(1e-9);
+        let rate = self.bytes as f64 / (now - self.begun).0.max(1.0);
         let gains = rate > self.before * MIN_GAIN;
         self.limit = if gains { self.limit * 2 } else { (self.limit / 2).max(1) };
         self.is_settled = !gains;
@@ -90,7 +94,6 @@ impl GateState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     /// Readers of a device whose rate is known by their number, GB/s.
     fn settled(rate: impl Fn(usize) -> f64) -> usize {
@@ -98,7 +101,7 @@ mod tests {
         let mut state = gate.lock();
         let mut now = state.begun;
         for _ in 0..20 {
-            now += Duration::from_secs_f64(WINDOW as f64 / rate(state.limit) / 1e9);
+            now = now + Ns(WINDOW as f64 / rate(state.limit));
             state.note(WINDOW, now);
         }
         state.limit

@@ -8,32 +8,10 @@ use pathline_schema::Bytes;
 use crate::copy_error::CopyError;
 use crate::node::CopyNode;
 use crate::staging_buffers::BUFFER;
-use crate::staging_job::{HostEnd, StagedJob, StagedWay};
+use crate::staging_job::{HostEnd, StagedEnds, StagedJob, StagedOrder, StagedWay};
 use crate::staging_plan::ProbedPlan;
 use crate::staging_pool::StagedFault;
 use crate::stream_order::CallEvents;
-
-/// The ends of a copy between pageable memory and a GPU.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct StagedEnds {
-    pub(crate) way: StagedWay,
-    /// Address of the pageable memory.
-    pub(crate) host: u64,
-    /// Address of the GPU's memory.
-    pub(crate) device_memory: u64,
-    pub(crate) bytes: usize,
-    /// The runtime's number of the GPU.
-    pub(crate) device: i32,
-}
-
-/// When a copy begins, and what waits for it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum StagedOrder {
-    /// At once; the caller waits for the last byte.
-    Waits,
-    /// In the order of a stream. It returns when host memory has been read or written.
-    Stream(usize),
-}
 
 impl CopyNode {
     /// The ends, if one is a GPU's memory and the other pageable.

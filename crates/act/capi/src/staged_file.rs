@@ -6,7 +6,6 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 
 use crate::read_gate::ReadGate;
-use crate::staging_job::GRAIN;
 
 /// What ended the reading of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +28,8 @@ pub(crate) struct StagedFile {
     start: u64,
 }
 
+/// Chunks start at multiples of this many bytes of the copy; reads past the page cache at those of the file.
+pub(crate) const GRAIN: usize = 4096;
 /// `cachestat`, Linux 6.5; libc names it on few targets.
 const SYS_CACHESTAT: libc::c_long = 451;
 

@@ -4,12 +4,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pathline_schema::CpuSet;
 
-use crate::staged_file::StagedFile;
+use crate::staged_file::{GRAIN, StagedFile};
 
 /// The smallest chunk: a smaller one costs more calls than it saves time at the ends of a copy.
 const MIN_CHUNK: usize = 256 << 10;
-/// Chunks start at multiples of this many bytes of the copy.
-pub(crate) const GRAIN: usize = 4096;
 /// Chunks that each thread has at least, if they are not the smallest.
 const CHUNKS_PER_THREAD: usize = 4;
 
@@ -20,6 +18,28 @@ pub(crate) enum StagedWay {
     In,
     /// From the GPU to host memory.
     Out,
+}
+
+/// The ends of a copy between pageable memory and a GPU.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct StagedEnds {
+    pub(crate) way: StagedWay,
+    /// Address of the pageable memory.
+    pub(crate) host: u64,
+    /// Address of the GPU's memory.
+    pub(crate) device_memory: u64,
+    pub(crate) bytes: usize,
+    /// The runtime's number of the GPU.
+    pub(crate) device: i32,
+}
+
+/// When a copy begins, and what waits for it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum StagedOrder {
+    /// At once; the caller waits for the last byte.
+    Waits,
+    /// In the order of a stream. It returns when host memory has been read or written.
+    Stream(usize),
 }
 
 /// The end that is not a GPU's memory.

@@ -6,9 +6,10 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use pathline_gpu::{CallStatus, CallerCalls};
+use pathline_host::clock::ClockOrigin;
 use pathline_host::cpus;
 use pathline_schema::CpuSet;
 
@@ -193,7 +194,7 @@ fn serve(shared: &PoolShared) {
 
 /// The job with the fewest threads, and the number of this one in it. None if this thread is to end.
 fn next_job(shared: &PoolShared) -> Option<(Arc<StagedJob>, usize)> {
-    let until = Instant::now() + IDLE;
+    let begun = ClockOrigin::now();
     let mut state = shared.lock();
     loop {
         let open = state.jobs.iter_mut().filter(|shared| shared.is_open());
@@ -202,7 +203,7 @@ fn next_job(shared: &PoolShared) -> Option<(Arc<StagedJob>, usize)> {
             shared.joined += 1;
             return Some((Arc::clone(&shared.job), shared.joined - 1));
         }
-        let left = until.saturating_duration_since(Instant::now());
+        let left = IDLE.saturating_sub(Duration::from_nanos(begun.ns()));
         if state.closes || left.is_zero() {
             state.threads -= 1;
             shared.left.notify_all();

@@ -5,8 +5,8 @@ use pathline_schema::{Bytes, Ns};
 
 use crate::node::CopyNode;
 use crate::size_classes::SizeClasses;
-use crate::staged_copy::{StagedEnds, StagedFailure, StagedOrder};
-use crate::staging_job::{HostEnd, StagedWay};
+use crate::staged_copy::StagedFailure;
+use crate::staging_job::{HostEnd, StagedEnds, StagedOrder, StagedWay};
 use crate::staging_plan::{StagingPlan, thread_counts};
 
 /// Sizes of copies are the largest over these.

@@ -119,7 +119,7 @@ fn a_copy_of_pageable_memory_keeps_its_place_in_the_stream() {
     let word = unsafe { AtomicU32::from_ptr(word.as_mut_ptr().cast()) };
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            std::thread::sleep(Duration::from_millis(50));
+            std::thread::park_timeout(Duration::from_millis(50));
             word.store(1, Ordering::Release);
         });
         // SAFETY: live memory and a live stream.
@@ -323,7 +323,7 @@ fn a_file_that_shrinks_is_an_error_and_a_refused_copy_is_not() {
     std::thread::scope(|scope| {
         // While the call waits for its stream, the file becomes shorter.
         scope.spawn(|| {
-            std::thread::sleep(Duration::from_millis(50));
+            std::thread::park_timeout(Duration::from_millis(50));
             file.set_len(20 << 20).unwrap();
             word.store(1, Ordering::Release);
         });
