@@ -11,6 +11,7 @@
 extern crate self as pathline;
 
 pub mod abi;
+mod abi_options;
 mod adopted_memory;
 mod batch;
 mod batch_room;
