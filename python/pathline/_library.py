@@ -147,7 +147,7 @@ class Node:
     file of this node, from which copies are planned without probes. shared_helpers says whether other
     processes copy to or from helpers, in which case relays leave gaps for them: None looks which GPUs have
     other processes. copy_threads is the most threads that copy pageable memory (None: as many as help, 0: none).
-    max_multiprocessors is the most multiprocessors of a kernel that copies a batch (None: 16, 0: no kernels).
+    max_multiprocessors is the most multiprocessors of a kernel that copies a batch (None: 8, 0: no kernels).
     """
 
     def __init__(self, helpers=None, threshold=0, staging=0, min_gain=0.0, library=None,

@@ -54,7 +54,7 @@ typedef struct pl_options {
                             helpers out and others leave gaps: 1 yes, -1 no, 0: as the driver lists them */
     int copy_threads;    /* most threads that copy pageable memory; 0: as many as help, up to 16 and the CPUs of
                             this process; -1: none, the runtime copies it */
-    int max_multiprocessors; /* most multiprocessors that a kernel takes to copy ranges of a batch; 0: 16, which fill
+    int max_multiprocessors; /* most multiprocessors that a kernel takes to copy ranges of a batch; 0: 8, which fill
                                 the link of an H200; -1: no kernels. A structure that ends before this member, of 72
                                 bytes, is taken as well */
     int reserved;            /* 0 */

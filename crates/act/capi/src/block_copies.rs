@@ -19,8 +19,9 @@ use crate::shared_node::{NodeOptions, SharedNode};
 const MIN_RANGES: usize = 64;
 /// Ranges of at least this keep to engines, which fill a link with them.
 const MAX_RANGE: usize = 4 << 20;
-/// Thread blocks of a kernel unless the options say otherwise: on an H200 as many fill its link.
-const THREAD_BLOCKS: u32 = 16;
+/// Thread blocks of a kernel unless the options say otherwise. On an H200 they reach 97 % or more of what 16 do over its
+/// link, and a GEMM meanwhile 0.93 of its rate in place of 0.88.
+const THREAD_BLOCKS: u32 = 8;
 /// Most thread blocks of a kernel.
 const MAX_THREAD_BLOCKS: i32 = 1024;
 /// Longest wait of a caller while a kernel is compiled and methods are measured.

@@ -9,7 +9,8 @@ use crate::block_lists::{BlockLists, BlockRange};
 
 /// Sizes that are measured, bytes, each by [`BLOCKS`] blocks.
 const SIZES: [usize; 5] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
-const BLOCKS: usize = 64;
+/// Fewer fit into the queues of the runtime, and copies one by one look faster than those of a large batch.
+const BLOCKS: usize = 256;
 const ROUNDS: usize = 3;
 /// Bytes at each end, over which blocks are spread.
 pub(crate) const SCRATCH: usize = 4 << 20;
