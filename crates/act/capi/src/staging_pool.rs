@@ -19,6 +19,9 @@ use crate::staging_job::{HostEnd, StagedJob, StagedWay};
 
 /// Time after which a thread without work ends and gives its page-locked memory back.
 const IDLE: Duration = Duration::from_secs(10);
+/// Most threads of copies that run at the same time, unless one asks for more: 256 MiB of page-locked memory.
+const MAX_POOL: usize = 32;
+
 /// Why a job failed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum StagedFault {
@@ -143,11 +146,13 @@ impl StagingPool {
         self.handles.lock().unwrap_or_else(PoisonError::into_inner).extend(started.ok());
     }
 
-    /// Has at least this many threads run, if the system lets them.
-    fn start_threads(&self, wanted: usize) {
+    /// Has at least this many threads besides those at work, if the system lets them.
+    fn start_threads(&self, free: usize) {
         let mut handles = self.handles.lock().unwrap_or_else(PoisonError::into_inner);
         handles.retain(|handle| !handle.is_finished());
         let mut state = self.shared.lock();
+        let busy: usize = state.jobs.iter().map(|shared| shared.busy).sum();
+        let wanted = (busy + free).min(MAX_POOL.max(free));
         while state.threads < wanted && !state.closes {
             let shared = Arc::clone(&self.shared);
             let name = "pathline-copy".to_owned();
