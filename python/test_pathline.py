@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from array import array
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "..", "examples")]
@@ -127,6 +128,18 @@ class Copies(unittest.TestCase):
         with self.assertRaisesRegex(pathline.Error, r"dst\[6\].* null pointer \(counted from copy 24\)"):
             pathline.copy_batch(*ends, stream)
         self.driver.wait(stream)
+
+    def test_addresses_in_arrays(self):
+        device, source, stream = self.driver.device(0, SIZE), self.source(6), self.driver.stream(0)
+        order = list(range(0, SIZE, 4096))
+        to, start = (array("q", (end[0] + at for at in order)) for end in (device, source))
+        pathline.copy_addresses(to, start, array("Q", [4096] * len(order)), stream)
+        self.driver.wait(stream)
+        self.assertEqual(self.content(device), {6})
+        with self.assertRaisesRegex(ValueError, "1 destinations, 2 sources and 1 sizes"):
+            pathline.copy_addresses(array("q", [1]), array("q", [1, 2]), array("q", [1]), stream)
+        with self.assertRaisesRegex(ValueError, "numbers of 4 bytes"):
+            pathline.copy_addresses(array("i", [1]), array("q", [1]), array("q", [1]), stream)
 
     def file(self, header, data, length=None):
         """The path of a file with a header, of JSON or bytes."""

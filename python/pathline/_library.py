@@ -124,6 +124,22 @@ def _pair(dst, src):
     return to, start, size
 
 
+def _words(words):
+    """The address of the 64-bit numbers of a tensor of the host, a NumPy array or an array.array, and their count."""
+    if hasattr(words, "data_ptr"):
+        count, width, address = words.numel(), words.element_size(), words.data_ptr()
+    elif hasattr(words, "__array_interface__"):
+        address, size = _end(words)
+        width = int(words.__array_interface__["typestr"].lstrip("<>|=")[1:])
+        count = size // width
+    else:
+        address, count = words.buffer_info()
+        width = words.itemsize
+    if width != 8:
+        raise ValueError(f"numbers of {width} bytes: addresses and sizes are 64-bit numbers")
+    return address, count
+
+
 def _stream(stream):
     for name in ("cuda_stream", "ptr"):
         if hasattr(stream, name):
@@ -194,6 +210,15 @@ class Node:
                 self._enqueue(pairs, stream, first)
                 first, most, pairs = first + most, 2 * most, []
         self._enqueue(pairs, stream, first)
+
+    def copy_addresses(self, dsts, srcs, sizes, stream):
+        """As pathline.copy_addresses."""
+        (to, count), (start, starts), (size, lengths) = _words(dsts), _words(srcs), _words(sizes)
+        if not count == starts == lengths:
+            raise ValueError(f"{count} destinations, {starts} sources and {lengths} sizes")
+        arrays = (ctypes.cast(to, POINTER(c_void_p)), ctypes.cast(start, POINTER(c_void_p)),
+                  ctypes.cast(size, POINTER(c_size_t)))
+        self._check(self._library.pl_copy_batch_async(self._handle, *arrays, count, _stream(stream)))
 
     def _enqueue(self, pairs, stream, first):
         """Copies (destination, source, bytes) of a batch, of which earlier calls had some."""

@@ -113,7 +113,7 @@ fn the_python_package_copies() {
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && text.contains("Ran 11 tests"), "{text}");
+    assert!(output.status.success() && text.contains("Ran 12 tests"), "{text}");
 }
 
 /// The package as a wheel installs it: the library is next to its modules.
