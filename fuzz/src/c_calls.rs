@@ -267,6 +267,7 @@ impl<'s> CallWorld<'s> {
             CopyStatus::Runtime => 'R',
             CopyStatus::Unavailable => 'U',
             CopyStatus::Memory => 'M',
+            CopyStatus::File => 'F',
             CopyStatus::Internal | CopyStatus::Forked => panic!("{call}: {}", last_text()),
         };
         self.seen.insert(format!("{call}{letter}"));
@@ -591,7 +592,9 @@ impl<'s> CallWorld<'s> {
             library: self.stub.option.as_ptr(),
             twin: std::ptr::null(),
             shared_helpers: (which >> 3) as c_int % 3 - 1,
-            reserved: (which >> 5) as c_int & 1,
+            copy_threads: ((which >> 5) as c_int & 3) - 1,
+            max_multiprocessors: ((which >> 7) as c_int & 3) - 1,
+            reserved: (which >> 9) as c_int & 1,
         };
         let helper: c_int = 77;
         match which % 8 {
@@ -611,7 +614,10 @@ impl<'s> CallWorld<'s> {
         self.note("o", status);
         let is_ok = status == CopyStatus::Ok;
         assert_eq!(is_ok, !node.is_null());
-        assert!(!is_ok || which % 8 == 7, "options {which} were taken");
+        // Bytes of earlier versions and of this one.
+        let is_version =
+            which.is_multiple_of(8) && [56, 72, size_of::<pl_options>() as u64].contains(&which);
+        assert!(!is_ok || which % 8 == 7 || is_version, "options {which} were taken");
         assert!(is_ok || which % 8 != 7 || self.has_faults, "{}", last_text());
         // SAFETY: a new node, or null.
         unsafe { pl_close(node) };

@@ -33,6 +33,17 @@ impl CopyNode {
         if bytes == 0 {
             return Ok(());
         }
+        // SAFETY: the caller's promise.
+        self.in_context(|| unsafe { self.load_range((file, offset), dst, bytes, stream) })
+    }
+
+    unsafe fn load_range(
+        &self,
+        (file, offset): (i32, u64),
+        dst: u64,
+        bytes: usize,
+        stream: Option<usize>,
+    ) -> Result<(), CopyError> {
         let last = dst.checked_add(bytes as u64 - 1);
         let kinds = last.map(|last| [dst, last].map(|at| self.calls().pointer(at).kind));
         let device = match kinds {
@@ -68,6 +79,15 @@ impl CopyNode {
         }
         // SAFETY: the caller's promise.
         unsafe { self.load_plainly(&StagedFile::new(file, offset), &ends, stream) }
+    }
+
+    /// Calls in a context of the runtime, which a thread that loads may not have.
+    fn in_context<T>(&self, body: impl FnOnce() -> T) -> T {
+        let device = self.finder.devices.first();
+        let entered = device.and_then(|&device| self.calls().enter(device).ok());
+        let outcome = body();
+        entered.into_iter().for_each(|entered| self.calls().leave(entered));
+        outcome
     }
 
     /// The same on this thread, through pageable memory.
@@ -116,7 +136,8 @@ impl CopyNode {
     /// # Safety
     /// Nothing uses the memory any more.
     pub unsafe fn device_free(&self, address: u64) -> Result<(), CopyError> {
-        let PointerKind::Device(device) = self.calls().pointer(address).kind else {
+        let kind = self.in_context(|| self.calls().pointer(address).kind);
+        let PointerKind::Device(device) = kind else {
             return Err(CopyError::invalid(format!("{address:#x} is no memory of a GPU")));
         };
         let refused = |status| CopyError::refused(self.calls(), "memory", status);
