@@ -8,6 +8,7 @@ import json
 import math
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 # Bytes of an element, the type's name in torch, and its typestr of NumPy.
 _TYPES = {
@@ -183,14 +184,29 @@ def load_into(node, tensors, files, stream=None):
                        f"{f' and {len(missing) - 5} more' if len(missing) > 5 else ''}")
 
 
-def _slice(entry, nth, count, axis):
+def _slice(entry, nth, count):
     """The part of an entry for one of some GPUs along its first axis: first byte, shape."""
-    rows = entry.shape[0]
+    rows = entry.shape[0] if entry.shape else 1
     if rows % count != 0:
         raise ValueError(f"{entry.name!r} has {rows} rows, which {count} GPUs cannot share equally")
     share = rows // count
     row = (entry.end - entry.begin) // max(1, rows)
     return entry.begin + nth * share * row, [share, *entry.shape[1:]]
+
+
+def _plan(entries, layout, nth, count):
+    """What one of some GPUs has of a file: entry, axis, first byte, shape, bytes, place in its block; and its bytes."""
+    plan, total = [], 0
+    for entry in entries:
+        axis = layout(entry.name, tuple(entry.shape)) if layout else None
+        if axis not in (None, 0):
+            raise ValueError(f"{entry.name!r}: a file is cut along the first axis only, not {axis}")
+        begin, shape = (entry.begin, entry.shape) if axis is None else _slice(entry, nth, count)
+        size = _TYPES[entry.type][0] * math.prod(shape)
+        plan.append((entry, axis, begin, shape, size, total))
+        # Each tensor begins at a multiple of 256 bytes, as the driver's own memory.
+        total += -(-size // 256) * 256
+    return plan, max(1, total)
 
 
 def load_sharded(node, files, devices, layout=None):
@@ -200,22 +216,25 @@ def load_sharded(node, files, devices, layout=None):
     for path in [files] if isinstance(files, (str, os.PathLike)) else files:
         with open(path, "rb") as file:
             entries, _ = read_header(file)
-            for nth, device in enumerate(devices):
-                plan, total = [], 0
-                for entry in entries:
-                    axis = layout(entry.name, tuple(entry.shape)) if layout else None
-                    begin, shape = entry.begin, entry.shape
-                    if axis == 0:
-                        begin, shape = _slice(entry, nth, len(devices), axis)
-                    elif axis is not None:
-                        raise ValueError(f"{entry.name!r}: a file is cut along the first axis only, not {axis}")
-                    size = _TYPES[entry.type][0] * math.prod(shape)
-                    # Each tensor begins at a multiple of 256 bytes, as the driver's own memory.
-                    plan.append((entry, begin, shape, size, total))
-                    total += -(-size // 256) * 256
-                block, address = _allocate(node, device, max(1, total))
-                for entry, begin, shape, size, at in plan:
-                    if size > 0:
-                        node.load(file, begin, (address + at, size), None)
-                    shards[nth][entry.name] = _part(block, address, at, entry.type, shape)
+            plans = [_plan(entries, layout, nth, len(devices)) for nth in range(len(devices))]
+            blocks = [_allocate(node, device, total) for device, (_, total) in zip(devices, plans)]
+
+            copies = []
+            with ThreadPoolExecutor(2 * len(devices)) as threads:
+                def read(nth):
+                    """Reads the parts of one GPU, and what all have into the first, from which the others take it."""
+                    for which, (_, axis, begin, _, size, at) in enumerate(plans[nth][0]):
+                        if size == 0 or axis is None and nth > 0:
+                            continue
+                        node.load(file, begin, (blocks[nth][1] + at, size), None)
+                        for other in range(1, len(devices) if axis is None else 0):
+                            to = blocks[other][1] + plans[other][0][which][5]
+                            copies.append(threads.submit(node.copy, (to, size), (blocks[0][1] + at, size)))
+
+                list(threads.map(read, range(len(devices))))
+                for copy in copies:
+                    copy.result()
+            for nth, (plan, _) in enumerate(plans):
+                for entry, _, _, shape, _, at in plan:
+                    shards[nth][entry.name] = _part(*blocks[nth], at, entry.type, shape)
     return shards
