@@ -134,6 +134,12 @@ def _torch():
     return sys.modules.get("torch")
 
 
+def _current_stream(device):
+    """The stream in whose order torch gives memory of a GPU again; None without torch."""
+    torch = _torch()
+    return None if torch is None else torch.cuda.current_stream(device)
+
+
 def _allocate(node, device, size):
     """Memory of a GPU: a tensor of bytes where torch is, else a block; and its address."""
     torch = _torch()
@@ -163,8 +169,11 @@ def load(node, path, device=0, stream=None):
         if not entries:
             return {}
         start, end = entries[0].begin, entries[-1].end
+        order = _current_stream(device) if stream is None else stream
         block, address = _allocate(node, device, max(1, end - start))
-        node.load(file, start, (address, end - start), stream)
+        node.load(file, start, (address, end - start), order)
+        if stream is None and order is not None:
+            order.synchronize()
     return {entry.name: _part(block, address, entry.begin - start, entry.type, entry.shape) for entry in entries}
 
 
@@ -212,6 +221,8 @@ def _plan(entries, layout, nth, count):
 def load_sharded(node, files, devices, layout=None):
     """As pathline.load_sharded."""
     devices = list(devices)
+    # A thread of its own has another current stream.
+    streams = [_current_stream(device) for device in devices]
     shards = [{} for _ in devices]
     for path in [files] if isinstance(files, (str, os.PathLike)) else files:
         with open(path, "rb") as file:
@@ -226,14 +237,19 @@ def load_sharded(node, files, devices, layout=None):
                     for which, (_, axis, begin, _, size, at) in enumerate(plans[nth][0]):
                         if size == 0 or axis is None and nth > 0:
                             continue
-                        node.load(file, begin, (blocks[nth][1] + at, size), None)
+                        node.load(file, begin, (blocks[nth][1] + at, size), streams[nth])
+                        if streams[nth] is not None:
+                            streams[nth].synchronize()
                         for other in range(1, len(devices) if axis is None else 0):
                             to = blocks[other][1] + plans[other][0][which][5]
-                            copies.append(threads.submit(node.copy, (to, size), (blocks[0][1] + at, size)))
+                            ends = (to, size), (blocks[0][1] + at, size)
+                            copies.append(threads.submit(node.copy, *ends, streams[other]))
 
                 list(threads.map(read, range(len(devices))))
                 for copy in copies:
                     copy.result()
+                for stream in filter(None, streams):
+                    stream.synchronize()
             for nth, (plan, _) in enumerate(plans):
                 for entry, _, _, shape, _, at in plan:
                     shards[nth][entry.name] = _part(*blocks[nth], at, entry.type, shape)
