@@ -30,10 +30,21 @@ pub(crate) fn read(lines: &[PasteLine], at: usize) -> Option<(PlainTable, usize)
     if rows.iter().any(|row| row.3) {
         rows.retain(|row| row.3);
     }
-    let total = rows.iter().find(|row| row.0 == "SUM").map(|row| row.2);
-    rows.retain(|row| row.0 != "SUM");
-    let streams = rows.into_iter().map(|row| (row.0, row.2)).collect();
-    Some((table(streams, total), next))
+    // Intervals of one stream follow each other: their mean counts.
+    let mut streams: Vec<(String, Vec<f64>)> = Vec::new();
+    for (stream, _, gbs, _) in rows {
+        match streams.iter_mut().find(|known| known.0 == stream) {
+            Some(known) => known.1.push(gbs),
+            None => streams.push((stream, vec![gbs])),
+        }
+    }
+    let mean = |(name, all): (String, Vec<f64>)| {
+        let sum: f64 = all.iter().sum();
+        (name, sum / all.len() as f64)
+    };
+    let (sums, streams): (Vec<_>, Vec<_>) =
+        streams.into_iter().map(mean).partition(|(name, _)| name == "SUM");
+    Some((table(streams, sums.first().map(|sum| sum.1)), next))
 }
 
 /// Stream, seconds, GB/s, whether it is the receiver's.
@@ -91,6 +102,10 @@ mod tests {
         assert_eq!((table.labels.len(), table.total, next), (2, Some(4.0), 5));
         let old = clean_lines(b"[SUM]  0.0-30.0 sec    337 GBytes  96.0 Gbits/sec").0;
         assert_eq!(read(&old, 0).unwrap().0.total, Some(12.0));
+        let seconds = "[  5]   0.00-1.00   sec  3 GBytes  16.0 Gbits/sec\n\
+            [  5]   1.00-2.00   sec  3 GBytes  32.0 Gbits/sec\n";
+        let (one, _) = read(&clean_lines(seconds.as_bytes()).0, 0).unwrap();
+        assert_eq!((one.labels.len(), one.total), (1, Some(3.0)));
         let json = r#"{"end": {"streams": [{"receiver": {"bits_per_second": 8e9}}],
             "sum_received": {"bits_per_second": 8e9}}}"#;
         let table = from_json(&serde_json::from_str(json).unwrap()).unwrap();

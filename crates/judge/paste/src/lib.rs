@@ -31,6 +31,7 @@ mod plain_table;
 mod profile;
 mod profiler;
 mod read;
+mod row_kinds;
 mod stated_rates;
 mod streams;
 

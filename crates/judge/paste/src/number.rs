@@ -76,8 +76,14 @@ pub(crate) fn rate_of_name(name: &str) -> Option<(f64, bool)> {
         return Some((scale, true));
     }
     let lower = name.to_lowercase().replace("per_second", "/s").replace("sec", "s");
+    // Of two words of a sentence the second is no time of the first.
+    lower.split_whitespace().find_map(|word| counted_or_lower(word, parts))
+}
+
+/// The unit of a word in lower case.
+fn counted_or_lower(word: &str, parts: impl Fn(char) -> bool) -> Option<(f64, bool)> {
     let mut last = "";
-    lower.split(parts).filter(|word| !word.is_empty()).find_map(|word| {
+    word.split(parts).filter(|word| !word.is_empty()).find_map(|word| {
         let before = std::mem::replace(&mut last, word);
         let joined = if matches!(word, "s" | "/s") { format!("{before}/s") } else { word.into() };
         let counted = joined.strip_suffix("/s").unwrap_or_default();
@@ -144,6 +150,7 @@ mod tests {
             ("28.4 Gbits/sec", Some((0.125, true))),
             ("MBytes/sec", Some((1e-3, true))),
             ("IOPS", Some((1.0, false))),
+            ("size (MB) s", None),
             ("size_mb", None),
             ("memory (MB)", None),
             ("steps", None),

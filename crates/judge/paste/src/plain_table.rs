@@ -1,20 +1,22 @@
 //! Tables of rates that no reader of a tool knows: the unit stands in a header, above it, in a key or behind a number.
 
-use std::collections::BTreeSet;
-
 use serde_json::{Map, Value};
 
 use crate::clean::PasteLine;
-use crate::context::find_product;
 use crate::fixed_lines::is_rule;
-use crate::number::{number, rate_of_name, size};
-use crate::plain_rows::{PlainColumn, PlainRows, PlainTable};
+use crate::number::{number, rate_of_name};
+use crate::plain_rows::{PlainColumn, PlainTable};
+use crate::row_kinds::{has_aggregate, is_other_quantity, kind_of_rows};
 
 /// Rows of a table, and characters of a line that is tried.
 const MAX_ROWS: usize = 4096;
 const MAX_LINE: usize = 4096;
 /// Lines between a title with the unit and the header below it, and between lines of a list.
 const MAX_GAP: usize = 3;
+/// Words of a title: more are a sentence.
+const MAX_TITLE: usize = 12;
+/// No link, memory or node carries more, GB/s: such a column is no rate.
+const MOST: f64 = 1e5;
 
 /// What parts a line into cells.
 #[derive(Clone, Copy, PartialEq)]
@@ -50,7 +52,13 @@ pub(crate) fn read(lines: &[PasteLine], at: usize) -> Option<(PlainTable, usize)
         found.map(|(table, next)| (PlainTable { title, ..table }, next))
     };
     best(at, None)
-        .or_else(|| if is_title() { under_title() } else { None })
+        .or_else(|| {
+            if is_title() && text.split_whitespace().count() <= MAX_TITLE {
+                under_title()
+            } else {
+                None
+            }
+        })
         .or_else(|| list(lines, at))
 }
 
@@ -100,17 +108,31 @@ fn columns(
     let rule = |text: &str| is_rule(text.trim()) || of_title.is_some() && text.trim().is_empty();
     let first = lines.iter().skip(at + 1).take(MAX_GAP).find(|line| !rule(&line.text))?;
     let first = cells(&first.text, split);
+    let form = |name: &String| name.replace(|c: char| c.is_ascii_digit(), "");
     // Above the labels of the rows the header of a matrix may have nothing.
-    if of_title.is_some() && first.len() == names.len() + 1 && names.len() > 1 {
+    if of_title.is_some()
+        && first.len() == names.len() + 1
+        && names.len() > 1
+        && names
+            .iter()
+            .all(|name| has_aggregate(name) || Some(form(name)) == names.first().map(form))
+    {
         names.insert(0, String::new());
     }
     let unit = |(at, name): (usize, &String)| match of_title {
-        Some(unit) => (at > 0).then_some(unit),
+        Some(unit) => (at > 0 && !is_other_quantity(name)).then_some(unit),
         None => rate_of_name(name),
     };
     let units: Vec<_> = names.iter().enumerate().map(unit).collect();
-    let is_named = of_title.is_some() || names.iter().all(|name| number(name).is_none());
-    if names.len() < 2 || !is_named || is_rule(&lines.get(at)?.text) {
+    // Numbers that follow each other are ends of a matrix, others are the first row.
+    let ends = names.iter().skip(1).filter(|name| !has_aggregate(name));
+    let ends: Option<Vec<f64>> = ends.map(|name| number(name)).collect();
+    let is_numbered = of_title.is_some()
+        && ends
+            .is_some_and(|ends| ends.windows(2).all(|pair| matches!(pair, [a, b] if b - a == 1.0)));
+    let is_named = is_numbered || names.iter().all(|name| number(name).is_none());
+    let text = &lines.get(at)?.text;
+    if names.len() < 2 || !is_named || is_rule(text) || !rates_of_line(text).is_empty() {
         return None;
     }
     let is_cell = |cell: &String| value(cell).is_some() || ["N/A", "-", "X"].contains(&&**cell);
@@ -128,8 +150,15 @@ fn columns(
         if row.len() != names.len() || !fits {
             break;
         }
-        rows.push(row);
         next = index + 1;
+        // `latency  12` below a title of rates.
+        if of_title.is_none() || row.first().is_none_or(|name| !is_other_quantity(name)) {
+            rows.push(row);
+        }
+    }
+    let is_part = |row: &Vec<String>| !row.iter().any(|cell| has_aggregate(cell));
+    if rows.iter().any(is_part) {
+        rows.retain(is_part);
     }
     let column = |(at, unit): (usize, &Option<(f64, bool)>)| {
         let (scale, is_rate) = (*unit)?;
@@ -142,8 +171,6 @@ fn columns(
     };
     let columns: Vec<PlainColumn> = units.iter().enumerate().filter_map(column).collect();
     // Words of a sentence are as many as those of another now and then.
-    let is_numbered =
-        of_title.is_some() && names.iter().filter_map(|name| number(name)).count() > 1;
     let least = if is_numbered || matches!(split, Split::Bars | Split::Commas) { 1 } else { 2 };
     if rows.len() < least || columns.is_empty() {
         return None;
@@ -156,7 +183,7 @@ fn columns(
         true => ends.map(str::to_owned).collect(),
         false => labels(&names, &units, &rows),
     };
-    Some((PlainTable { is_matrix, ..table(labels, columns, &heads) }, next))
+    Some((PlainTable { is_matrix, ..table(labels, columns, &heads)? }, next))
 }
 
 /// What names a row: its cells that are no figures and not the same in all rows.
@@ -274,13 +301,27 @@ fn list(lines: &[PasteLine], at: usize) -> Option<(PlainTable, usize)> {
     let same: Vec<&str> =
         same.map(|(word, _)| *word).filter(|word| rates_of_line(word).is_empty()).collect();
     let title = if is_keyed { same.join(" ") } else { String::new() };
-    Some((PlainTable { title, ..table(labels, columns, &[]) }, last + 1))
+    Some((PlainTable { title, ..table(labels, columns, &[])? }, last + 1))
 }
 
-/// `names` are those of all columns.
-fn table(labels: Vec<String>, columns: Vec<PlainColumn>, names: &[&str]) -> PlainTable {
+/// `names` are those of all columns. Rows that stand for all others are no peers; `None` if no column is a rate.
+fn table(
+    mut labels: Vec<String>,
+    mut columns: Vec<PlainColumn>,
+    names: &[&str],
+) -> Option<PlainTable> {
+    columns.retain(|c| !c.is_rate || c.values.iter().flatten().all(|value| value.abs() <= MOST));
+    let kept: Vec<bool> = labels.iter().map(|label| !has_aggregate(label)).collect();
+    if kept.contains(&true) {
+        let mut keep = kept.iter();
+        labels.retain(|_| keep.next() == Some(&true));
+        for column in &mut columns {
+            let mut keep = kept.iter();
+            column.values.retain(|_| keep.next() == Some(&true));
+        }
+    }
     let rows = kind_of_rows(&labels, names);
-    PlainTable {
+    (!columns.is_empty()).then_some(PlainTable {
         tool: "table",
         title: String::new(),
         labels,
@@ -288,48 +329,7 @@ fn table(labels: Vec<String>, columns: Vec<PlainColumn>, names: &[&str]) -> Plai
         rows,
         is_matrix: false,
         total: None,
-    }
-}
-
-/// Words that name sizes, loads and repetitions, parts of a system, and what monitors count, by their beginnings.
-const SERIES: &str = "size byte block depth thread msg iter time sec interval job qp batch run test step epoch trial \
-                      pass round window stream kib mib count length";
-const PARTS: &str = "gpu node host server client worker rank port device dev nic hca mlx adapter disk drive nvme ssd \
-                     link socket numa osd ost target";
-const MONITORED: &str = "rx tx rkb wkb rmb wmb tps util iface await pcirx pcitx rxpci txpci eta";
-
-/// Rows of equal parts have one name with other numbers: a known word, a column's header, or numbers that follow each
-/// other say that they are parts. What monitors print is a load, and says nothing of what a part can.
-fn kind_of_rows(labels: &[String], names: &[&str]) -> PlainRows {
-    let has = |text: &str, list: &str| {
-        let lower = text.to_lowercase();
-        let mut words = lower.split(|c: char| !c.is_alphabetic()).filter(|word| !word.is_empty());
-        words.any(|word| list.split_whitespace().any(|name| word.starts_with(name)))
-    };
-    let is_series = |label: &String| size(&label.replace(' ', "")).is_some() || has(label, SERIES);
-    if names.iter().any(|name| has(name, MONITORED)) {
-        return PlainRows::Other;
-    }
-    if labels.iter().all(is_series) {
-        return PlainRows::Series;
-    }
-    let form = |label: &String| label.replace(|c: char| c.is_ascii_digit(), "");
-    let numbers = |label: &String| {
-        let words = label.split(|c: char| !c.is_ascii_digit()).filter(|word| !word.is_empty());
-        words.map_while(|word| word.parse::<u64>().ok()).collect::<Vec<_>>()
-    };
-    let first = labels.first().map(form).unwrap_or_default();
-    let all: BTreeSet<Vec<u64>> = labels.iter().map(numbers).collect();
-    let is_alike = labels.iter().all(|label| form(label) == first && find_product(label).is_none());
-    let is_numbered = all.len() == labels.len() && all.iter().all(|numbers| !numbers.is_empty());
-    let ends = all.first().zip(all.last()).and_then(|(a, b)| Some((a.last()?, b.last()?)));
-    let is_dense = ends.is_some_and(|(a, b)| b.saturating_sub(*a) < 2 * labels.len() as u64);
-    let is_named = has(&first, PARTS) || names.iter().any(|name| has(name, PARTS));
-    let is_version = has(&first, "gen pcie ddr v");
-    match is_alike && is_numbered && !is_version && (is_named || is_dense && !first.is_empty()) {
-        true => PlainRows::Parts,
-        false => PlainRows::Other,
-    }
+    })
 }
 
 /// The first list of objects that have the same rates: an array, or an object of objects.
@@ -374,13 +374,14 @@ pub(crate) fn from_json(root: &Value) -> Option<PlainTable> {
         Some(PlainColumn { name: (*key).clone(), is_rate, values })
     };
     let columns = keys.iter().filter_map(column).collect();
-    Some(table(named.iter().map(label).collect(), columns, &[]))
+    table(named.iter().map(label).collect(), columns, &[])
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::clean::clean_lines;
+    use crate::plain_rows::PlainRows;
 
     fn found(text: &str) -> PlainTable {
         let lines = clean_lines(text.as_bytes()).0;
@@ -418,6 +419,42 @@ mod tests {
         let json = r#"{"t": [{"gpu": 0, "h2d_gb_s": 24.5}, {"gpu": 1, "h2d_gb_s": 12.0}]}"#;
         let table = from_json(&serde_json::from_str(json).unwrap()).unwrap();
         assert_eq!((table.labels[1].as_str(), table.columns[0].values[1]), ("gpu 1", Some(12.0)));
+    }
+
+    #[test]
+    fn only_columns_with_a_unit_of_rates_are_rates() {
+        let names = |text: &str| -> Vec<String> {
+            found(text).columns.into_iter().map(|column| column.name).collect()
+        };
+        let title = "transfer rates (GB/s)\n";
+        let under = format!(
+            "{title}link  size  iters  overhead us  rate\nab  64  10  240  5\ncd  64  10  230  6\n"
+        );
+        assert_eq!(names(&under), ["rate"]);
+        assert_eq!(names("size (MB) s  rate MB/s\n64  100\n128  200\n"), ["rate MB/s"]);
+        // The second column holds bytes whatever its header says.
+        assert_eq!(names("part,MB/s,GB/s\na,10,4194304\nb,11,4194304\n"), ["MB/s"]);
+        for text in [
+            format!("{title}65536  1000  240\n131072  1000  250\n262144  1000  260\n"),
+            format!("{title}size  type  time\n0  64  int  1.5\n1  64  int  1.6\n"),
+            "a  12.5 GB/s  3\nb  12.6 GB/s  4\n".to_owned(),
+        ] {
+            let lines = clean_lines(text.as_bytes()).0;
+            let all: Vec<_> = (0..lines.len()).filter_map(|at| read(&lines, at)).collect();
+            let most = all.iter().flat_map(|(table, _)| &table.columns);
+            let most = most.flat_map(|column| column.values.iter().flatten());
+            assert!(most.fold(0.0, |a: f64, b| a.max(*b)) < 13.0, "{text}{all:?}");
+        }
+    }
+
+    #[test]
+    fn a_total_is_no_peer() {
+        let table = found("node1: 5.1 GB/s\nnode2: 5.0 GB/s\ntotal: 10.1 GB/s\n");
+        assert!(table.labels.len() < 3, "{table:?}");
+        let table = found("node  GB/s\nn1  5.1\nn2  5.0\nn3  5.0\nSUM  15.1\n");
+        assert_eq!((table.labels.len(), table.rows), (3, PlainRows::Parts));
+        let table = found("average 5.1 GB/s\naverage 5.0 GB/s\n");
+        assert_eq!(table.labels.len(), 2);
     }
 
     #[test]

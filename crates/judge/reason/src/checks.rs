@@ -22,6 +22,8 @@ pub(crate) enum CheckPath {
     Wiring,
     Log,
     Profile,
+    /// Of a table that does not say what it measured: nothing is advised.
+    Unknown,
 }
 
 impl CheckPath {

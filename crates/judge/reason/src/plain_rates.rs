@@ -61,11 +61,18 @@ pub(crate) fn explain(
         0 | 1 => String::new(),
         rows => format!("; {rows} figures, {} to {}", text(least), text(best)),
     };
+    let words = format!("{what} {} {}", table.tool, table.labels.join(" ")).to_lowercase();
     let mut draft = DraftAnswer {
         meaning: format!("{what}: {} (1 GB = 1e9 B){range}", text(value)),
         value: Some(value).filter(|_| is_rate),
         limit: "unknown: the paste does not say what joins these parts".to_owned(),
-        path: if table.tool == "iperf" { CheckPath::Adapter } else { CheckPath::Files },
+        path: match table.tool {
+            "iperf" => CheckPath::Adapter,
+            _ if names(&words, "disk drive nvme ssd hdd file osd ost raid iops mdtest") => {
+                CheckPath::Files
+            }
+            _ => CheckPath::Unknown,
+        },
         outliers,
         ..DraftAnswer::default()
     };
@@ -76,7 +83,6 @@ pub(crate) fn explain(
         draft.ask = "what does one of them do, and with how many at once?".to_owned();
         return draft;
     }
-    let words = format!("{what} {} {}", table.tool, table.labels.join(" ")).to_lowercase();
     set_limit(&mut draft, &words, node, context);
     one_stream(&mut draft, table);
     // What is not known to be over that path is not slow for it.
@@ -88,6 +94,12 @@ pub(crate) fn explain(
     draft
 }
 
+/// Whether a word begins with one of these names.
+fn names(words: &str, all: &str) -> bool {
+    let mut words = words.split(|c: char| !c.is_alphabetic() && c != '2');
+    words.any(|word| all.split(' ').any(|name| word.starts_with(name)))
+}
+
 /// The limit that the paste states for what the words name; more than one is none.
 fn set_limit(
     draft: &mut DraftAnswer,
@@ -95,10 +107,7 @@ fn set_limit(
     node: Option<&NodeLimits>,
     context: &PasteContext,
 ) {
-    let named = |name: &str| {
-        words.split(|c: char| !c.is_alphabetic() && c != '2').any(|word| word.starts_with(name))
-    };
-    let has = |all: &str| all.split(' ').any(named);
+    let has = |all: &str| names(words, all);
     let drive = match has("write") && !has("read") {
         true => context.rated_gbs.1,
         false => context.rated_gbs.0,
@@ -128,8 +137,7 @@ fn set_limit(
             (draft.limit, draft.limit_gbs, draft.usual) = (text, Some(gbs), usual_share(path));
         }
         None => {
-            draft.ask =
-                "which tool printed it, and what is the rate of the link or drive?".to_owned();
+            draft.ask = "which tool printed it, and what is the rate of the link?".to_owned();
         }
     }
 }

@@ -62,6 +62,16 @@ fn the_part_below_its_peers_is_named_in_every_layout() {
 }
 
 #[test]
+fn drives_are_advised_only_where_they_are_named() {
+    let checks = |part: &str| {
+        let paste = format!("part  GB/s\n{part}1  5.1\n{part}2  5.0\n{part}3  5.1\n");
+        let answers = explain_paste(&read_paste(paste.as_bytes()), None).answers;
+        answers[0].checks.iter().map(|check| check.command).collect::<String>()
+    };
+    assert!(checks("nvme").contains("iostat") && checks("node").is_empty());
+}
+
+#[test]
 fn series_loads_and_products_are_no_peers() {
     for paste in [
         "size      MB/s\n64K      100\n128K     200\n256K    390\n512K    700\n",
