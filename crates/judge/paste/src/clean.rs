@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::failures::states_failure;
+
 /// The largest paste that is read; the rest is reported as not read.
 pub(crate) const MAX_BYTES: usize = 8 << 20;
 /// The longest line that is read. A line of NCCL's log has some hundred characters, a row for 64 GPUs
@@ -22,6 +24,8 @@ pub(crate) struct PasteLine {
     pub(crate) number: u32,
     /// Its text without prefixes, colours and trailing blanks. Tabs are blanks.
     pub(crate) text: String,
+    /// Whether a tool states by it that it failed.
+    pub(crate) is_failure: bool,
 }
 
 /// Lines of a paste, and whether it was cut.
@@ -35,7 +39,8 @@ pub(crate) fn clean_lines(bytes: &[u8]) -> (Vec<PasteLine>, bool) {
         let line = line.trim_end_matches('\r').rsplit('\r').next().unwrap_or(line);
         let end = line.char_indices().nth(MAX_LINE).map_or(line.len(), |(at, _)| at);
         let plain = without_colours(line.get(..end).unwrap_or(line));
-        lines.push(PasteLine { number, text: without_prefix(&plain).trim_end().to_owned() });
+        let text = without_prefix(&plain).trim_end().to_owned();
+        lines.push(PasteLine { number, text, is_failure: states_failure(plain.trim()) });
     }
     (lines, is_cut)
 }

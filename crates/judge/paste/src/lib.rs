@@ -11,6 +11,7 @@ mod copy_tools;
 mod counts;
 mod document;
 mod elbencho_csv;
+mod failures;
 mod file_io;
 mod fio;
 mod fio_json;

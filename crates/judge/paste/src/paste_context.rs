@@ -75,6 +75,8 @@ pub struct PasteContext {
     pub nvlinks: Option<u32>,
     /// Sizes outside of tables, bytes.
     pub sizes: Vec<u64>,
+    /// Lines by which a tool states that it failed, with their numbers.
+    pub failures: Vec<(u32, String)>,
     /// All of the text in lower case that belongs to no table, at most 64 KiB.
     pub prose: String,
 }

@@ -6,8 +6,9 @@ use crate::clean::{PasteLine, clean_lines, strip_repeated_words};
 use crate::document::{LineSpan, PasteContent, PasteDocument, PasteReading};
 use crate::objects::{JsonDepth, json, json_lines, xml};
 use crate::{
-    amd_tools, context, copy_tools, elbencho_csv, file_io, fio, fixed_lines, iperf, link_matrix,
-    nccl_log, nccl_tests, osu, perftest, plain_matrix, plain_table, profile, profiler, streams,
+    amd_tools, context, copy_tools, elbencho_csv, failures, file_io, fio, fixed_lines, iperf,
+    link_matrix, nccl_log, nccl_tests, osu, perftest, plain_matrix, plain_table, profile, profiler,
+    streams,
 };
 
 /// Documents that are kept of a paste.
@@ -15,6 +16,8 @@ const MAX_DOCUMENTS: usize = 4096;
 /// Objects that are tried as JSON or XML in a paste: a failing one is scanned to its end.
 const MAX_OBJECTS: usize = 16;
 
+/// Lines of failures that are kept.
+const MAX_FAILURES: usize = 16;
 /// Words before each line that are tried: `Nov 28 12:00:00 host unit[12]: `, `name  | `.
 const MAX_PREFIXES: u32 = 4;
 /// Lines at each end of a long paste that are tried without prefixes.
@@ -80,6 +83,11 @@ fn figures_and_lines(reading: &PasteReading) -> (usize, u32) {
 fn read_lines(mut lines: Vec<PasteLine>, is_cut: bool) -> PasteReading {
     let count = lines.len() as u32;
     let mut reading = PasteReading { lines: count, is_cut, ..PasteReading::default() };
+    if !lines.iter().any(|line| failures::is_manual(&line.text)) {
+        let failed = lines.iter().filter(|line| line.is_failure).take(MAX_FAILURES);
+        let failed = failed.map(|line| (line.number, line.text.trim().to_owned()));
+        reading.context.failures = failed.collect();
+    }
     let log = nccl_log::take(&mut lines);
     reading.documents = link_matrices(&mut lines);
     let mut splitter = PasteSplitter {

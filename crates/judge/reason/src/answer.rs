@@ -158,16 +158,26 @@ impl<'a> PasteExplainer<'a> {
         let settings = find_settings(context, self.node);
         for found in find_messages(context, self.log) {
             let setting = settings.iter().find(|setting| setting.explains == found.row.id);
-            answers.push(self.finish(message_draft(&found, setting), "message", all));
+            let answer = self.finish(message_draft(&found, setting), "message", all);
+            let mut failures = context.failures.iter();
+            let line = failures.find(|(_, text)| found.is_in(text) && !answer.is_ok());
+            answers.push(line.map_or(answer.clone(), |line| answer.failed(line)));
+        }
+        let is_failed = answers.iter().any(|answer| answer.verdict == NodeVerdict::Fail);
+        if let Some(line) = context.failures.first().filter(|_| !is_failed) {
+            let limit = "none: it is not about a rate".to_owned();
+            let draft = DraftAnswer { limit, path: CheckPath::Unknown, ..DraftAnswer::default() };
+            answers.push(self.finish(draft, "message", all).failed(line));
         }
         // What is slow comes first, and tables before what only describes the node.
         answers.sort_by_key(|answer| match answer.verdict {
-            NodeVerdict::Suspect if answer.is_fault => 0,
+            NodeVerdict::Fail => 0,
+            NodeVerdict::Suspect if answer.is_fault => 1,
             // A text that names a cause stands before a table that shows none.
-            NodeVerdict::Suspect if answer.tool == "message" || !answer.action.is_empty() => 1,
-            NodeVerdict::Suspect => 2,
-            _ if answer.value_gbs.is_some() => 3,
-            _ => 4,
+            NodeVerdict::Suspect if answer.tool == "message" || !answer.action.is_empty() => 2,
+            NodeVerdict::Suspect => 3,
+            _ if answer.value_gbs.is_some() => 4,
+            _ => 5,
         });
         PasteExplanation {
             format: 3,

@@ -45,10 +45,20 @@ pub(crate) struct FoundMessage {
     pub(crate) text: &'static str,
 }
 
+impl FoundMessage {
+    /// Whether a line has its text.
+    pub(crate) fn is_in(&self, line: &str) -> bool {
+        let mut normal = String::new();
+        add_normal_form(&mut normal, line);
+        normal.contains(self.text)
+    }
+}
+
 /// The messages in the text of a paste and in its log, one for each cause.
 pub(crate) fn find_messages(context: &PasteContext, log: Option<&NcclLog>) -> Vec<FoundMessage> {
     let mut text = String::new();
     let logged = log.into_iter().flat_map(|log| log.warnings.iter().chain(&log.reasons));
+    let logged = logged.chain(context.failures.iter().map(|(_, text)| text));
     for line in context.prose.lines().chain(logged.map(String::as_str)) {
         if text.len() > MAX_TEXT {
             break;

@@ -12,6 +12,8 @@ use crate::verdict::percent;
 
 /// A share of a cause that a probe changes by less is the same.
 const MOVED: f64 = 0.1;
+/// Characters of a line that is quoted.
+const MAX_TEXT: usize = 160;
 
 /// What a pasted output means, and what is said of it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -90,7 +92,8 @@ impl PasteAnswer {
         }
         lines.push(("verdict", format!("{}: {}", self.verdict.word(), self.reason)));
         lines.extend(self.possible.iter().map(|text| ("possible", text.clone())));
-        if self.verdict == NodeVerdict::Suspect && !self.action.is_empty() {
+        let is_bad = matches!(self.verdict, NodeVerdict::Suspect | NodeVerdict::Fail);
+        if is_bad && !self.action.is_empty() {
             lines.push(("do", self.action.clone()));
         }
         if self.verdict != NodeVerdict::Ok && !self.ask.is_empty() {
@@ -101,6 +104,21 @@ impl PasteAnswer {
         };
         lines.extend(self.checks.iter().map(|one| ("check", check(one))));
         lines
+    }
+
+    pub(crate) fn is_ok(&self) -> bool {
+        self.verdict == NodeVerdict::Ok
+    }
+
+    /// With a line by which the tool states that it failed.
+    pub(crate) fn failed(mut self, (number, text): &(u32, String)) -> Self {
+        let text: String = text.chars().take(MAX_TEXT).collect();
+        let cause =
+            if self.action.is_empty() { String::new() } else { format!(": {}", self.reason) };
+        self.reason = format!("line {number} states that it failed{cause}");
+        self.meaning = format!("\"{text}\"");
+        (self.first_line, self.last_line, self.verdict) = (*number, *number, NodeVerdict::Fail);
+        self
     }
 
     /// What the probe measured, and the share of the first cause now and of the one before, where it moved.

@@ -20,6 +20,8 @@ const CHECKED: f64 = 0.85;
 const POSSIBLE: f64 = 0.08;
 /// What stands for a cause where a part differs from its peers.
 const OUTLIER: &str = "outlier";
+/// The cause of wrong results.
+const WRONG: &str = "wrong-bytes";
 /// Possible causes that are read.
 const MAX_POSSIBLE: usize = 3;
 
@@ -39,6 +41,8 @@ impl Decision {
     fn of_cause(verdict: NodeVerdict, cause: &LikelyCause) -> Self {
         let is_fault =
             verdict == NodeVerdict::Suspect && cause.class == AnswerClass::HardwareSuspect;
+        // Wrong results are a failure, whatever the rate.
+        let verdict = if cause.id == WRONG { NodeVerdict::Fail } else { verdict };
         let (reason, action) = (cause.text.clone(), cause.check.clone());
         Self { verdict, cause: Some(cause.id), is_fault, reason, action }
     }

@@ -2,6 +2,7 @@
 
 mod acceptance;
 mod apart;
+mod failures;
 mod forms;
 mod no_accusation;
 mod plain_tables;
