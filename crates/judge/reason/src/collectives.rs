@@ -8,10 +8,12 @@ use crate::collective_causes::{CollectiveCase, certain_edit};
 use crate::collective_limits::{ALL_TO_ALL, set_limit};
 use crate::draft::{DraftAnswer, ProbeSubject};
 use crate::node_facts::{NodeLimits, figure};
-use crate::outlier::{DIP, Outlier, falls_off, moving_rows, slow_rows};
+use crate::outlier::{ASYMMETRY, DIP, Outlier, falls_off, moving_rows, slow_rows};
 use crate::score::ObservedFeature;
 use crate::table_summary::TableSummary;
 
+/// Sizes that are named where both places differ.
+const MAX_PLACES: usize = 4;
 /// A row this much faster than the one of half its size shows no plateau.
 const STILL_GROWS: f64 = 1.15;
 
@@ -126,6 +128,25 @@ fn slow_sizes(table: &CollectiveTable) -> Vec<Outlier> {
     for one in slow_rows(&inner, DIP) {
         if found.iter().all(|known| known.part != one.part) {
             found.push(Outlier { text: format!("in place, {}", one.text), ..one });
+        }
+    }
+    // Of one size the same bytes move in either place.
+    let both = inner.iter().filter_map(|&(bytes, inside)| {
+        let (_, outside) = *out.iter().find(|row| row.0 == bytes)?;
+        Some((bytes, inside, outside))
+            .filter(|_| inside.max(outside) > ASYMMETRY * inside.min(outside))
+    });
+    for (bytes, inside, outside) in both.take(MAX_PLACES) {
+        let (slow, other) = if inside < outside {
+            ("in place", "out of place")
+        } else {
+            ("out of place", "in place")
+        };
+        let part = format!("{bytes} B");
+        if found.iter().all(|known| known.part != part) {
+            let (least, most) = (inside.min(outside), inside.max(outside));
+            let one = Outlier::new(format!("{part} {slow}"), least, most, "GB/s", other);
+            found.push(Outlier { part, ..one.of_row() });
         }
     }
     found

@@ -9,6 +9,10 @@ const LEAST_GAP: f64 = 0.07;
 /// And at least this many times the spread of its peers.
 const SPREADS: f64 = 3.0;
 
+/// Pairs of which both directions are compared, and those that are named.
+const MAX_PAIRS: usize = 4096;
+const MAX_DIRECTIONS: usize = 4;
+
 /// A run is slow below this share of the fastest one of the same test.
 pub(crate) const RUN_SHARE: f64 = 0.85;
 
@@ -227,6 +231,23 @@ pub(crate) fn slow_intervals(intervals: &[(u64, f64)]) -> Vec<Outlier> {
     each.collect()
 }
 
+/// Both directions of a pair, or both places of a size, are peers up to this factor.
+pub(crate) const ASYMMETRY: f64 = 1.5;
+
+/// Pairs one direction of which is slower than the other.
+fn slow_directions(list: &[(u32, u32, f64)]) -> Vec<Outlier> {
+    let back = |&(a, b, value): &(u32, u32, f64)| {
+        let (.., back) = *list.iter().find(|other| (other.0, other.1) == (b, a))?;
+        (a != b && value > 0.0 && back > ASYMMETRY * value).then_some((a, b, value, back))
+    };
+    let each = list.iter().take(MAX_PAIRS).filter_map(back).take(MAX_DIRECTIONS);
+    let one = |(a, b, value, back)| {
+        let other = format!("gpu{b}->gpu{a}");
+        Outlier::new(format!("gpu{a}->gpu{b}"), value, back, "GB/s", &other)
+    };
+    each.map(one).collect()
+}
+
 /// The GPU whose pairs are all slower than the rest, or the few pairs that are, of pairs that are equal by what
 /// is known of them.
 pub(crate) fn slow_pairs(list: &[(u32, u32, f64)]) -> Vec<Outlier> {
@@ -255,13 +276,14 @@ pub(crate) fn slow_pairs(list: &[(u32, u32, f64)]) -> Vec<Outlier> {
             found = Some(one);
         }
     }
-    if found.is_some() || list.len() < 6 {
+    if found.is_some() {
         return found.into_iter().collect();
     }
     let values: Vec<f64> = list.iter().map(|pair| pair.2).collect();
     // A pair has two directions.
     let few = 0.1_f64.max(2.0 / values.len() as f64);
-    let Some((slow, usual)) = slow_values(&values, few) else { return Vec::new() };
+    let slow = slow_values(&values, few).filter(|_| list.len() >= 6);
+    let Some((slow, usual)) = slow else { return slow_directions(list) };
     let mut named: Vec<Outlier> = Vec::new();
     for at in slow {
         let Some(&(a, b, value)) = list.get(at) else { continue };
@@ -321,7 +343,8 @@ mod tests {
         assert!(names(&pairs(4, |a, b| if a / 2 == b / 2 { 26.0 } else { 13.0 })).is_empty());
         assert!(names(&pairs(8, |a, b| if a / 2 == b / 2 { 50.4 } else { 37.6 })).is_empty());
         assert!(names(&pairs(8, |a, b| 390.0 + f64::from((a * 7 + b * 3) % 5) * 3.0)).is_empty());
-        assert!(names(&pairs(2, |a, _| if a == 0 { 10.0 } else { 20.0 })).is_empty());
+        assert!(names(&pairs(2, |a, _| if a == 0 { 15.0 } else { 20.0 })).is_empty());
+        assert_eq!(names(&pairs(2, |a, _| if a == 0 { 10.0 } else { 20.0 })), ["gpu0->gpu1"]);
     }
 
     #[test]

@@ -52,6 +52,7 @@ pub(crate) fn explain(
     let name = headline.filter(|_| !table.is_matrix).map_or("", |column| column.name.as_str());
     let what = [table.title.as_str(), name].into_iter().filter(|part| !part.is_empty());
     let what = what.collect::<Vec<_>>().join(", ");
+    let what = if what.is_empty() { "rates".to_owned() } else { what };
     let text = |value: f64| match is_rate {
         true => rate(value),
         false => format!("{} a second", figure(value)),
@@ -186,14 +187,16 @@ fn slow_labels(table: &PlainTable, column: &PlainColumn) -> Vec<Outlier> {
     }
     let values: Vec<f64> = pairs.iter().map(|pair| pair.1).collect();
     if is_links(table) {
-        // Links are counted: one less is one that is down.
-        let most = values.iter().copied().fold(0.0, f64::max);
-        let fewer = pairs.iter().filter(|pair| pair.1 < most && !column.is_rate);
+        // Where links are active, one that is stated as inactive is down; a list that was cut is no loss.
+        let listed = table.columns.iter().find(|column| column.name == "links");
+        let listed = listed.into_iter().flat_map(|column| column.values.iter().flatten());
+        let is_counted = column.name == "active links" && values.iter().any(|value| *value > 0.0);
+        let fewer = pairs.iter().zip(listed).filter(|(pair, all)| is_counted && pair.1 < **all);
         let check = "nvidia-smi nvlink -e and dmesg | grep -i xid; fabric manager; pathline health";
-        let one = |(label, value): &(&String, f64)| {
-            Outlier::new((*label).clone(), *value, most, "links", "the others").checked_by(check)
+        let one = |((label, value), all): (&(&String, f64), &f64)| {
+            Outlier::new((*label).clone(), *value, *all, "links", "this GPU").checked_by(check)
         };
-        return fewer.map(one).collect();
+        return fewer.map(one).take(MAX_NAMED).collect();
     }
     let slow = slow_values(&values, FEW).or_else(|| slower_of_two(&values));
     let Some((slow, usual)) = slow else { return Vec::new() };

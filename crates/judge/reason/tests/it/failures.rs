@@ -45,3 +45,49 @@ fn warnings_and_manuals_are_no_failures() {
     let warned = answers("n1:4:4 [0] misc/x.cc:12 NCCL WARN Duplicate GPU detected : rank 0\n");
     assert!(warned.iter().any(|answer| answer.verdict == Suspect));
 }
+
+/// Two GPUs with six links each; `state` gives the line of each.
+fn links(state: impl Fn(u32, u32) -> Option<&'static str>) -> String {
+    let mut text = String::new();
+    for gpu in 0..2 {
+        text.push_str(&format!("GPU {gpu}: NVIDIA X (UUID: GPU-{gpu})\n"));
+        let lines =
+            (0..6).filter_map(|link| Some(format!("\t Link {link}: {}\n", state(gpu, link)?)));
+        text.extend(lines);
+    }
+    text
+}
+
+#[test]
+fn inactive_links_are_named_and_cut_lists_are_none() {
+    const UP: &str = "25.781 GB/s";
+    let down = |gpu, link| Some(if (gpu, link) == (1, 4) { "<inactive>" } else { UP });
+    let first = answers(&links(down)).remove(0);
+    assert!(first.verdict == Suspect && first.reason.contains("GPU 1 (link 4"), "{}", first.reason);
+    for paste in [
+        links(|gpu, link| (gpu == 0 || link < 3).then_some(UP)),
+        links(|gpu, link| (gpu == 0 || link < 3).then_some(UP)) + "...\n",
+        links(|_, _| Some("<inactive>")),
+    ] {
+        assert!(answers(&paste).iter().all(|answer| answer.verdict != Suspect), "{paste}");
+    }
+}
+
+#[test]
+fn both_places_of_a_size_are_peers() {
+    let table = |inside: f64| {
+        let row = |bytes: u64| {
+            let us = |gbs: f64| bytes as f64 / gbs / 1e3;
+            let half = |gbs: f64| format!("{:.1} {gbs} {} 0", us(gbs), gbs * 1.5);
+            format!("{bytes} {} float sum -1 {} {}\n", bytes / 4, half(150.0), half(inside))
+        };
+        format!(
+            "4 x A100\n# nThread 1 nGpus 4 minBytes 8 maxBytes 1\n{}{}{}",
+            row(1 << 30),
+            row(1 << 31),
+            row(1 << 32)
+        )
+    };
+    let named = |inside: f64| answers(&table(inside)).remove(0).reason.contains("in place");
+    assert!(named(80.0) && !named(140.0));
+}
