@@ -23,7 +23,7 @@ const GROUP: usize = 16;
 /// 0.995, two states, 1/f); within eight, in 94 to 97 %.
 const MAX_SPAN: f64 = 8.0;
 /// Sum of the spans of a run's groups, in budgets: a run of many groups takes no longer for it.
-const SPANS_OF_RUN: f64 = 32.0;
+const SPANS_OF_RUN: f64 = 16.0;
 
 /// One case of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

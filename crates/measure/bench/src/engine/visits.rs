@@ -53,7 +53,9 @@ impl<'a> CaseEngine<'a> {
         // Without six visits there is no interval that could be wrong.
         if self.settings.max_samples as usize >= MIN_VISITS {
             let budget = self.budget(case);
-            let watched = case.entry.budget.map_or(self.settings.case_budget, |_| Ns::ZERO);
+            // A run that may not last needs its figures soon.
+            let is_short = case.entry.budget.is_some() || self.settings.time_limit > Ns::ZERO;
+            let watched = if is_short { Ns::ZERO } else { self.settings.case_budget };
             let watched = Ns((watched * case.entry.span).0.min(MAX_WATCHED.0));
             let left = (budget - case.spent).max(watched).max(budget * MIN_SPREAD).0;
             case.stretch = Ns(left / MIN_VISITS as f64);
