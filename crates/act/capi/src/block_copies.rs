@@ -277,20 +277,18 @@ impl BlockCopies {
             BlockPlace::Host => None,
             BlockPlace::Device(device) => Some(calls.enter(device).ok()?),
         };
-        let (api, out) = (calls.api(), &raw mut address);
-        // SAFETY: each call stores an address.
-        let code = unsafe {
-            match place {
-                BlockPlace::Host => (api.host_alloc.at)(out, bytes, PINNED),
-                BlockPlace::Device(_) => (api.mem_alloc.at)(out, bytes),
+        let allocated = match place {
+            BlockPlace::Host => {
+                // SAFETY: stores an address.
+                let code = unsafe { (calls.api().host_alloc.at)(&raw mut address, bytes, PINNED) };
+                (code == 0).then_some(address)
             }
+            BlockPlace::Device(_) => calls.memory_allocate(bytes).ok(),
         };
         if let Some(entered) = entered {
             calls.leave(entered);
         }
-        if code != 0 {
-            return None;
-        }
+        let address = allocated?;
         scratch.insert(place, address);
         Some(address)
     }

@@ -20,8 +20,6 @@ const LIMIT_NS: u64 = 300_000_000;
 const LEAST_GAIN: f64 = 1.05;
 /// Most copies of one call of the driver: with 50,000 some versions hang.
 const MAX_CALL: usize = 1024;
-/// Flag of a stream that is not ordered with the legacy one; both runtimes have the same number.
-const NON_BLOCKING: u32 = 1;
 const NOT_READY: i32 = 600;
 
 /// How ranges of a batch are copied, from the one that takes least of the GPU on.
@@ -119,14 +117,11 @@ struct ProbeStream<'c> {
 
 impl<'c> ProbeStream<'c> {
     fn new(calls: &'c dyn CallerCalls) -> Option<Self> {
-        let mut own = Self { calls, handles: [0; 3] };
-        let (api, [stream, start, end]) = (calls.api(), &mut own.handles);
+        let mut own = Self { calls, handles: [calls.stream_create().ok()?, 0, 0] };
+        let (api, [_, start, end]) = (calls.api(), &mut own.handles);
         // SAFETY: each call stores one handle.
-        let made = unsafe {
-            (api.stream_create.at)(stream, NON_BLOCKING) == 0
-                && (api.event_create.at)(start, 0) == 0
-                && (api.event_create.at)(end, 0) == 0
-        };
+        let made =
+            unsafe { (api.event_create.at)(start, 0) == 0 && (api.event_create.at)(end, 0) == 0 };
         made.then_some(own)
     }
 }

@@ -44,8 +44,9 @@ pub(crate) struct MergedCopy {
     pub(crate) parts: Range<usize>,
 }
 
-/// Appends copies, and joins those that continue one another at both ends, each end within one allocation: the runtime refuses a copy
-/// that leaves one, also where another allocation follows. `allocation` is that of an address, empty if not known.
+/// Appends copies and merges adjacent ones, if each end lies in one allocation: the runtime refuses a copy that
+/// leaves its allocation, even where another follows. `allocation` returns the range around an address, empty if
+/// unknown.
 pub(crate) fn merge_adjacent(
     merged: &mut Vec<MergedCopy>,
     copies: &[(u64, u64, usize)],

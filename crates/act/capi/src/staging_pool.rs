@@ -132,7 +132,7 @@ impl StagingPool {
         }
     }
 
-    /// Frees memory of a GPU in a thread of its own: the runtime may wait for streams of callers first.
+    /// Frees memory of a GPU on a separate thread: the runtime may wait for streams of callers first.
     pub(crate) fn free_later(&self, device: i32, address: u64) {
         let shared = Arc::clone(&self.shared);
         let free = move || {

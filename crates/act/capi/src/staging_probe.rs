@@ -33,7 +33,7 @@ struct StagingProbe<'n> {
 }
 
 impl CopyNode {
-    /// Compares plain copies with copies by some numbers of threads, in memory of its own.
+    /// Compares plain copies with copies by several numbers of threads, in scratch memory.
     ///
     /// # Errors
     /// Memory is short, or the runtime refuses a call.

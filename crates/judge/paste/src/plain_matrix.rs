@@ -117,13 +117,7 @@ fn ends(text: &str, of_gpus: bool) -> Option<(MatrixEnd, MatrixEnd)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clean::clean_lines;
-    use crate::plain_table::read;
-
-    fn found(text: &str) -> PlainTable {
-        let lines = clean_lines(text.as_bytes()).0;
-        (0..lines.len()).find_map(|at| read(&lines, at)).unwrap().0
-    }
+    use crate::plain_table::tests::found;
 
     /// 2 x 7 / 8 = 1.75.
     #[test]

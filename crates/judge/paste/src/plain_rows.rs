@@ -1,4 +1,4 @@
-//! Rows with their figures, of a table that no type of its own has.
+//! Rows and figures of tables without a dedicated type.
 
 /// What the rows of a table stand for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

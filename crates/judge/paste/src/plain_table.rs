@@ -43,7 +43,7 @@ pub(crate) fn read(lines: &[PasteLine], at: usize) -> Option<(PlainTable, usize)
     // `bandwidth (MB/s)`, `SUMMARY rate (in ops/sec)` above the header.
     let is_title = || rates_of_line(text).is_empty();
     let under_title = || {
-        // A line with a unit below begins a table of its own.
+        // A later line with a unit begins another table.
         let is_other =
             |at: &usize| lines.get(*at).is_none_or(|line| rate_of_name(&line.text).is_some());
         let mut headers = (at + 1..=at + MAX_GAP).take_while(|at| !is_other(at));
@@ -378,12 +378,13 @@ pub(crate) fn from_json(root: &Value) -> Option<PlainTable> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::clean::clean_lines;
     use crate::plain_rows::PlainRows;
 
-    fn found(text: &str) -> PlainTable {
+    /// The first table of a text.
+    pub(crate) fn found(text: &str) -> PlainTable {
         let lines = clean_lines(text.as_bytes()).0;
         (0..lines.len()).find_map(|at| read(&lines, at)).unwrap().0
     }

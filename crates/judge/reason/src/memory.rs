@@ -81,7 +81,7 @@ pub(crate) fn explain_streams(
 }
 
 /// The peak of a host's memory, GB/s: modules that dmidecode lists, channels and rate that the text states, else the
-/// processor's data sheet; of as many sockets as are stated, and of those that the figure needs.
+/// processor's data sheet. It covers the stated number of sockets, and at least as many as the figure needs.
 fn host_peak(context: &PasteContext, value: f64) -> Option<(f64, &'static str)> {
     let text = context.prose.as_str();
     let words: Vec<&str> =

@@ -205,7 +205,7 @@ impl NodeLimits {
         }
         let of_log = log.and_then(|log| log.adapters);
         let listed = Some(context.ports).filter(|ports| *ports > 1);
-        // A log names those that are used, the text those that a node has.
+        // A log names the adapters in use; the text lists all adapters of the node.
         let present = context.adapters.max(listed);
         let counted = of_log.or(context.adapters).or(listed).or(self.nics);
         // `NCCL_IB_HCA=mlx5_0,mlx5_1` allows these and no other.

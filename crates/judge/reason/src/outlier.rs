@@ -9,7 +9,7 @@ const LEAST_GAP: f64 = 0.07;
 /// And at least this many times the spread of its peers.
 const SPREADS: f64 = 3.0;
 
-/// Pairs of which both directions are compared, and those that are named.
+/// Most pairs whose two directions are compared, and most that are named.
 const MAX_PAIRS: usize = 4096;
 const MAX_DIRECTIONS: usize = 4;
 
