@@ -168,7 +168,16 @@ fn a_hip_runtime_that_lists_no_gpu_leaves_the_host() {
         HIP,
     );
     let out = node.path("run");
-    let args = ["run", "--quiet", "--case", QUICK, "--out", out.to_str().unwrap()];
+    let args = [
+        "run",
+        "--quiet",
+        "--case-budget",
+        "20ms",
+        "--case",
+        QUICK,
+        "--out",
+        out.to_str().unwrap(),
+    ];
     let output = node.pathline(&args, &[("PATHLINE_HIP", &hip)]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let outcomes = journal(&out).outcomes;
@@ -205,8 +214,18 @@ fn a_library_that_is_cut_off_or_no_plain_file_is_not_opened_by_its_name() {
         // A rank of a launcher opens MPI, whose library ends no process.
         let out = node.path("run");
         let case = "r0.numa0.huge > r1.numa0.huge by shm@numa0[ping,memcpy+memcpy] x 8B";
-        let args =
-            ["run", "--quiet", "--ranks", "2", "--case", case, "--out", out.to_str().unwrap()];
+        let args = [
+            "run",
+            "-q",
+            "--ranks",
+            "2",
+            "--case-budget",
+            "20ms",
+            "--case",
+            case,
+            "--out",
+            out.to_str().unwrap(),
+        ];
         let output = node.pathline(&args, &[]);
         assert_eq!(output.status.code(), Some(0), "{what}: {}", text(&output.stderr));
     }
@@ -276,7 +295,16 @@ fn read_only_commands_open_no_library() {
     assert!(stdout_of(&[]).contains("pathline run"));
     // A run goes on without them.
     let out = node.path("run");
-    stdout_of(&["run", "--quiet", "--case", QUICK, "--out", out.to_str().unwrap()]);
+    stdout_of(&[
+        "run",
+        "--quiet",
+        "--case-budget",
+        "20ms",
+        "--case",
+        QUICK,
+        "--out",
+        out.to_str().unwrap(),
+    ]);
     assert!(matches!(&journal(&out).outcomes[..], [CaseOutcome::Measured(_)]));
 }
 

@@ -27,7 +27,10 @@ fn run(set: &[(&str, &str)]) -> (BTreeMap<String, String>, Journal) {
     lay_out(&libraries, &[StubLibraries::Hip(6)], &[]).unwrap();
     let out = folder.path().join("run");
     let mut command = Command::new(assert_cmd::cargo::cargo_bin!("pathline"));
-    command.args(["run", "--quiet", "--out"]).arg(&out).stdin(Stdio::null());
+    command
+        .args(["run", "--quiet", "--case-budget", "20ms", "--out"])
+        .arg(&out)
+        .stdin(Stdio::null());
     for case in [ZERO_COPY, BLIT, DMA, FAULT] {
         command.args(["--case", case]);
     }

@@ -35,7 +35,10 @@ fn a_gpu_may_be_required_where_none_can_be_used() {
     std::fs::write(&broken, "no library").unwrap();
     let run = |args: &[&str]| -> Output {
         let mut command = Command::new(pathline());
-        command.args(["run", "--case", HOST, "--out"]).arg(&out).args(args);
+        command
+            .args(["run", "--case-budget", "20ms", "--case", HOST, "--out"])
+            .arg(&out)
+            .args(args);
         // A runtime that does not open, whatever this host has.
         command.env("PATHLINE_CUDA", &broken).stdin(Stdio::null());
         command.output().unwrap()
@@ -104,11 +107,13 @@ fn gpus_on_the_bus_that_cannot_be_used_are_a_fault() {
     assert!(planned > 100 && skipped >= planned, "{skipped} of {planned}");
     // Of cases that need none, and by choice, the host is enough.
     for args in ["", "--suite host", "--require host"] {
-        let line = format!("rm -rf host; \"$PATHLINE\" run -q --out host --case \"$HOST\" {args}");
+        let line = format!(
+            "rm -rf host; \"$PATHLINE\" run -q --out host --case-budget 20ms --case \"$HOST\" {args}"
+        );
         let output = on_a_host_with_gpus(dir.path(), &line).unwrap();
         assert_eq!(output.status.code(), Some(0), "{args}: {}", text(&output.stderr));
     }
-    let line = "rm -rf host; \"$PATHLINE\" run -q --out host --case \"$HOST\" --require gpus";
+    let line = "rm -rf host; \"$PATHLINE\" run -q --out host --case-budget 20ms --case \"$HOST\" --require gpus";
     let output = on_a_host_with_gpus(dir.path(), line).unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
 }
