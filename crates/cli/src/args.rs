@@ -113,9 +113,16 @@ fn note_bare_sizes() {
 fn with_way_out(mut error: clap::Error) -> clap::Error {
     let text = error.to_string();
     let known = WAYS_OUT.iter().find(|(words, _)| words.iter().all(|word| text.contains(word)));
-    if let Some((_, way)) = known {
-        let tip = ContextValue::StyledStrs(vec![(*way).into()]);
-        error.insert(ContextKind::Suggested, tip);
+    let negative = match error.get(ContextKind::InvalidArg) {
+        // The parser takes the digits of a negative value for an option.
+        Some(ContextValue::String(word)) if word.starts_with("-") => {
+            word[1..].parse::<u8>().is_ok()
+        }
+        _ => false,
+    };
+    let negative = negative.then_some("a value cannot be negative");
+    if let Some(way) = known.map(|(_, way)| *way).or(negative) {
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![way.into()]));
     }
     error
 }

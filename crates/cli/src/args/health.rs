@@ -53,6 +53,9 @@ pub(crate) struct HealthArgs {
     /// How the result is written.
     #[arg(long, value_enum, default_value_t = HealthFormat::Text)]
     pub(crate) format: HealthFormat,
+    /// The same as --format json.
+    #[arg(long, conflicts_with = "format")]
+    pub(crate) json: bool,
     /// Write it to this file, which appears whole or not at all, instead of standard output.
     #[arg(long, short, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
@@ -73,6 +76,13 @@ pub(crate) struct HealthArgs {
     pub(crate) inject: Vec<ProbeFault>,
     #[command(flatten)]
     pub(crate) libraries: LibraryArgs,
+}
+
+impl HealthArgs {
+    /// The format that was asked for, in either way.
+    pub(crate) fn format(&self) -> HealthFormat {
+        if self.json { HealthFormat::Json } else { self.format }
+    }
 }
 
 /// Who reads the result of a health check.

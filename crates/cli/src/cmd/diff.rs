@@ -16,6 +16,12 @@ use crate::say::outln;
 
 pub(super) fn run(args: &DiffArgs) -> Result<ExitKind> {
     let (before, after) = sides(args)?;
+    let file = |path: &PathBuf| files::journal_path(path).canonicalize().ok();
+    if let ([one], [other]) = (&before[..], &after[..])
+        && file(one).is_some_and(|path| Some(path) == file(other))
+    {
+        return Err(anyhow!("{} is before and after: name two runs", one.display()));
+    }
     let read = |paths: &[PathBuf]| -> Result<Vec<Journal>> {
         paths.iter().map(|path| files::read(path)).collect()
     };

@@ -1,6 +1,5 @@
 //! `pathline health`.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -45,7 +44,7 @@ pub(super) fn run(args: &HealthArgs) -> ExitKind {
             let error = format!("{error:#}");
             errln!("pathline: {error}");
             // People have read why; programs get a result all the same.
-            if args.format == HealthFormat::Text && args.out.is_none() {
+            if args.format() == HealthFormat::Text && args.out.is_none() {
                 return ExitKind::Unusable;
             }
             HealthDocument::unusable(env!("CARGO_PKG_VERSION"), &hostname(), &started, &error)
@@ -61,7 +60,7 @@ pub(super) fn run(args: &HealthArgs) -> ExitKind {
             }
         }
     }
-    match args.format {
+    match args.format() {
         HealthFormat::Nagios => ExitKind::Foreign(document.state.nagios_code()),
         _ if document.is_unusable() => ExitKind::Unusable,
         _ => document.state.into(),
@@ -79,7 +78,7 @@ fn kept(args: &HealthArgs, document: HealthDocument) -> Result<HealthDocument> {
 }
 
 fn render(args: &HealthArgs, document: &HealthDocument) -> String {
-    match args.format {
+    match args.format() {
         HealthFormat::Text => text(document, width()),
         HealthFormat::Json => json(document),
         HealthFormat::Junit => junit(document),
@@ -176,7 +175,7 @@ fn check(args: &HealthArgs, started: &str) -> Result<HealthDocument> {
         let state = judgement.state();
         if let (Judgement::Slower(why) | Judgement::TooLittle(why), true) = (judgement, decides) {
             document.reason = why.chars().take(MAX_REASON).collect();
-            document.set_state(state, args.format == HealthFormat::Nagios);
+            document.set_state(state, args.format() == HealthFormat::Nagios);
         }
         document.against = Some(against);
     }
@@ -410,18 +409,13 @@ fn document(args: &HealthArgs, started: &str, outcome: HealthOutcome) -> HealthD
         env: switches(),
         ..HealthDocument::unusable(env!("CARGO_PKG_VERSION"), &hostname(), started, "")
     };
-    document.set_state(state, args.format == HealthFormat::Nagios);
+    document.set_state(state, args.format() == HealthFormat::Nagios);
     document
 }
 
 /// The node in a line: `8 x NVIDIA H200, 18 NVLinks each, NVML 580.95`.
 fn identity(view: &NodeView) -> String {
-    let mut names: BTreeMap<&str, usize> = BTreeMap::new();
-    for gpu in &view.topology.gpus {
-        *names.entry(&gpu.name).or_default() += 1;
-    }
-    let mut parts: Vec<String> =
-        names.into_iter().map(|(name, count)| format!("{count} x {name}")).collect();
+    let mut parts = view.topology.gpus_in_words(|gpu| (gpu.name.clone(), String::new()));
     if parts.is_empty() {
         parts.push("no GPU".to_owned());
     }

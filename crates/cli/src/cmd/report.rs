@@ -44,6 +44,7 @@ impl ConcludedRun {
         RenderedRun {
             page: pathline_report::html::render(report, conclusions, &map),
             summary: summary(report, conclusions, say::width(), form.colour),
+            verdict: conclusions.verdict.sentence(),
             exit: (&conclusions.verdict).into(),
         }
     }
@@ -62,6 +63,8 @@ pub(super) struct RenderedRun {
     pub(super) page: String,
     /// The summary for the terminal.
     pub(super) summary: String,
+    /// The verdict and its reason.
+    pub(super) verdict: String,
     /// How a command that shows the run ends.
     pub(super) exit: ExitKind,
 }
@@ -116,7 +119,7 @@ pub(super) fn run(args: &ReportArgs) -> Result<ExitKind> {
     let colour = colour(args.color);
     let form = SummaryForm { full: args.full, colour };
     let concluded = ConcludedRun::new(&journal, &network, &path);
-    let RenderedRun { page: html, summary, exit } = concluded.render(&journal, form);
+    let RenderedRun { page: html, summary, exit, .. } = concluded.render(&journal, form);
     let page = match &args.html {
         Some(named) => {
             files::write(named, &html)?;

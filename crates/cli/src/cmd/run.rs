@@ -14,8 +14,8 @@ use pathline_flow::Network;
 use pathline_gpu::RuntimeFamily;
 use pathline_runner::{
     CleanupNote, HostMachine, MachineChoice, ModelVariants, NoWorker, OpenMachine, RankJob,
-    RankKeeper, RunRequest, StoreCleanup, StorePlaces, WorkerExecutor, hostname, joined, keep,
-    switches,
+    RankKeeper, RunRequest, StoreCleanup, StorePlaces, WorkerExecutor, find_on_path, hostname,
+    joined, keep, switches,
 };
 use pathline_schema::{Journal, Ns, RunEnd, RunNote, Topology, WorldKind, mask_urls};
 
@@ -58,6 +58,13 @@ pub(super) fn run(args: RunArgs) -> Result<ExitKind> {
         return Ok(if done { ExitKind::Fine } else { ExitKind::Unusable });
     }
     let journal = args.resume.as_deref().map(resume::open_journal).transpose()?;
+    if let Some((file, whole)) = journal.as_ref().filter(|(_, journal)| journal.is_complete()) {
+        let path = file.path().to_owned();
+        let cases = whole.outcomes.len();
+        errln!("pathline: {} is complete ({cases} cases): nothing to resume", path.display());
+        let network = report::network(whole, &path)?;
+        return report(&args, &RunResult { journal: path, network, found: None });
+    }
     if joined.is_some() && args.sampling.repeat > 1 {
         return Err(anyhow!(
             "--repeat starts new processes, and a launcher started these: start it several times \
@@ -195,13 +202,27 @@ fn job(args: &RunArgs, joined: Option<RankJob>) -> Result<Option<RankJob>> {
         (None, asked) => {
             let count = args.select.own_ranks(asked);
             let nodes = args.sampling.nodes;
-            let job = match args.sampling.mpirun.clone() {
+            let launcher = args.sampling.mpirun.clone();
+            if let Some(name) = launcher.as_ref().filter(|name| !is_program(name)) {
+                let name = name.display();
+                return Err(anyhow!(
+                    "--mpirun {name}: there is no such program; load the module of an MPI, or name the \
+                     file of its mpirun (`pathline doctor` lists what is found)"
+                ));
+            }
+            let job = match launcher {
                 Some(program) => RankJob::Launched { count, program },
                 None => RankJob::Own { count, nodes },
             };
             Ok((count > 0).then_some(job))
         }
     }
+}
+
+/// Whether a shell would find a program, by its path or its name alone.
+fn is_program(name: &Path) -> bool {
+    let is_bare = name.components().count() == 1;
+    name.is_file() || (is_bare && find_on_path(&name.to_string_lossy()).is_some())
 }
 
 /// The rank of a launched job that has this process's place in it.
@@ -325,6 +346,11 @@ fn measure(start: &RunStart, executor: &mut dyn Executor) -> Result<RunResult> {
     };
     let named = !args.select.suites().is_empty() || !args.select.case.is_empty();
     let unmet = Requirement::to_planner(args.require).unmet(executor.about(), &plan, named);
+    // Of a default run the report names what this machine lacks.
+    let is_first = args.resume.is_none() && request.repeat == 0 && unmet.is_none();
+    if let Some(why) = plan.why_nothing().filter(|_| named && is_first) {
+        return Err(anyhow!("nothing can be measured on {name}: {why}"));
+    }
     let (session, is_new) = open(start, executor.about(), &header.host, name)?;
     let session = session.with_note(unmet.filter(|_| request.repeat == 0));
     let ignored = model.and_then(|_| ignored_setting(&about.topology, switches));
@@ -377,20 +403,22 @@ fn report(args: &RunArgs, measured: &RunResult) -> Result<ExitKind> {
     let page = files::page_path(path);
     let colour = colour(args.color);
     let form = SummaryForm { full: args.full, colour };
-    let RenderedRun { page: html, summary, exit } =
+    let RenderedRun { page: html, summary, verdict, exit } =
         report::render_run(&journal, network, path, form);
     files::write_page(&page, &html).context(
         "the run is in its journal, its report is not written; `pathline report` or another --out writes it",
     )?;
     if args.json {
         out!("{}", report::json_of_run(&journal, network, path)?);
+    } else if args.quiet && exit != ExitKind::Fine {
+        errln!("pathline: {verdict} ({})", page.display());
     } else if !args.quiet {
         say::page(&summary, colour);
         if let Some(TuneResult { best, kept }) = found {
             kernels::summary(best, kept.as_ref());
         }
         outln!("\n{} · {}", page.display(), path.display());
-        if !journal.end.as_ref().is_some_and(|end| end.complete) {
+        if !journal.is_complete() {
             outln!("this run was cut; `pathline run --resume {}` goes on", resume::name_of(path));
         }
     }
@@ -401,6 +429,10 @@ fn plan_for(scope: &PlanScope<'_>, args: &RunArgs, name: &str) -> Result<RunPlan
     let mut plan = plan::make_in(scope, &args.select)?;
     if args.quick {
         plan = plan.quick();
+        if plan.entries.is_empty() {
+            let taken = "copies between the memories of one process";
+            return Err(anyhow!("--quick takes {taken}, and this run has none: leave it out"));
+        }
     }
     let suites = args.select.suites();
     if plan.entries.is_empty() && !suites.is_empty() {

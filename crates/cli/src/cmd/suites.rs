@@ -1,7 +1,9 @@
 //! `pathline run --list`.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Result, anyhow};
-use pathline_bench::{PlanScope, RunPlan, SUITES, TunedKernels, plan_time};
+use pathline_bench::{PlanScope, PlannedCase, RunPlan, SUITES, TunedKernels, plan_time};
 use pathline_runner::{MachineSurvey, half_of_free, switches};
 
 use super::ExitKind;
@@ -17,7 +19,8 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitKind> {
     let scope = about.scope(half_of_free(&about.topology));
     let scope = PlanScope { env: &env, tuned: &tuned, ..scope };
     outln!("  suite               cases     time  what it measures (* by default)");
-    let mut absent = Vec::new();
+    let default_plan = RunPlan::new(&scope, &[], &[]).map_err(|e| anyhow!(e))?;
+    let mut absent: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut group = None;
     let in_groups = SUITE_GROUPS.into_iter().flat_map(group_suites);
     for suite in in_groups.filter_map(|id| SUITES.iter().find(|suite| suite.id == id)) {
@@ -27,10 +30,9 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitKind> {
         if plan.runnable() == 0 {
             let why = plan.entries.iter().find_map(|entry| entry.skip.clone());
             let missing = plan.missing_suites(&scope, std::slice::from_ref(&name));
-            absent.push(match why {
-                Some(why) => format!("{name}: {why}"),
-                None => missing.concat(),
-            });
+            // A clause of its own names the suite first.
+            let missing = || missing.concat().trim_start_matches(&format!("{name}: ")).to_owned();
+            absent.entry(why.unwrap_or_else(missing)).or_default().push(name);
             continue;
         }
         let time = match scope.simulated {
@@ -44,11 +46,22 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitKind> {
         let mark = if (suite.by_default)(&scope) { "*" } else { " " };
         let lead = format!("  {name:<18}{mark} {:>5} {time:>8}  ", plan.runnable());
         out!("{lead}");
-        paragraph(suite.about, lead.chars().count());
+        let is_of = |entry: &&PlannedCase| entry.skip.is_none() && entry.suites.contains(&name);
+        let by_default = default_plan.entries.iter().filter(is_of).count();
+        let about = match mark {
+            "*" if by_default < plan.runnable() => {
+                format!("{} ({by_default} by default)", suite.about)
+            }
+            _ => suite.about.to_owned(),
+        };
+        paragraph(&about, lead.chars().count());
     }
     if !absent.is_empty() {
         outln!("\nNot here:");
-        absent.iter().for_each(|why| outln!("  {why}"));
+        for (why, names) in &absent {
+            out!("  ");
+            paragraph(&format!("{}: {why}", names.join(", ")), 4);
+        }
     }
     survey.notes.iter().for_each(|note| outln!("note: {note}"));
     Ok(ExitKind::Fine)

@@ -126,7 +126,7 @@ fn a_simulated_run_writes_journal_and_page() {
 fn a_pasted_case_runs_exactly_that_case() {
     let dir = TempDir::new().unwrap();
     let run = dir.path().join("run");
-    let output = pathline(&["run", "--case", QUICK, "--out", text(&run)]);
+    let output = pathline(&["run", "--case-budget", "20ms", "--case", QUICK, "--out", text(&run)]);
     assert_eq!(code(&output), 0, "{}", err(&output));
     let journal = journal(&run);
     assert_eq!(journal.outcomes.len(), 1);
@@ -198,12 +198,13 @@ fn slips_end_with_code_2_and_a_remedy() {
 }
 
 #[test]
-fn nothing_to_measure_cannot_be_judged() {
+fn nothing_to_measure_is_an_error_of_the_arguments() {
     let dir = TempDir::new().unwrap();
     let run = dir.path().join("run");
     let case = "numa0.huge > numa0.huge by cpu@numa0[copy-memcpy-t4000] x 64KiB";
     let output = pathline(&["run", "--case", case, "--out", text(&run)]);
-    assert_eq!(code(&output), 3, "{}", err(&output));
+    assert_eq!(code(&output), 2, "{}", err(&output));
+    assert!(err(&output).contains("may use") && !run.exists(), "{}", err(&output));
 }
 
 #[test]
@@ -211,7 +212,10 @@ fn real_and_simulated_are_not_compared() {
     let dir = TempDir::new().unwrap();
     let (real, model) = (dir.path().join("real"), dir.path().join("model"));
     let case = "gpu0.vram > gpu1.vram by dma@gpu0 x 16MiB";
-    assert_eq!(code(&pathline(&["run", "--case", QUICK, "--out", text(&real)])), 0);
+    assert_eq!(
+        code(&pathline(&["run", "--case-budget", "20ms", "--case", QUICK, "--out", text(&real)])),
+        0
+    );
     let args = ["run", "--machine", "mi250x", "--case", case, "--out", text(&model)];
     assert_eq!(code(&pathline(&args)), 0);
     let output = pathline(&["diff", text(&real), text(&model)]);
@@ -222,6 +226,9 @@ fn real_and_simulated_are_not_compared() {
     assert!(err(&output).contains(&format!("pathline model fit {}", text(&real))));
     let same = pathline(&["diff", text(&model), "--", text(&model), text(&model)]);
     assert_eq!(code(&same), 0, "{}", err(&same));
+    let one = pathline(&["diff", text(&model), text(&model)]);
+    assert_eq!(code(&one), 2);
+    assert!(err(&one).contains("name two runs"), "{}", err(&one));
     let three = pathline(&["diff", text(&model), text(&model), text(&model)]);
     assert_eq!(code(&three), 2);
     assert!(err(&three).contains("put -- between"), "{}", err(&three));
@@ -535,7 +542,10 @@ fn suites_are_listed_with_their_cases() {
     // 56 ordered pairs x 4 movers, 28 pairs x 4 movers both ways, 6 staged: 342.
     let pairs = text.lines().find(|line| line.starts_with("  pairs ")).unwrap();
     assert!(pairs.contains(" 342 "), "{pairs}");
-    assert!(text.contains("mpi-latency: two processes are needed: add --ranks 2"), "{text}");
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let absent = text.split("Not here:").nth(1).unwrap();
+    assert!(absent.contains("mpi-latency, "), "{absent}");
+    assert_eq!(absent.matches("two processes are needed: add --ranks 2").count(), 1, "{absent}");
 }
 
 /// 855 cases that the model has not were planned and skipped before.

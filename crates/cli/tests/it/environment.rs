@@ -94,7 +94,8 @@ fn one_core_is_enough() {
     if !possible(dir.path(), "taskset", &format!("taskset -c {first} true")) {
         return;
     }
-    let line = format!("taskset -c {first} \"$PATHLINE\" run -c \"$QUICK\" -o run -q");
+    let line =
+        format!("taskset -c {first} \"$PATHLINE\" run --case-budget 20ms -c \"$QUICK\" -o run -q");
     let (code, err) = ended(&shell(dir.path(), &line));
     assert_eq!(code, 0, "{err}");
     // A plan for one core has no case of two threads.
@@ -106,7 +107,7 @@ fn one_core_is_enough() {
 fn a_variable_without_a_value_is_not_set() {
     let dir = TempDir::new().unwrap();
     let line = "export PATHLINE_CUDA= PATHLINE_NVRTC= PATHLINE_LIBRARY_TIMEOUT= PATHLINE_RENDEZVOUS=; \
-                export PATHLINE_DEVICE_MEMORY=; pathline run -c \"$QUICK\" -o run -q";
+                export PATHLINE_DEVICE_MEMORY=; pathline run --case-budget 20ms -c \"$QUICK\" -o run -q";
     let (code, err) = ended(&shell(dir.path(), line));
     assert_eq!(code, 0, "{err}");
     let (code, err) = ended(&shell(dir.path(), &line.replace("MEMORY=", "MEMORY=x")));
@@ -123,7 +124,10 @@ fn a_host_without_sys_or_proc_names_what_is_missing() {
         if !possible(dir.path(), "unshare", &hidden(what, "true")) {
             continue;
         }
-        let run = format!("\"$PATHLINE\" run -c \"$QUICK\" -q -o run{}", what.replace('/', "-"));
+        let run = format!(
+            "\"$PATHLINE\" run --case-budget 20ms -c \"$QUICK\" -q -o run{}",
+            what.replace('/', "-")
+        );
         let (code, err) = ended(&shell(dir.path(), &hidden(what, &run)));
         assert_eq!(code, 0, "{what}: {err}");
     }
@@ -145,7 +149,7 @@ fn small_limits_cost_cases_not_the_run() {
     let others = ["-l 0", "-n 16", "-n 6"].map(str::to_owned);
     for (nth, limit) in spaces.iter().chain(&others).enumerate() {
         let line = format!(
-            "ulimit {limit} || exit 99; pathline run -c \"$QUICK\" \
+            "ulimit {limit} || exit 99; pathline run --case-budget 20ms -c \"$QUICK\" \
              -c 'numa0.huge > numa0.huge by cpu@numa0[copy-memcpy-t1] x 8MiB' -q -o run{nth}"
         );
         let (code, err) = ended(&shell(dir.path(), &line));
@@ -202,7 +206,7 @@ fn threads_that_cannot_be_started_are_a_reason_not_a_panic() {
     // be started, but the program itself is there already through exec.
     // Not every shell's ulimit knows this limit.
     let line = "command -v prlimit >&2 || exit 99; \
-                exec prlimit --nproc=1:1 \"$PATHLINE\" run -c \"$QUICK\" -o run";
+                exec prlimit --nproc=1:1 \"$PATHLINE\" run --case-budget 20ms -c \"$QUICK\" -o run";
     match ended(&shell_as_user(dir.path(), line)) {
         (99, _) => missing("ulimit", "there is no prlimit here"),
         (3, err) => {
@@ -216,7 +220,7 @@ fn threads_that_cannot_be_started_are_a_reason_not_a_panic() {
 #[test]
 fn a_closed_pipe_is_no_error() {
     let dir = TempDir::new().unwrap();
-    let quick = "pathline run -c \"$QUICK\"";
+    let quick = "pathline run --case-budget 20ms -c \"$QUICK\"";
     for line in [
         "{ pathline run --dry-run; echo $? >code; } | head -n 1",
         "{ pathline topo --json; echo $? >code; } | true",
@@ -243,7 +247,7 @@ fn a_full_disk_is_named() {
         assert_eq!(code, 2, "{err}");
         assert!(err.contains("standard output"), "{err}");
         // Nobody hears of it, and the run goes on.
-        let line = "pathline run -c \"$QUICK\" -o run 2>/dev/full";
+        let line = "pathline run --case-budget 20ms -c \"$QUICK\" -o run 2>/dev/full";
         assert_eq!(ended(&shell(dir.path(), line)).0, 0);
     }
     // 4 KiB hold the beginning of a journal only.
@@ -252,7 +256,7 @@ fn a_full_disk_is_named() {
         format!("unshare -rm sh -c '{mount} && {then}'")
     };
     if possible(dir.path(), "unshare", &small("true")) {
-        let line = small("\"$PATHLINE\" run -c \"$QUICK\" -q -o full/run");
+        let line = small("\"$PATHLINE\" run --case-budget 20ms -c \"$QUICK\" -q -o full/run");
         let (code, err) = ended(&shell(dir.path(), &line));
         assert_eq!(code, 2, "{err}");
         assert!(err.contains("full/run") && err.contains("--out"), "{err}");
@@ -263,7 +267,7 @@ fn a_full_disk_is_named() {
 fn a_folder_that_takes_no_files_is_named() {
     let dir = TempDir::new().unwrap();
     let line = "mkdir ro && chmod 555 ro && cd ro && { touch probe 2>/dev/null && exit 99; } ; \
-                pathline run -c \"$QUICK\" -q";
+                pathline run --case-budget 20ms -c \"$QUICK\" -q";
     match ended(&shell_as_user(dir.path(), line)) {
         (99, _) => missing("user", "this user may write anywhere"),
         (code, err) => {
@@ -272,8 +276,10 @@ fn a_folder_that_takes_no_files_is_named() {
         }
     }
     // A file in place of a folder stops the superuser, too.
-    let (code, err) =
-        ended(&shell(dir.path(), "touch file; pathline run -c \"$QUICK\" -q -o file/run"));
+    let (code, err) = ended(&shell(
+        dir.path(),
+        "touch file; pathline run --case-budget 20ms -c \"$QUICK\" -q -o file/run",
+    ));
     assert_eq!(code, 2, "{err}");
     assert!(err.contains("file/run"), "{err}");
 }
@@ -281,14 +287,17 @@ fn a_folder_that_takes_no_files_is_named() {
 #[test]
 fn a_bare_environment_and_odd_names_do_not_matter() {
     let dir = TempDir::new().unwrap();
-    let line = "env -i LC_ALL=xx_YY TERM= \"$PATHLINE\" run -c \"$QUICK\" -o 'a b/ü%n'";
+    let line =
+        "env -i LC_ALL=xx_YY TERM= \"$PATHLINE\" run --case-budget 20ms -c \"$QUICK\" -o 'a b/ü%n'";
     let (code, err) = ended(&shell(dir.path(), line));
     assert_eq!(code, 0, "{err}");
     assert!(dir.path().join("a b/ü%n/report.html").exists());
     if possible(dir.path(), "unshare", "unshare -ru hostname 'x' 2>/dev/null") {
         // Not a name that DNS would take, but the kernel does.
         let odd = "echo '-o ..:$x' >/proc/sys/kernel/hostname";
-        let line = format!("unshare -ru sh -c \"{odd}\"'; \"$PATHLINE\" run -c \"$QUICK\" -q'");
+        let line = format!(
+            "unshare -ru sh -c \"{odd}\"'; \"$PATHLINE\" run --case-budget 20ms -c \"$QUICK\" -q'"
+        );
         let (code, err) = ended(&shell(dir.path(), &line));
         assert_eq!(code, 0, "{err}");
         assert_eq!(fs::read_dir(dir.path().join("runs")).unwrap().count(), 1);
@@ -303,9 +312,11 @@ fn any_amount_of_memory_may_be_asked_for() {
                 -c 'numa0.huge > numa0.huge by cpu@numa0[copy-memcpy-t1] x 1000000TiB'";
     let (code, err) = ended(&shell(dir.path(), line));
     assert_eq!(code, 3, "{err}");
-    let (code, err) =
-        ended(&shell(dir.path(), "pathline run --memory 1KiB -c \"$QUICK\" -q -o little"));
-    assert_eq!(code, 3, "{err}");
+    let (code, err) = ended(&shell(
+        dir.path(),
+        "pathline run --memory 1KiB --case-budget 20ms -c \"$QUICK\" -q -o little",
+    ));
+    assert_eq!(code, 2, "{err}");
 }
 
 #[test]

@@ -447,8 +447,10 @@ fn figures_that_cannot_be_right_have_no_exit_code_0() {
     let shown = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(output.status.code(), Some(1), "{shown}");
     assert!(shown.contains("32 cases in both, tolerance 2 %: 32 unverified"), "{shown}");
-    let output = pathline(&["diff", &as_it_was, &as_it_was]);
-    assert_eq!(output.status.code(), Some(0));
+    let same = changed(dir, "same.jsonl", |_| {});
+    let output = pathline(&["diff", &as_it_was, &same]);
+    // Contention is too noisy for 2 %.
+    assert_eq!(output.status.code(), Some(3));
     // Paths of two GPUs have no peers.
     assert_eq!(pathline(&["report", &as_it_was]).status.code(), Some(0));
 }

@@ -55,9 +55,14 @@ fn a_search_on_a_model_is_printed_and_not_remembered() {
     let other = text.replace("triad-w16-u4-b256-g2sm", "triad-w8-u4-b256-g2sm");
     assert_ne!(text, other);
     fs::write(&winners, other).unwrap();
+    let journal = dir.path().join("run").join("run.jsonl");
+    let whole = fs::read_to_string(&journal).unwrap();
+    let (cut, end) = whole.trim_end().rsplit_once('\n').unwrap();
+    assert!(end.starts_with(r#"{"type":"end""#), "{end}");
+    fs::write(&journal, format!("{cut}\n")).unwrap();
     let resumed = pathline(&cache, &["run", "--resume", &run]);
     assert_eq!(resumed.status.code(), Some(0), "{}", err(&resumed));
-    let journal = fs::read_to_string(dir.path().join("run").join("run.jsonl")).unwrap();
+    let journal = fs::read_to_string(journal).unwrap();
     assert!(journal.contains("triad-w8-u4-b256-g2sm"));
 }
 

@@ -26,7 +26,7 @@ impl Case {
         if let Ok(case) = text.parse() {
             return Ok(case);
         }
-        let spaced = text.replace("->", " > ").replace('→', " > ");
+        let spaced = space_arrows(text);
         let words: Vec<String> = spaced.split_whitespace().take(65_536).map(usual_word).collect();
         let words = join_sizes(&words);
         let mut completed: Vec<String> = Vec::new();
@@ -41,6 +41,11 @@ impl Case {
         }
         completed.join(" ").parse()
     }
+}
+
+/// `gpu0>gpu1`, `gpu0->gpu1` and `gpu0→gpu1` as `gpu0 > gpu1`.
+pub(crate) fn space_arrows(text: &str) -> String {
+    text.replace("->", ">").replace('→', ">").replace('>', " > ")
 }
 
 /// Whether a word stands between two flows.
@@ -186,6 +191,7 @@ mod tests {
                  r0.gpu0.vram > r0.gpu1.vram by kernel@gpu0[copy-w16-u4-b256-g2sm] x 256MiB",
             ),
             ("gpu0→gpu1", "r0.gpu0.vram > r0.gpu1.vram by dma@gpu0 x 256MiB"),
+            ("gpu0>gpu1", "r0.gpu0.vram > r0.gpu1.vram by dma@gpu0 x 256MiB"),
             ("GPU0.vram -> GPU1", "r0.gpu0.vram > r0.gpu1.vram by dma@gpu0 x 256MiB"),
             ("gpu0 to gpu1 by dma x 1 MiB", "r0.gpu0.vram > r0.gpu1.vram by dma@gpu0 x 1MiB"),
             (

@@ -3,6 +3,8 @@
 //! Nothing above discovery and the runtime's bindings compares vendor names: it asks a row here. A new
 //! vendor is a new row.
 
+use std::collections::BTreeSet;
+
 use crate::{Bytes, Gpu, Topology};
 
 /// Capabilities of a GPU's runtime, and the names of its parts.
@@ -228,6 +230,33 @@ impl Topology {
     /// The variable of some GPU's runtime, where it has one.
     pub fn gpu_env(&self, pick: impl Fn(&GpuCaps) -> Option<&'static str>) -> Option<&'static str> {
         self.gpus.iter().find_map(|gpu| pick(gpu.caps()))
+    }
+}
+
+impl Topology {
+    /// GPUs by what `kind` calls them, in order of first occurrence: `8 x NVIDIA H200`; those that share
+    /// packages with the number of these first: `4 x AMD Instinct MI250X, 8 GCDs`. The second text that it
+    /// gives goes to the end.
+    pub fn gpus_in_words(&self, kind: impl Fn(&Gpu) -> (String, String)) -> Vec<String> {
+        let mut kinds: Vec<((String, String), Vec<&Gpu>)> = Vec::new();
+        for gpu in &self.gpus {
+            let words = kind(gpu);
+            match kinds.iter_mut().find(|(known, _)| *known == words) {
+                Some((_, gpus)) => gpus.push(gpu),
+                None => kinds.push((words, vec![gpu])),
+            }
+        }
+        let text = |((name, rest), gpus): ((String, String), Vec<&Gpu>)| {
+            let packages: Option<BTreeSet<u32>> = gpus.iter().map(|gpu| gpu.package).collect();
+            let part = gpus.first().map_or("GPU", |gpu| gpu.caps().part_name);
+            match (packages.map(|all| all.len()), gpus.len()) {
+                (Some(packages), all) if packages < all => {
+                    format!("{packages} x {name}, {all} {part}s{rest}")
+                }
+                (_, all) => format!("{all} x {name}{rest}"),
+            }
+        };
+        kinds.into_iter().map(text).collect()
     }
 }
 

@@ -128,6 +128,9 @@ pub enum JournalError {
         /// Version of pathline that wrote it.
         version: String,
     },
+    /// It has no line.
+    #[error("it is empty")]
+    Empty,
     /// The first line is not a begin.
     #[error("the first line is no 'begin' message: this is no journal of pathline")]
     NoBegin,
@@ -212,6 +215,9 @@ impl Journal {
             }
         }
         let Some(mut journal) = journal else {
+            if all_bytes == 0 {
+                return Err(JournalError::Empty);
+            }
             return Err(bad.map_or(JournalError::NoBegin, |bad| JournalError::of_first(&[bad])));
         };
         journal.take(parts.into_repeats());
@@ -219,6 +225,11 @@ impl Journal {
         journal.broken = broken;
         journal.whole_bytes = whole_bytes;
         Ok(journal)
+    }
+
+    /// Whether its run ended with an outcome of every case, in all repeats.
+    pub fn is_complete(&self) -> bool {
+        self.end.as_ref().is_some_and(|end| end.complete)
     }
 
     /// Puts together what the repeats measured.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::case_defaults::space_arrows;
 use crate::{Case, Flow, ParseError};
 
 /// Chooses cases: either one exact case text, or a flow with wildcards and an optional tail.
@@ -94,10 +95,10 @@ impl fmt::Display for CasePattern {
 impl FromStr for CasePattern {
     type Err = ParseError;
     fn from_str(s: &str) -> Result<Self, Self::Err> {
-        let words: Vec<&str> = s.split_whitespace().take(16).collect();
+        let spaced = space_arrows(s);
+        let words: Vec<&str> = spaced.split_whitespace().take(16).collect();
         // A text without wildcards is a case, unless it names a place alone.
-        if words.len() != 1 && !s.contains(['*', '?']) || s.contains(['>', '→']) && words.len() == 1
-        {
+        if words.len() != 1 && !s.contains(['*', '?']) {
             return Case::parse_with_defaults(s).map(Self::Exact);
         }
         let bad = |expected: &str| ParseError::new("case or pattern", s, expected);

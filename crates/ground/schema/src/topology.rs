@@ -168,8 +168,7 @@ impl fmt::Display for CpuSet {
 impl FromStr for CpuSet {
     type Err = ParseError;
     fn from_str(s: &str) -> Result<Self, Self::Err> {
-        let bad =
-            || ParseError::new("CPU list", s, "numbers and ranges below 65536, such as 0-7,16");
+        let bad = || ParseError::new("list", s, "numbers and ranges below 65536, such as 0-7,16");
         let mut cpus = Vec::new();
         for part in s.trim().split(',').filter(|p| !p.is_empty()) {
             let (first, last) = part.split_once('-').unwrap_or((part, part));

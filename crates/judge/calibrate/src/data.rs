@@ -214,7 +214,7 @@ impl CalibrationData {
     fn warn_about(&mut self, run: &NamedRun) {
         let journal = &run.journal;
         let unfinished = journal.partial.len();
-        if journal.torn || !journal.end.as_ref().is_some_and(|e| e.complete) {
+        if journal.torn || !journal.is_complete() {
             self.warnings.push(format!(
                 "{} was cut short ({unfinished} cases unfinished): their results are unknown",
                 run.name

@@ -160,6 +160,8 @@ pub(crate) fn explain_suite(scope: &PlanScope<'_>, id: SuiteId) -> String {
         Storage | StorageGrid | Metadata | StorageRanks => {
             "no place for files: name a folder with --store DIR".to_owned()
         }
-        _ => "`pathline topo` shows what this machine is made of".to_owned(),
+        _ => {
+            "it needs parts that this machine has not; `pathline topo` shows what it has".to_owned()
+        }
     }
 }

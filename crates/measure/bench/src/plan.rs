@@ -1,6 +1,4 @@
-//! Plans: the cases of a run, their order, and which of them cannot be measured here.
-//!
-//! Pure: opens and allocates nothing.
+//! Plans, for which nothing is opened: the cases of a run, their order, which cannot be measured here.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -177,6 +175,13 @@ impl RunPlan {
     /// How many cases will be tried.
     pub fn runnable(&self) -> usize {
         self.entries.iter().filter(|e| e.skip.is_none()).count()
+    }
+
+    /// Why no case will be tried: the reasons of the plan, each once. None if one will be.
+    pub fn why_nothing(&self) -> Option<String> {
+        let skipped: BTreeSet<&str> =
+            self.entries.iter().map(|e| e.skip.as_deref()).collect::<Option<_>>()?;
+        Some(skipped.into_iter().collect::<Vec<_>>().join("; "))
     }
 
     /// Why named suites have no case on a machine, a clause for each reason with the command that helps. Empty

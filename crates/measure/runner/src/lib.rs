@@ -25,7 +25,7 @@ mod trials;
 mod worker;
 
 pub use choice::{DeviceMemory, LibraryChoice, StorePlaces};
-pub use device_memory::serve_launch;
+pub use device_memory::{find_on_path, serve_launch};
 pub use env::{hostname, switches};
 pub use health::{
     HealthOutcome, HealthRequest, NodeView, PathTimes, PhaseTimes, ProbeFailure, ProbeFault,

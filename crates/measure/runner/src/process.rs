@@ -137,16 +137,18 @@ impl WorkerProcess {
         self.reap(Duration::ZERO)
     }
 
-    /// The last line that it printed, as a clause; empty if none.
+    /// The last message that it printed, as a clause; empty if none.
     pub(crate) fn output_tail(&self) -> String {
         let tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
         // Launchers end their messages by rulers.
-        let says = |line: &&String| line.chars().any(char::is_alphanumeric);
-        tail.iter()
-            .rev()
-            .find(says)
-            .map(|line| format!("; its last output was: {line}"))
-            .unwrap_or_default()
+        let Some(end) = tail.iter().rposition(|line| line.contains(char::is_alphanumeric)) else {
+            return String::new();
+        };
+        // A message that was broken into lines goes on with indented ones.
+        let begin = tail.iter().take(end + 1).rposition(|line| !line.starts_with(' '));
+        let lines = tail.range(begin.unwrap_or(end)..=end).map(|line| line.trim());
+        let message = lines.collect::<Vec<_>>().join(" ");
+        format!("; its last output was: {}", message.trim_start_matches("pathline: "))
     }
 
     /// Waits for the end of a process that has closed its socket, and reports its cause.

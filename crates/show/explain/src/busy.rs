@@ -5,12 +5,15 @@
 use std::collections::BTreeMap;
 
 use pathline_schema::{
-    Case, CaseOutcome, CleanSamples, Conditions, FlowSeries, Journal, MeasuredCase, Mover,
+    Case, CaseOutcome, CleanSamples, Conditions, FlowSeries, Journal, MeasuredCase, Mover, RunNote,
     TimerKind, Unit, WorldKind,
 };
 
 use crate::busy_report::BusyReport;
 use crate::fmt;
+
+/// Maximum number of programs that a line names.
+const MAX_PROGRAMS: usize = 3;
 
 /// Share of a class of results that must be affected for the machine to count as busy: a job that
 /// runs once a minute for a second affects a few results, not the run.
@@ -145,15 +148,32 @@ pub(crate) fn busy_cases(journal: &Journal) -> BusyCases {
         effects.push(effect("GPU", gpus.len(), on_gpus.len()));
     }
     if !effects.is_empty() {
-        let noted = journal.notes.iter().any(|note| note.code == "busy");
-        let names = if noted { " (warning `busy` names them)" } else { "" };
+        let names = match busy_programs(journal) {
+            names if names.is_empty() => "the other programs".to_owned(),
+            names => names.join(", "),
+        };
         found.report = Some(BusyReport {
             reasons,
             effect: format!("{}, marked ~, and no sentence rests on them", effects.join(" and ")),
-            action: format!("End the other programs{names} or take the whole node, and run again."),
+            action: format!("End {names} or take the whole node, and run again."),
         });
     }
     found
+}
+
+/// The programs that the run saw at work, the busiest first: `rustc`.
+fn busy_programs(journal: &Journal) -> Vec<&str> {
+    let notes = journal.notes.iter().filter(|note| note.code == "busy");
+    let mut names = Vec::new();
+    for RunNote { text, .. } in notes {
+        for (end, _) in text.match_indices(" (pid ") {
+            let name = text[..end].rsplit([' ', ',']).next().unwrap_or_default();
+            if !names.contains(&name) && names.len() < MAX_PROGRAMS {
+                names.push(name);
+            }
+        }
+    }
+    names
 }
 
 fn is_busy(affected: usize, all: usize) -> bool {

@@ -7,9 +7,7 @@ use pathline_schema::{
 };
 use pathline_stats::MIN_VISITS;
 
-use crate::figure::{
-    Figure, FigureCell, Headline, HeadlineTone, PublishedValue, SourceKind, Suspicion,
-};
+use crate::figure::{Figure, FigureCell, Headline, HeadlineTone, Suspicion};
 use crate::figures::StorageSummary;
 use crate::fmt;
 use crate::run::{CaseQuantity, EntryState, RunEntry, RunView, moves_bytes};
@@ -110,43 +108,26 @@ fn published(run: &RunView, figures: &[Figure]) -> Option<Headline> {
         .filter(|(apart, _)| apart.is_finite())
         .collect();
     pairs.sort_by(|a, b| b.0.abs().total_cmp(&a.0.abs()));
-    let (worst, cell) = pairs.first()?;
+    let (apart, cell) = pairs.first()?;
     let close = pairs.iter().filter(|(apart, _)| apart.abs() <= AGREES).count();
-    let case = cell.case.as_ref().and_then(|c| c.timed.first());
-    let where_ = case.map_or(String::new(), |f| {
-        format!(" ({} to {} by {})", f.src.unit, f.dst.unit, f.by.kind())
-    });
-    let source = cell.published.as_ref().map_or("", |p| p.source.as_str());
     // These agree by construction and do not validate the model.
     let carried = pairs.iter().filter(|(_, c)| c.case.as_ref().is_some_and(|c| run.carries(c)));
     let carried = match carried.count() {
         0 => String::new(),
         n => format!(", {n} of which the model carries as data"),
     };
-    let compared = |f: &&Figure| f.cells().any(|c| c.value.is_some() && c.published.is_some());
-    let covered = figures.iter().filter(compared).count();
-    let measured = figures.iter().filter(|f| f.has_value()).count();
+    let farthest = cell.case.as_ref().zip(cell.published.as_ref());
+    let farthest = farthest.map_or(String::new(), |(case, published)| {
+        let side = if *apart > 0.0 { "above" } else { "below" };
+        format!(" Farthest, {} {side} {}: {case}.", fmt::percent(apart.abs()), published.source)
+    });
     let text = format!(
-        "{close} of {} ({}; in {covered} of {measured} figures) lie within {}{carried}; the farthest is {}{} off{where_}: {source}.",
+        "{close} of {} agree within {}{carried}.{farthest}",
         fmt::count(pairs.len(), "reference value"),
-        source_kinds(pairs.iter().filter_map(|(_, c)| c.published.as_ref())),
         fmt::percent(AGREES),
-        if *worst > 0.0 { "+" } else { "" },
-        fmt::percent(*worst),
     );
-    let tone = if close == pairs.len() { HeadlineTone::Good } else { HeadlineTone::Warn };
+    let tone = if close == pairs.len() { HeadlineTone::Good } else { HeadlineTone::Plain };
     Some(Headline { text, tone, is_listed: false })
-}
-
-/// `128 paper, 42 vendor`: number of values by kind of source.
-fn source_kinds<'a>(values: impl Iterator<Item = &'a PublishedValue>) -> String {
-    let mut kinds: BTreeMap<SourceKind, usize> = BTreeMap::new();
-    for value in values {
-        *kinds.entry(value.kind).or_default() += 1;
-    }
-    let texts: Vec<String> =
-        kinds.iter().map(|(kind, count)| format!("{count} {}", kind.label())).collect();
-    texts.join(", ")
 }
 
 fn faults(journal: &Journal) -> Option<String> {
@@ -234,8 +215,9 @@ fn unsettled(run: &RunView) -> Option<String> {
         return None;
     }
     let precision = journal.settings().precision;
+    // Of what other programs disturbed another line tells.
     let (wide, few): (Vec<_>, Vec<_>) = measured(journal)
-        .filter(|m| m.stop.reason != StopReason::Precise)
+        .filter(|m| m.stop.reason != StopReason::Precise && run.busy.reason(&m.case).is_none())
         .partition(|m| m.stop.half_width > precision && !is_short(m));
     // Cases that a limit cut are counted by another sentence.
     let kind = if journal.partial.is_empty() { "result" } else { "finished result" };

@@ -12,11 +12,10 @@ pub enum RunVerdict {
     /// There are results and no errors, even if a time limit cut the run.
     Fine,
     /// A case failed by the node, required GPUs cannot be used, a GPU counted errors that ECC could not
-    /// correct, or a result is impossible: above the hardware's limits, or not a duration of a clock. Or
-    /// journal lines are broken and their contents unknown.
+    /// correct, or a result is impossible: above the hardware's limits, or not a duration of a clock.
     Wrong,
     /// Cases were ended by something that says nothing about the node: people, limits, a library. Or the run
-    /// did not end: it was killed, or goes on.
+    /// did not end: it was killed, or goes on. Or lines of its journal cannot be read.
     Incomplete,
     /// No case has a figure.
     CouldNotJudge,
@@ -27,11 +26,11 @@ pub fn judge(journal: &Journal) -> RunVerdict {
     let any = |is: fn(&CaseOutcome) -> bool| journal.outcomes.iter().any(is);
     let ends = CaseEnds::new(journal);
     let lacks_gpus = journal.notes.iter().any(RunNote::lacks_gpus);
-    let damaged = !journal.broken.is_empty() || !journal.rejected.is_empty();
-    let has_errors = lacks_gpus || damaged || uncorrected_errors(journal).is_some();
+    let has_errors =
+        lacks_gpus || !journal.rejected.is_empty() || uncorrected_errors(journal).is_some();
     if !ends.of_node.is_empty() || has_errors || !beyond_ceiling(journal).is_empty() {
         RunVerdict::Wrong
-    } else if !ends.from_outside.is_empty() || journal.end.is_none() {
+    } else if !ends.from_outside.is_empty() || journal.end.is_none() || !journal.broken.is_empty() {
         RunVerdict::Incomplete
     } else if any(|o| matches!(o, CaseOutcome::Measured(_))) || !journal.partial.is_empty() {
         RunVerdict::Fine

@@ -665,5 +665,5 @@ pub(crate) fn stream_name(flow: &Flow) -> String {
 
 /// Whether every planned case has an outcome and the run was not stopped.
 pub(crate) fn complete(journal: &Journal) -> bool {
-    journal.partial.is_empty() && journal.end.as_ref().is_some_and(|end| end.complete)
+    journal.partial.is_empty() && journal.is_complete()
 }

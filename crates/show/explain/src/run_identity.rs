@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use pathline_schema::{Gpu, Journal, RunBegin, Topology, WorldKind, shell_line};
 
 use crate::figure::RunIdentity;
-use crate::fmt;
 use crate::rank_gpus::name_rank_gpus;
 
 /// The machine as the command of a simulated run names it: `mi250x`, `node/sick.toml`.
@@ -99,16 +98,7 @@ fn part_name(gpus: &[&Gpu]) -> &'static str {
 
 /// `4 x AMD Instinct MI250X, 8 GCDs`; `8 x NVIDIA H200`; empty without GPUs.
 pub(crate) fn count_gpus(topology: &Topology) -> String {
-    let Some(first) = topology.gpus.first() else { return String::new() };
-    let name = product(first);
-    let shared = packages(topology).filter(|all| all.values().any(|gpus| gpus.len() > 1));
-    match shared {
-        Some(all) => {
-            let part = all.values().next().map_or("GPU", |gpus| part_name(gpus));
-            format!("{} x {name}, {}", all.len(), fmt::count(topology.gpus.len(), part))
-        }
-        None => format!("{} x {name}", topology.gpus.len()),
-    }
+    topology.gpus_in_words(|gpu| (product(gpu).to_owned(), String::new())).join(", ")
 }
 
 /// Part and package of each GPU: `gpu0+1 = GCD 0+1 of MI250X #0, gpu2+3 = #1`; empty if each GPU is

@@ -37,6 +37,12 @@ impl RunAnswer {
         Self { state: Some(state), reason, ..Self::default() }
     }
 
+    /// The verdict and its reason: `SUSPECT: gpu1→gpu4 ...`.
+    pub fn sentence(&self) -> String {
+        let word = self.word().map(|word| format!("{word}: ")).unwrap_or_default();
+        format!("{word}{}", self.reason)
+    }
+
     /// As reports print it: `OK`; nothing without a verdict.
     pub fn word(&self) -> Option<&'static str> {
         self.state.map(NodeVerdict::word)
@@ -80,16 +86,11 @@ fn wrong(journal: &Journal, report: &RunReport) -> String {
             _ => format!("{all} of {of} failed, first with: {text}"),
         };
     }
-    match (journal.broken.first(), journal.rejected.first()) {
-        (Some(line), _) => format!(
-            "{} of the journal cannot be read, the first is line {}",
-            fmt::count(journal.broken.len(), "line"),
-            line.line
-        ),
-        (None, Some(record)) => {
+    match journal.rejected.first() {
+        Some(record) => {
             format!("line {} of the journal cannot be right: {}", record.line, record.why)
         }
-        (None, None) => "a result is more than hardware can carry".to_owned(),
+        None => "a result is more than hardware can carry".to_owned(),
     }
 }
 
@@ -103,6 +104,13 @@ fn incomplete(journal: &Journal, report: &RunReport, evidence: &Evidence) -> Run
         n => format!(" ({n} for other reasons)"),
     };
     let mut ended = Vec::new();
+    if let Some(first) = journal.broken.first() {
+        let lines = fmt::count(journal.broken.len(), "line");
+        ended.push(format!(
+            "{lines} of the journal cannot be read, the first is line {}",
+            first.line
+        ));
+    }
     if journal.end.is_none() {
         ended.push(format!("the run did not end: {all} so far"));
     }

@@ -1,7 +1,5 @@
 //! What answers hold for: the parts of a node and their versions.
 
-use std::collections::BTreeMap;
-
 use pathline_advise::AdviceOrigin;
 use pathline_bench::MachineInfo;
 use pathline_runner::HostSurvey;
@@ -52,12 +50,10 @@ pub(super) fn host_parts() -> Vec<String> {
 }
 
 fn gpu_parts(topology: &Topology, driver: impl Fn(u32) -> Option<String>) -> Vec<String> {
-    let mut count: BTreeMap<String, usize> = BTreeMap::new();
-    for gpu in &topology.gpus {
+    topology.gpus_in_words(|gpu| {
         let driver = driver(gpu.index).map(|driver| format!(", {driver}")).unwrap_or_default();
-        *count.entry(format!("{} ({}){driver}", gpu.name, gpu.arch)).or_default() += 1;
-    }
-    count.into_iter().map(|(name, count)| format!("{count} x {name}")).collect()
+        (format!("{} ({})", gpu.name, gpu.arch), driver)
+    })
 }
 
 fn system_part(topology: &Topology) -> Option<String> {

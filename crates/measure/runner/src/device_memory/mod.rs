@@ -192,7 +192,8 @@ fn launches(
     of_slurm().into_iter().chain(programs.iter().take(3).map(of_mpi)).collect()
 }
 
-fn find_on_path(name: &str) -> Option<PathBuf> {
+/// The file of a program that is called by its name alone, as a shell finds it.
+pub fn find_on_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| is_file(file))
 }

@@ -1,11 +1,9 @@
 //! Identities of compared runs, and their differences.
 
-use std::collections::BTreeMap;
-
 use pathline_schema::{Journal, RunBegin, WorldKind, plain_line};
 
 use crate::fmt;
-use crate::run_identity::machine_name;
+use crate::run_identity::{count_gpus, machine_name};
 
 /// The runs of one side.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,7 +41,7 @@ impl SideIdentity {
             .collect();
         starts.sort_unstable();
         let edge = |at: Option<&&str>| at.map_or(String::new(), |t| plain_line(t).into_owned());
-        let cut = |j: &&&Journal| !j.end.as_ref().is_some_and(|end| end.complete);
+        let cut = |j: &&&Journal| !j.is_complete();
         Self {
             runs: journals.iter().map(repeats).sum(),
             host: distinct(journals, |j| match &j.begin.world {
@@ -52,7 +50,7 @@ impl SideIdentity {
                 }
                 WorldKind::Real => j.begin.host.clone(),
             }),
-            gpus: distinct(journals, gpus),
+            gpus: distinct(journals, |journal| count_gpus(&journal.topology)),
             gpu_count: journals.iter().map(|j| j.topology.gpus.len()).min().unwrap_or(0),
             driver: distinct(journals, |j| driver(&j.begin)),
             version: distinct(journals, |j| j.begin.version.clone()),
@@ -93,15 +91,6 @@ fn distinct(journals: &[&Journal], of: impl Fn(&Journal) -> String) -> String {
     all.join(" and ")
 }
 
-fn gpus(journal: &Journal) -> String {
-    let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
-    for gpu in &journal.topology.gpus {
-        let name = if gpu.name.is_empty() { "unnamed GPU" } else { &gpu.name };
-        *kinds.entry(name).or_default() += 1;
-    }
-    kinds.iter().map(|(name, n)| format!("{n} x {name}")).collect::<Vec<_>>().join(", ")
-}
-
 fn driver(begin: &RunBegin) -> String {
     let mut sources: Vec<&str> = begin.gpus.values().map(|facts| facts.source.as_str()).collect();
     sources.sort_unstable();
@@ -122,7 +111,7 @@ pub(super) fn conditions(before: &[&Journal], after: &[&Journal]) -> Vec<(String
     type Property<'p> = (&'p str, &'p dyn Fn(&Journal) -> String);
     let properties: [Property<'_>; 9] = [
         ("host", &|j| j.begin.host.clone()),
-        ("GPUs", &gpus),
+        ("GPUs", &|journal: &Journal| count_gpus(&journal.topology)),
         ("driver", &|j| driver(&j.begin)),
         ("processor", &|j| j.topology.host.cpu_model.clone()),
         ("kernel", &|j| j.topology.host.kernel.clone()),

@@ -204,7 +204,14 @@ impl RunDiff {
         let lone =
             |r: &&DiffRow| r.change == CaseChange::Unclear && r.samples.0.min(r.samples.1) == 1;
         let lone = self.rows.iter().filter(lone).count();
-        (2 * lone > self.compared()).then(|| format!("{lone} cases have one sample on a side"))
+        let (all, unclear) = (self.compared(), self.count(CaseChange::Unclear));
+        if 2 * lone > all {
+            return Some(format!("{lone} cases have one sample on a side"));
+        }
+        let (tolerance, same) = (fmt::percent(self.tolerance), self.count(CaseChange::Same));
+        (2 * unclear > all).then(|| {
+            format!("{unclear} of {all} cases are too noisy for {tolerance}, {same} are within it")
+        })
     }
     /// Whether a case became slower, lost its result or its verification, or is impossible; or GPUs
     /// are missing after.
@@ -339,7 +346,7 @@ fn asked_alike(before: &[&Journal], after: &[&Journal]) -> bool {
         kept
     };
     let known: BTreeSet<Vec<String>> = before.iter().map(command).collect();
-    let ended = |journal: &Journal| journal.end.as_ref().is_some_and(|end| end.complete);
+    let ended = |journal: &Journal| journal.is_complete();
     after.iter().all(|journal| {
         let words = command(journal);
         ended(journal) && !words.is_empty() && known.contains(&words)

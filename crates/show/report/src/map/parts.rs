@@ -81,19 +81,6 @@ pub(super) fn title(topology: &Topology) -> String {
     if file.is_empty() { "node".into() } else { clean(file) }
 }
 
-/// `8 x AMD Instinct MI250X (gfx90a)`, in order of first occurrence.
-pub(super) fn gpu_kinds(topology: &Topology) -> Vec<String> {
-    let mut kinds: Vec<(String, usize)> = Vec::new();
-    for gpu in &topology.gpus {
-        let name = gpu_name(gpu);
-        match kinds.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, count)) => *count += 1,
-            None => kinds.push((name, 1)),
-        }
-    }
-    kinds.into_iter().map(|(name, count)| format!("{count} x {name}")).collect()
-}
-
 /// Product and target, if known.
 pub(super) fn gpu_name(gpu: &Gpu) -> String {
     let (name, arch) = (clean(&gpu.name), clean(&gpu.arch));

@@ -11,7 +11,7 @@ use super::layout::{DomainGroup, GroupColumns};
 use super::pairs::{GpuPairs, route_text};
 use super::panel::{DomainPanel, PANEL};
 use super::parts::{
-    clean, count, gpu_kinds, host_facts, host_link_label, shares_package, title, wrap,
+    clean, count, gpu_name, host_facts, host_link_label, shares_package, title, wrap,
 };
 
 const MARGIN: f64 = 24.0;
@@ -302,7 +302,7 @@ fn host_link(
 fn head(svg: &mut SvgDocument, topology: &Topology, width: f64) {
     let room = width - 2.0 * MARGIN;
     svg.text("title", (MARGIN, 40.0), TextAnchor::Start, &fit(&title(topology), 22.0, room));
-    let mut facts = gpu_kinds(topology);
+    let mut facts = topology.gpus_in_words(|gpu| (gpu_name(gpu), String::new()));
     facts.extend(host_facts(topology));
     let lines = wrap(&facts.join(" · "), columns_of(13.0, room));
     for (line, y) in lines.iter().take(2).zip([62.0, 79.0]) {
@@ -356,7 +356,7 @@ fn foot(
 }
 
 fn label(topology: &Topology) -> String {
-    let kinds = gpu_kinds(topology);
+    let kinds = topology.gpus_in_words(|gpu| (gpu_name(gpu), String::new()));
     let gpus = if kinds.is_empty() { "no GPU".to_owned() } else { kinds.join(", ") };
     format!("Map of {}: {}, {gpus}", title(topology), count(topology.numa.len(), "NUMA domain"))
 }

@@ -4,8 +4,8 @@ use pathline_schema::{Gpu, LinkEnd, LinkKind, Topology, TopologyWarning, is_stee
 
 use super::pairs::{GpuPairs, MAX_GPUS, rate_cell, route_text};
 use super::parts::{
-    NearParts, block_label, cache_labels, clean, count, cpu_ranges, function, gpu_kinds, gpu_name,
-    host_facts, host_link_label, memory_label, nic_label, pcie_label, shares_package, title, wrap,
+    NearParts, block_label, cache_labels, clean, count, cpu_ranges, function, gpu_name, host_facts,
+    host_link_label, memory_label, nic_label, pcie_label, shares_package, title, wrap,
 };
 use super::style::{TextPaint, TextTone};
 
@@ -63,11 +63,14 @@ fn head(out: &mut Vec<String>, paint: TextPaint, topology: &Topology, width: usi
     let mut parts = host_facts(topology);
     let common = common_label(topology);
     if common.is_none() {
-        parts.extend(gpu_kinds(topology));
+        parts.extend(topology.gpus_in_words(|gpu| (gpu_name(gpu), String::new())));
     }
     out.push(paint.paint(TextTone::Head, &title(topology)));
     out.extend(wrap(&parts.join(" · "), width));
-    let common = common.map(|label| format!("{} x {label}", topology.gpus.len()));
+    let common = common.map(|label| {
+        let rest = |gpu: &Gpu| label.strip_prefix(&gpu_name(gpu)).unwrap_or_default().to_owned();
+        topology.gpus_in_words(|gpu| (gpu_name(gpu), rest(gpu))).concat()
+    });
     out.extend(common.into_iter().flat_map(|text| wrap(&text, width)));
     let host = &topology.host;
     let mut limits = Vec::new();

@@ -118,7 +118,9 @@ impl TermPaint {
     /// Legend of shades, blocks and marks, with its visible width.
     pub(super) fn legend(self, matrix: &MatrixBody, slow: &[Case]) -> Vec<(String, usize)> {
         let marked = matrix.cells.iter().flatten().filter(|cell| is_slow(cell, slow)).count();
-        let mut lines = vec![self.shades()];
+        let is_rated = |cell: &FigureCell| cell.value.is_some() && cell.suspect.is_none();
+        let mut lines = Vec::new();
+        lines.extend(matrix.cells.iter().flatten().any(is_rated).then(|| self.shades()));
         if marked > 0 {
             let text = format!("!: slower than its peers ({})", fmt::count(marked, "pair"));
             lines.push((self.bad(&text), text.chars().count()));

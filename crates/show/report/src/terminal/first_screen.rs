@@ -3,6 +3,7 @@
 
 use pathline_explain::figure::{
     Figure, FigureBody, Headline, HeadlineTone, LossClassRow, MatrixBody, RunIdentity, RunReport,
+    Suspicion,
 };
 use pathline_explain::fmt;
 use pathline_explain::loss_breakdown::loss_classes;
@@ -476,6 +477,13 @@ fn draw_figure(figure: MainFigure<'_>, slow: &[Case], width: usize, paint: TermP
                 return page.into_lines();
             };
             block.extend(paint.legend(matrix, slow));
+            if matrix.cells.iter().flatten().any(|c| c.suspect == Some(Suspicion::Assumed)) {
+                let text = "*: rests on a constant of the model that nobody measured";
+                block.extend(draw::wrap(text, width).into_iter().map(|line| {
+                    let columns = line.chars().count();
+                    (line, columns)
+                }));
+            }
             block
         }
         MainFigure::Other(figure) => {
