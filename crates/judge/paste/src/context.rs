@@ -170,6 +170,11 @@ fn is_name_at(text: &str, at: usize, name: &str) -> bool {
 /// Takes the product of a line that has nothing else to say, and the number of its device.
 pub(crate) fn take_device(context: &mut PasteContext, text: &str) {
     products(context, text);
+    let listed = find_product(text).filter(|_| context.listed_gpus.len() < 16);
+    if let Some(name) = listed.filter(|name| context.listed_gpus.iter().all(|known| known != name))
+    {
+        context.listed_gpus.push(name.to_owned());
+    }
     // `Device 0: GeForce GT 710`, `Device: 0, Quadro K2200, pciBusID: 3`.
     let name = text.trim().strip_prefix("Device").and_then(|rest| {
         let (_, name) = rest.trim_start_matches(':').trim_start().split_once([':', ','])?;

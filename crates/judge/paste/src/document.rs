@@ -6,6 +6,7 @@ use pathline_schema::{Collective, Topology};
 
 pub use crate::paste_context::PasteContext;
 use crate::plain_rows::PlainTable;
+use crate::run_title::RunTitle;
 
 /// First and last line of something, from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,8 +48,7 @@ pub enum PasteContent {
     Collective(CollectiveTable),
     /// OSU's benchmarks.
     Messages(MessageTable),
-    /// A matrix of rates or times: nvbandwidth, p2pBandwidthLatencyTest, TransferBench,
-    /// rocm-bandwidth-test.
+    /// A matrix of rates or times: nvbandwidth, p2pBandwidthLatencyTest, TransferBench, rocm-bandwidth-test.
     Matrix(RateMatrix),
     /// Single transfers of TransferBench.
     Transfers(Vec<TimedTransfer>),
@@ -118,6 +118,8 @@ impl PasteContent {
 pub struct CollectiveTable {
     /// The operation, where a command or header names it, or the ratio of its two rates decides it.
     pub op: Option<Collective>,
+    /// Its title, and the settings before it.
+    pub title: RunTitle,
     /// Whether `sendrecv_perf` made it.
     pub is_sendrecv: bool,
     /// Whether devices or header are AMD's.
@@ -177,11 +179,12 @@ pub struct CollectiveRow {
 }
 
 /// What OSU's benchmarks measure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum MessageTest {
     /// Half a round trip.
     Latency,
     /// A window of messages in one direction.
+    #[default]
     OneWay,
     /// Windows in both directions, summed.
     BothWays,
@@ -192,7 +195,7 @@ pub enum MessageTest {
 }
 
 /// A table of OSU's benchmarks.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct MessageTable {
     /// `OSU Micro-Benchmarks`, `Intel MPI Benchmarks`, `ucx_perftest`.
     pub tool: &'static str,
@@ -200,6 +203,8 @@ pub struct MessageTable {
     pub test: MessageTest,
     /// The command above it, where there is one.
     pub command: String,
+    /// Its title, and the settings before it.
+    pub title: RunTitle,
     /// Whether sender's and receiver's buffers are in GPU memory, where the header says so.
     pub on_gpu: Option<(bool, bool)>,
     /// Bytes with GB/s, or with us where times were measured.

@@ -32,7 +32,9 @@ mod plain_table;
 mod profile;
 mod profiler;
 mod read;
+mod reading_size;
 mod row_kinds;
+mod run_title;
 mod stated_rates;
 mod streams;
 
@@ -47,3 +49,4 @@ pub use document::{
 pub use number::size;
 pub use plain_rows::{PlainColumn, PlainRows, PlainTable};
 pub use read::read_paste;
+pub use run_title::RunTitle;

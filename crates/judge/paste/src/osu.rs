@@ -6,6 +6,7 @@ use crate::clean::PasteLine;
 use crate::document::{MessageTable, MessageTest};
 use crate::nccl_tests::operation;
 use crate::number::{number, whole};
+use crate::run_title::RunTitle;
 
 /// Lines of other text that may stand between header and rows, or between rows.
 const MAX_GAP: usize = 12;
@@ -31,21 +32,15 @@ pub(crate) fn read(lines: &[PasteLine], at: usize) -> Option<(MessageTable, usiz
     // Builds for GPUs name their runtime; the line of buffers says more, where it stands.
     let for_gpu = ["MPI-CUDA", "MPI-ROCM", "MPI-HIP"].iter().any(|name| rest.contains(name));
     let on_gpu = for_gpu.then_some((true, true));
-    let mut table = MessageTable {
-        tool: "OSU Micro-Benchmarks",
-        test,
-        on_gpu,
-        command: String::new(),
-        rows: Vec::new(),
-        longest: Vec::new(),
-        intervals: Vec::new(),
-    };
+    let mut table =
+        MessageTable { tool: "OSU Micro-Benchmarks", test, on_gpu, ..MessageTable::default() };
     let (mut last, mut gap) = (at, 0);
     let mut longest_at = None;
     let mut unit = 1e-3;
     for (index, line) in lines.iter().enumerate().skip(at + 1) {
         let text = line.text.trim();
-        if text.trim_start_matches(['#', ' ']).starts_with("OSU ") {
+        let is_other = text.trim_start_matches(['#', ' ']).starts_with("OSU ");
+        if is_other || RunTitle::parse(text).is_some() {
             break;
         }
         if text.starts_with('#') {
@@ -90,15 +85,7 @@ fn intel(lines: &[PasteLine], at: usize, name: &str) -> Option<(MessageTable, us
         _ => return None,
     };
     let tool = "Intel MPI Benchmarks";
-    let mut table = MessageTable {
-        tool,
-        test,
-        on_gpu: None,
-        command: String::new(),
-        rows: Vec::new(),
-        longest: Vec::new(),
-        intervals: Vec::new(),
-    };
+    let mut table = MessageTable { tool, test, ..MessageTable::default() };
     let mut last = at;
     for (index, line) in lines.iter().enumerate().skip(at + 1).take(80) {
         let values: Vec<f64> = line.text.split_whitespace().map_while(number).take(8).collect();
@@ -183,10 +170,9 @@ pub(crate) fn ucx_perftest(lines: &[PasteLine], at: usize) -> Option<(MessageTab
         tool: "ucx_perftest",
         test: if is_latency { MessageTest::Latency } else { MessageTest::OneWay },
         on_gpu: memory[0].zip(memory[1]),
-        command: String::new(),
         rows: vec![(bytes, value)],
-        longest: Vec::new(),
         intervals: if is_latency { Vec::new() } else { intervals(lines, at) },
+        ..MessageTable::default()
     };
     (value > 0.0).then_some((table, at + 1))
 }

@@ -11,6 +11,8 @@ pub struct PasteContext {
     pub commands: Vec<String>,
     /// Product names of GPUs, as written; the first is the most frequent.
     pub gpus: Vec<String>,
+    /// Products that lists of devices name.
+    pub listed_gpus: Vec<String>,
     /// A GPU that a list of devices names and the table of products does not; empty if none.
     pub unknown_gpu: String,
     /// Names of GPUs by number, as a list of devices has them.

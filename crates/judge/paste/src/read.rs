@@ -5,6 +5,7 @@ use serde_json::Value;
 use crate::clean::{PasteLine, clean_lines, strip_repeated_words};
 use crate::document::{LineSpan, PasteContent, PasteDocument, PasteReading};
 use crate::objects::{JsonDepth, json, json_lines, xml};
+use crate::run_title::RunTitle;
 use crate::{
     amd_tools, context, copy_tools, elbencho_csv, failures, file_io, fio, fixed_lines, iperf,
     link_matrix, nccl_log, nccl_tests, osu, perftest, plain_matrix, plain_table, profile, profiler,
@@ -44,7 +45,7 @@ pub fn read_paste(bytes: &[u8]) -> PasteReading {
             continue;
         }
         let other = read_lines(lines.clone(), is_cut);
-        if figures_and_lines(&other) > figures_and_lines(&best) {
+        if other.figures_and_lines() > best.figures_and_lines() {
             best = other;
         }
     }
@@ -59,25 +60,8 @@ fn ends_of(lines: &[PasteLine]) -> Vec<PasteLine> {
 
 /// Whether the ends of a paste have more without the words that were taken off.
 fn gains(lines: &[PasteLine], unstripped: &[PasteLine]) -> bool {
-    let count = |lines: Vec<PasteLine>| figures_and_lines(&read_lines(lines, false));
+    let count = |lines: Vec<PasteLine>| read_lines(lines, false).figures_and_lines();
     count(ends_of(lines)) > count(unstripped.to_vec())
-}
-
-/// Figures of all documents, and lines of the paste that belong to them.
-fn figures_and_lines(reading: &PasteReading) -> (usize, u32) {
-    let figures = reading.documents.iter().map(|document| document.content.figures()).sum();
-    let (mut lines, mut end) = (0, 0);
-    let mut spans: Vec<(u32, u32)> = reading
-        .documents
-        .iter()
-        .map(|document| (document.span.first, document.span.last))
-        .collect();
-    spans.sort_unstable();
-    for (first, last) in spans {
-        lines += (last + 1).saturating_sub(first.max(end));
-        end = end.max(last + 1);
-    }
-    (figures, lines)
 }
 
 fn read_lines(mut lines: Vec<PasteLine>, is_cut: bool) -> PasteReading {
@@ -96,6 +80,7 @@ fn read_lines(mut lines: Vec<PasteLine>, is_cut: bool) -> PasteReading {
         objects: 0,
         processors: 0,
         program: String::new(),
+        title: RunTitle::default(),
         reading: &mut reading,
     };
     splitter.run();
@@ -146,6 +131,8 @@ struct PasteSplitter<'a> {
     processors: u32,
     /// Last command of a benchmark of collectives.
     program: String,
+    /// Title of the next run.
+    title: RunTitle,
     reading: &'a mut PasteReading,
 }
 
@@ -205,7 +192,18 @@ impl PasteSplitter<'_> {
                 name.clone_into(&mut self.program);
             }
         }
+        let commands = self.reading.context.commands.len();
         context::take(&mut self.reading.context, text);
+        if let Some(title) = RunTitle::parse(text) {
+            let op = title.subject.split_once(" over ").map_or("", |(op, _)| op);
+            op.clone_into(&mut self.program);
+            self.title = title;
+            return;
+        }
+        // A command is read with the output below it.
+        if self.reading.context.commands.len() > commands {
+            return;
+        }
         match self.reading.unread.last_mut() {
             Some(span) if span.last + 1 >= line.number => span.last = line.number,
             _ => self.reading.unread.push(LineSpan { first: line.number, last: line.number }),
@@ -229,6 +227,7 @@ impl PasteSplitter<'_> {
                 nccl_tests::set_program(&mut table, &std::mem::take(&mut self.program));
                 nccl_tests::finish(&mut table);
             }
+            table.title = std::mem::take(&mut self.title).with(&self.reading.context.settings);
             for device in &table.devices {
                 context::take(&mut self.reading.context, &device.name);
             }
@@ -239,6 +238,7 @@ impl PasteSplitter<'_> {
         }
         if let Some((mut table, next)) = osu::read(lines, at) {
             table.command = self.reading.context.commands.last().cloned().unwrap_or_default();
+            table.title = std::mem::take(&mut self.title).with(&self.reading.context.settings);
             return self.add(PasteContent::Messages(table), next);
         }
         let matrix = copy_tools::nvbandwidth(lines, at)
@@ -431,7 +431,6 @@ mod tests {
             reading.unread,
             [
                 LineSpan { first: 1, last: 1 },
-                LineSpan { first: 3, last: 3 },
                 LineSpan { first: 9, last: 9 },
                 LineSpan { first: 17, last: 17 }
             ]
