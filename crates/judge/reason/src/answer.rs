@@ -11,9 +11,10 @@ use crate::checks::CheckPath;
 use crate::deciding_probe::ProbeEvidence;
 use crate::draft::{DraftAnswer, ProbeSubject};
 use crate::exact_messages::{FoundMessage, find_messages};
+use crate::figures::{figure, rate};
 use crate::further_figures::{figures_of_matrices, further_figures};
 use crate::model_edits::{add_collective_causes, add_model};
-use crate::node_facts::{NodeLimits, figure, find_log, rate};
+use crate::node_facts::{NodeLimits, find_log};
 use crate::pair_levels::times_alone;
 use crate::paste_answer::PasteAnswer;
 use crate::product_facts::{lanes_of, narrower_link};
@@ -322,6 +323,7 @@ impl<'a> PasteExplainer<'a> {
         let narrower = narrower.as_deref().unwrap_or_default();
         let judged = JudgedFigure {
             outliers,
+            value: draft.value,
             share,
             usual: draft.usual,
             is_modelled,

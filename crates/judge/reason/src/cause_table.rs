@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use crate::node_facts::figure;
+use crate::figures::figure;
 use crate::score::{AnswerClass, WorldEdit};
 
 const TABLE: &str = include_str!("../data/causes.tsv");

@@ -11,7 +11,7 @@ use crate::product_facts::FabricKind;
 use crate::score::{AnswerClass, WorldEdit};
 use crate::table_summary::{RING_SHARE, TableSummary, links_among};
 
-/// Share of the links that NVLink SHARP reaches on the wire; its busbw is that times 2(n-1)/(n+1), because
+/// Share of the data rate of the links that NVLink SHARP reaches on the wire; its busbw is that times 2(n-1)/(n+1), because
 /// each GPU moves (1 + 1/n) of the buffer each way, where the formula of busbw counts 2(n-1)/n.
 const NVLS_SHARE: f64 = 0.686;
 /// Share of xGMI that RCCL reaches: 64 GB/s links carry 48 (`ncclTopoXGMISpeed` of RCCL), rings less.
@@ -75,7 +75,7 @@ impl CollectiveCase<'_> {
         let n = f64::from(shape.ranks);
         let (share, sigma) = match node.fabric {
             FabricKind::Xgmi => (XGMI_SHARE, 0.2),
-            _ => (RING_SHARE, 0.07),
+            _ => (RING_SHARE * node.data_share(), 0.07),
         };
         let among = links_among(shape, node);
         let ring = among * share;
@@ -84,7 +84,7 @@ impl CollectiveCase<'_> {
         let nvls_off = is_set(context, "NCCL_NVLS_ENABLE", "0")
             || self.log.is_some_and(|log| log.nvls == Some(false))
             || is_set(context, "NCCL_ALGO", "ring");
-        let law = links * NVLS_SHARE * 2.0 * (n - 1.0) / (n + 1.0);
+        let law = links * NVLS_SHARE * node.data_share() * 2.0 * (n - 1.0) / (n + 1.0);
         let facts = CauseFacts::new(&[
             ("ring", ring),
             ("among", among),
@@ -222,7 +222,7 @@ impl CollectiveCase<'_> {
         let one = node.nic_gbs;
         let nics = (total / one).round().max(1.0);
         let inner = match node.links_gbs > 0.0 {
-            true => node.links_gbs * RING_SHARE,
+            true => node.links_gbs * node.data_share() * RING_SHARE,
             false if node.pcie_gbs > 0.0 => node.pcie_gbs * 0.6,
             false => f64::INFINITY,
         };

@@ -4,8 +4,9 @@ use pathline_paste::CollectiveTable;
 use pathline_schema::Collective;
 
 use crate::draft::DraftAnswer;
+use crate::figures::figure;
 use crate::fitting_links::{PORTS, fitting_text};
-use crate::node_facts::{FactSource, NodeLimits, figure};
+use crate::node_facts::{FactSource, NodeLimits};
 use crate::product_facts::FabricKind;
 use crate::table_summary::{TableSummary, links_among};
 use crate::usual_share::{least_share, usual_share};
@@ -90,6 +91,7 @@ fn within_node(draft: &mut DraftAnswer, shape: &TableSummary, node: &NodeLimits)
     }
     let has_links = draft.limit_gbs.is_some_and(|gbs| gbs > node.pcie_gbs) || node.links_gbs > 0.0;
     draft.usual = usual_share(match has_links {
+        true if node.product.is_some_and(|p| p.package_gbs > 0.0) => "ring.packages",
         true if node.fabric == FabricKind::Xgmi => "ring.xgmi",
         true => "ring.links",
         false if node.no_peer => "ring.host",

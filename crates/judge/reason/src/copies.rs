@@ -9,11 +9,12 @@ use pathline_paste::{
 use crate::cause_table::CauseFacts;
 use crate::checks::CheckPath;
 use crate::draft::{DraftAnswer, ProbeSubject};
+use crate::figures::figure;
 use crate::fitting_links::{PAIR_LINKS, XGMI_PAIR_LINKS, assume_link};
 use crate::host_copies::with_host;
 use crate::host_outliers::{EXACT, by_gpu, slow_columns};
 use crate::memory::explain_memory;
-use crate::node_facts::{FactSource, NodeLimits, figure};
+use crate::node_facts::{FactSource, NodeLimits};
 use crate::outlier::{Outlier, median, slow_pairs};
 use crate::pair_levels::{
     PairRates, describe_blocks, pairs, shares_of_links, slow_of_links, unlike_limits,
@@ -390,7 +391,7 @@ fn pair_edits(
     let pcie = node.pcie_gbs;
     let (share, sigma, why) = match node.fabric {
         FabricKind::Xgmi => (XGMI_SHARE, 0.1, "xGMI packets carry 64 B in 85 B"),
-        _ => (NVLINK_SHARE, 0.08, "line coding and headers take the rest"),
+        _ => (NVLINK_SHARE * node.data_share(), 0.08, "line coding and headers take the rest"),
     };
     let facts = CauseFacts::new(&[
         ("links", links),

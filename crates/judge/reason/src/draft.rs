@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::checks::CheckPath;
-use crate::node_facts::figure;
+use crate::figures::figure;
 use crate::outlier::Outlier;
 use crate::row_predictor::PredictedRow;
 use crate::score::{ObservedFeature, WorldEdit};

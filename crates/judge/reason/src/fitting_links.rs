@@ -1,8 +1,10 @@
 //! The standard links that a figure fits, where the paste does not name the link: what carries it at least, and what
 //! it would be of the next wider one.
 
+use pathline_flow::NVLINK_CODING;
+
 use crate::draft::DraftAnswer;
-use crate::node_facts::figure;
+use crate::figures::figure;
 use crate::usual_share::least_share;
 
 /// A standard link: rate each way in GB/s.
@@ -39,8 +41,8 @@ pub(crate) const PAIR_LINKS: [StandardLink; 10] = [
     link("six NVLinks", 150.0, "pair.nvlink", false),
     link("NVLink of an A800 or H800", 200.0, "pair.nvlink", false),
     link("NVLink of an A100", 300.0, "pair.nvlink", false),
-    link("NVLink of an H100 or H200", 450.0, "pair.nvlink", false),
-    link("NVLink of a B200", 900.0, "pair.nvlink", true),
+    link("NVLink of an H100 or H200", 450.0 * NVLINK_CODING, "pair.nvlink", false),
+    link("NVLink of a B200", 900.0 * NVLINK_CODING, "pair.nvlink", true),
 ];
 
 /// The same of AMD's tools: PCI Express, and xGMI of a pair (AMD data sheets).
@@ -123,9 +125,9 @@ mod tests {
     fn a_figure_that_one_link_explains_has_its_limit() {
         // 55.4 / 63 = 88 %; 31.5 carries no 55.
         assert_eq!(assumed(55.4, &HOST_LINKS).limit_gbs, Some(63.0));
-        // 774 / 900 = 86 %, and no NVLink is wider.
-        assert_eq!(assumed(774.0, &PAIR_LINKS).limit_gbs, Some(900.0));
-        // 48.3 is 97 % of two NVLinks and 77 % of PCIe 5 x16; 374 is 83 % of an H100's and 42 % of a B200's.
+        // 774 / 956 = 81 %, and no NVLink is wider.
+        assert_eq!(assumed(774.0, &PAIR_LINKS).limit_gbs, Some(956.25));
+        // 48.3 is 97 % of two NVLinks and 77 % of PCIe 5 x16; 374 is 78 % of an H100's and 39 % of a B200's.
         assert_eq!(assumed(48.3, &PAIR_LINKS).limit_gbs, None);
         assert_eq!(assumed(374.0, &PAIR_LINKS).limit_gbs, None);
     }

@@ -7,7 +7,7 @@ use pathline_paste::{
 };
 
 use crate::draft::ProbeSubject;
-use crate::node_facts::figure;
+use crate::figures::figure;
 use crate::outlier::median;
 
 /// Lines of an answer.

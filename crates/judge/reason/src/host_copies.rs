@@ -5,9 +5,10 @@ use pathline_paste::{CopyMeans, MatrixEnd, PasteContext, RateCount, RateMatrix};
 use crate::cause_table::{CauseFacts, cause};
 use crate::checks::CheckPath;
 use crate::draft::DraftAnswer;
+use crate::figures::figure;
 use crate::fitting_links::{HOST_LINKS, assume_link};
 use crate::host_outliers::{shared_paths, slow_host_links};
-use crate::node_facts::{NodeLimits, figure};
+use crate::node_facts::NodeLimits;
 use crate::outlier::{Outlier, RUN_SHARE, median};
 use crate::pair_levels::{DIRECTION, host_cells, slow_direction};
 use crate::product_facts::{PCIE_SHARE, lanes_of, narrower_link};
@@ -178,10 +179,14 @@ pub(crate) fn with_host(
     let least = own.iter().flatten().map(|rates| rates.least).fold(f64::INFINITY, f64::min);
     if let Some(pcie) = node.map(|node| node.pcie_gbs).filter(|pcie| *pcie > 0.0) {
         draft.limit_gbs = Some(pcie);
-        let source = node.map_or("", |node| node.pcie_source.label());
-        draft.limit = format!("{} GB/s each way, PCIe ({source})", figure(pcie));
+        let (link, source) = node.map_or(("", ""), |n| (n.host_link, n.pcie_source.label()));
+        draft.limit = format!("{} GB/s each way, {link} ({source})", figure(pcie));
         let lanes = lanes_of(node.and_then(|node| node.product));
-        host_edits(&mut draft, (pcie, lanes), is_duplex, context);
+        if link == "PCIe" {
+            host_edits(&mut draft, (pcie, lanes), is_duplex, context);
+        } else if is_one_way {
+            draft.usual = usual_share("host.fabric");
+        }
         let is_host = |m: &&&RateMatrix| m.cells.iter().any(|cell| cell.0 != cell.1);
         if matrices.iter().filter(is_host).all(|matrix| matrix.test.contains("pageable")) {
             draft.limit.push_str(", of pinned memory");

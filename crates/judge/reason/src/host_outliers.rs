@@ -6,7 +6,8 @@ use pathline_paste::{MatrixEnd, RateCount, RateMatrix};
 
 use crate::cause_table::CauseFacts;
 use crate::draft::DraftAnswer;
-use crate::node_facts::{NodeLimits, figure};
+use crate::figures::figure;
+use crate::node_facts::NodeLimits;
 use crate::outlier::{Outlier, slow_values};
 use crate::pair_levels::host_cells;
 use crate::score::{ObservedFeature, WorldEdit};

@@ -6,8 +6,8 @@ use pathline_paste::{FileIoResult, PasteContext, size};
 use crate::cause_table::{CauseFacts, cause};
 use crate::checks::CheckPath;
 use crate::draft::DraftAnswer;
+use crate::figures::{figure, rate};
 use crate::io_limits::{IO_US, SMALL_BLOCK, set_limit, unfilled};
-use crate::node_facts::{figure, rate};
 use crate::outlier::{DIP, Outlier, median, slow_intervals, slow_values};
 use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
 use crate::store_worlds::{self, IoLoad};
@@ -263,7 +263,7 @@ fn few_in_flight(result: &FileIoResult, in_flight: f64, block: f64) -> WorldEdit
         ("kib", block / 1024.0),
         ("us", time),
     ])
-    .word("printed", crate::node_facts::rate(rate))
+    .word("printed", crate::figures::rate(rate))
     .cause("file.few-in-flight");
     let class = if is_flash { AnswerClass::AsExpected } else { AnswerClass::SetUpSo };
     let edit = WorldEdit { class, ..edit };

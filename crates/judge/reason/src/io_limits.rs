@@ -5,7 +5,8 @@ use pathline_paste::{FileIoResult, PasteContext};
 
 use crate::cause_table::CauseFacts;
 use crate::draft::DraftAnswer;
-use crate::node_facts::{figure, link_peak_gbs, rate};
+use crate::figures::{figure, rate};
+use crate::node_facts::link_peak_gbs;
 use crate::usual_share::{least_share, usual_share};
 
 /// Time of an I/O on flash and over a network, us, where none is printed.

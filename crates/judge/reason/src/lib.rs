@@ -17,6 +17,7 @@ mod copies;
 mod deciding_probe;
 mod draft;
 mod exact_messages;
+mod figures;
 mod fitting_links;
 mod further_figures;
 mod host_copies;

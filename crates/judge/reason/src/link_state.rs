@@ -5,7 +5,8 @@ use pathline_paste::PasteContext;
 use crate::cause_table::CauseFacts;
 use crate::checks::CheckPath;
 use crate::draft::DraftAnswer;
-use crate::node_facts::{figure, link_peak_gbs};
+use crate::figures::figure;
+use crate::node_facts::link_peak_gbs;
 use crate::outlier::Outlier;
 
 /// Share of a link from which on the fastest copy shows the link under load.

@@ -9,8 +9,8 @@ use pathline_message::BufferPlace;
 use pathline_schema::{LinkEnd, Ns, Unit};
 
 use crate::draft::DraftAnswer;
+use crate::figures::figure;
 use crate::message_worlds::add_message_worlds;
-use crate::node_facts::figure;
 use crate::row_predictor::{PredictedRow, QueriedRow, RowPredictor, RowQuery};
 use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
 

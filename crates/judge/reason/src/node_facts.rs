@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_diagnose::{NodePeers, unit_shape};
+use pathline_flow::NVLINK_CODING;
 use pathline_paste::{NcclLog, PasteContent, PasteContext, PasteReading, find_product};
 use pathline_schema::{LinkEnd, LinkKind, Topology};
 
-use crate::processor_facts::processor_generation;
+use crate::figures::figure;
+use crate::processor_facts::{processor_fabric, processor_generation};
 use crate::product_facts::{FabricKind, ProductFacts, link_gbs, pcie_gbs, product_facts};
 
 /// Where a fact comes from.
@@ -20,6 +22,8 @@ pub(crate) enum FactSource {
     Slot,
     /// The product's data sheet.
     Assumed,
+    /// The processor and the GPU that the paste names.
+    Pair,
     /// The generation of the processor that the paste names, which is below the product's.
     Processor,
 }
@@ -31,6 +35,7 @@ impl FactSource {
             Self::Paste => "in the paste",
             Self::Slot => "the slot of the adapter, in the paste",
             Self::Assumed => "assumed of the product",
+            Self::Pair => "of the processor and the GPU in the paste",
             Self::Processor => "the generation of the processor in the paste, below the GPU's",
         }
     }
@@ -65,8 +70,10 @@ pub(crate) struct NodeLimits {
     pub(crate) peer_classes: BTreeMap<(u32, u32), usize>,
     /// Peak of a GPU's memory, where the paste states it.
     pub(crate) memory_gbs: Option<f64>,
-    /// One direction of PCIe, GB/s; 0 where it is not known.
+    /// One direction of PCIe, or of what stands in its place, GB/s; 0 where it is not known.
     pub(crate) pcie_gbs: f64,
+    /// Its name.
+    pub(crate) host_link: &'static str,
     pub(crate) pcie_source: FactSource,
     /// NVLink-C2C of a GPU to its processor, GB/s; 0 without.
     pub(crate) c2c_gbs: f64,
@@ -135,6 +142,7 @@ impl NodeLimits {
             // The maker of a notebook wires 8 lanes or 16, whatever the GPU can.
             pcie_gbs: product.filter(|p| !p.name.contains("Laptop")).map_or(0.0, |p| p.pcie_gbs),
             pcie_source: assumed,
+            host_link: "PCIe",
             memory_gbs: context.memory_gbs,
             c2c_gbs: product.map_or(0.0, |p| p.c2c_gbs),
             c2c_source: assumed,
@@ -185,6 +193,11 @@ impl NodeLimits {
         }
         if let Some((speed, width)) = reading.context.pcie_most.or(reading.context.pcie) {
             (self.pcie_gbs, self.pcie_source) = (link_peak_gbs((speed, width)), FactSource::Paste);
+        } else if let Some(gbs) =
+            self.product.and_then(|p| processor_fabric(&reading.context.processor, p.name))
+        {
+            self.host_link = "Infinity Fabric";
+            (self.pcie_gbs, self.pcie_source) = (gbs, FactSource::Pair);
         }
         let (context, log) = (&reading.context, find_log(reading));
         let gbits = context.network_gbits.or(log.and_then(|log| log.adapter_gbits));
@@ -288,12 +301,12 @@ impl NodeLimits {
             let mine = topology.links.iter().filter(|link| link.a == at || link.b == at);
             mine.filter(of_fabric).collect::<Vec<_>>()
         };
-        // The data sheet's rate: line coding is no payload (26.56 GB/s of a link carry 25).
+        // Some sources have the rate of the data sheet.
         let rate = |link: &pathline_schema::Link| {
-            let gbs = link.peak.map_or(25.0 * f64::from(link.width), |peak| peak.gbs());
-            let each = gbs / f64::from(link.width.max(1));
-            let is_coded = link.kind == LinkKind::Nvlink && (26.0..27.0).contains(&each);
-            if is_coded { 25.0 * f64::from(link.width) } else { gbs }
+            let width = f64::from(link.width);
+            let gbs = link.peak.map_or(25.0 * width, |peak| peak.gbs());
+            let is_sheet = gbs * NVLINK_CODING == self.link_gbs * width;
+            if is_sheet && link.kind == LinkKind::Nvlink { self.link_gbs * width } else { gbs }
         };
         // A collective passes the GPU with the fewest links, too; one without any goes through the host.
         let total = |gpu: u32| links_of(gpu).iter().map(|link| rate(link)).sum::<f64>();
@@ -338,12 +351,18 @@ impl NodeLimits {
         }
     }
 
+    /// The share of the links' line rate that is data, as the data sheet counts.
+    pub(crate) fn data_share(&self) -> f64 {
+        let is_coded = [25.0, 50.0].contains(&(self.link_gbs / NVLINK_CODING));
+        if is_coded { 1.0 / NVLINK_CODING } else { 1.0 }
+    }
+
     /// The rate that bounds traffic between GPUs.
     pub(crate) fn fabric_gbs(&self) -> f64 {
         if self.links_gbs > 0.0 { self.links_gbs } else { self.pcie_gbs }
     }
 
-    /// `18 x NVLink of an H100, 450 GB/s each way (assumed of the product)`.
+    /// `18 x NVLink of an H100, 478 GB/s each way (assumed of the product)`.
     pub(crate) fn link_text(&self) -> String {
         let is_open = self.links_source == FactSource::Assumed || self.fabric_gbs() <= 0.0;
         if self.product.is_none() && is_open {
@@ -453,26 +472,6 @@ fn adapters_of_list(list: &str) -> Option<u32> {
 
 fn names_links(reading: &PasteReading) -> bool {
     reading.documents.iter().any(|document| matches!(document.content, PasteContent::Links(_)))
-}
-
-/// Three significant digits, and no more zeros than a person would write.
-pub(crate) fn figure(value: f64) -> String {
-    match value.abs() {
-        v if v >= 99.95 => format!("{value:.0}"),
-        v if v >= 9.995 => format!("{value:.1}"),
-        v if v >= 0.995 => format!("{value:.2}"),
-        _ => format!("{value:.3}"),
-    }
-}
-
-/// A rate in the unit that a person would choose: `6.91 GB/s`, `29.5 MB/s`, `583 KB/s`.
-pub(crate) fn rate(gbs: f64) -> String {
-    let (scale, unit) = match gbs {
-        v if v >= 0.0995 || v <= 0.0 => (1.0, "GB/s"),
-        v if v >= 0.000_995 => (1e3, "MB/s"),
-        _ => (1e6, "KB/s"),
-    };
-    format!("{} {unit}", figure(gbs * scale))
 }
 
 /// The log of the paste.

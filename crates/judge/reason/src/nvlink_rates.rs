@@ -1,10 +1,12 @@
 //! NVLinks of a node: what one of them carries where only a figure says it, and what joins a number of GPUs.
 
+use pathline_flow::NVLINK_CODING;
+
 use crate::node_facts::NodeLimits;
 use crate::product_facts::FabricKind;
 use crate::usual_share::{ABOVE, least_share};
 
-/// One NVLink per direction, GB/s, of GA102, Pascal, Volta to Hopper, and Blackwell (NVIDIA white papers).
+/// One NVLink per direction by the data sheet, GB/s, of GA102, Pascal, Volta to Hopper, and Blackwell (NVIDIA white papers).
 const LINK_RATES: [f64; 4] = [14.0625, 20.0, 25.0, 50.0];
 
 impl NodeLimits {
@@ -14,7 +16,9 @@ impl NodeLimits {
         let count = |text: &String| text.strip_prefix("NV")?.parse::<f64>().ok();
         let widest = self.pair_links.values().filter_map(count).fold(0.0, f64::max);
         let is_open = self.product.is_none() && self.pair_gbs <= 0.0 && widest > 0.0;
-        let shares = LINK_RATES.map(|each| (each, gbs / (each * widest)));
+        // Only later GPUs, whose line is coded, have more than 12.
+        let coding = if widest > 12.0 { NVLINK_CODING } else { 1.0 };
+        let shares = LINK_RATES.map(|each| (each * coding, gbs / (each * coding * widest)));
         let is_usual = |(_, share): &&(f64, f64)| (least_share(path)..=ABOVE).contains(share);
         let fits: Vec<&(f64, f64)> = shares.iter().filter(is_usual).collect();
         let [(each, _)] = fits[..] else { return None };

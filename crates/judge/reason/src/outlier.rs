@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::node_facts::figure;
+use crate::figures::figure;
 
 /// A part is slow from this far below its peers on, as a share of them.
 const LEAST_GAP: f64 = 0.07;

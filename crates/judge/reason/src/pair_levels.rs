@@ -7,7 +7,8 @@ use pathline_paste::{CopyMeans, MatrixEnd, RateCount, RateMatrix};
 use crate::cause_table::CauseFacts;
 use crate::checks::CheckPath;
 use crate::draft::DraftAnswer;
-use crate::node_facts::{NodeLimits, figure};
+use crate::figures::figure;
+use crate::node_facts::NodeLimits;
 use crate::outlier::{Outlier, median, slow_pairs};
 
 /// Rates of ordered pairs of GPUs.

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::checks::PathCheck;
 use crate::draft::{ProbeOutcome, ProbeSubject};
-use crate::node_facts::{figure, rate};
+use crate::figures::{figure, rate};
 use crate::row_predictor::PredictedRow;
 use crate::score::LikelyCause;
 use crate::verdict::percent;

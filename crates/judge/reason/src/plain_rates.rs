@@ -6,8 +6,9 @@ use pathline_paste::{PasteContext, PlainColumn, PlainRows, PlainTable, size};
 use crate::cause_table::CauseFacts;
 use crate::checks::CheckPath;
 use crate::draft::DraftAnswer;
+use crate::figures::{figure, rate};
 use crate::host_outliers::slower_of_two;
-use crate::node_facts::{NodeLimits, figure, rate};
+use crate::node_facts::NodeLimits;
 use crate::outlier::{DIP, Outlier, median, slow_rows, slow_values};
 use crate::usual_share::usual_share;
 

@@ -12,6 +12,13 @@ pub(crate) fn processor_memory(name: &str) -> Option<f64> {
     row_of(name)?.nth(1)?.parse().ok()
 }
 
+/// What joins a processor to GPUs of a product in place of PCIe, GB/s each way.
+pub(crate) fn processor_fabric(name: &str, product: &str) -> Option<f64> {
+    let mut cells = row_of(name)?.skip(2);
+    let gbs = cells.next()?.parse().ok()?;
+    product.starts_with(cells.next()?).then_some(gbs)
+}
+
 /// The cells behind the pattern that a name has.
 fn row_of(name: &str) -> Option<std::str::Split<'static, char>> {
     let rows = TABLE.lines().filter(|line| !line.starts_with('#'));

@@ -3,6 +3,7 @@
 
 use std::sync::LazyLock;
 
+use pathline_flow::NVLINK_CODING;
 use pathline_paste::PRODUCT_TABLE;
 
 /// How the GPUs of a node are joined.
@@ -25,7 +26,7 @@ pub struct ProductFacts {
     pub name: &'static str,
     /// How its usual node joins GPUs.
     pub fabric: FabricKind,
-    /// All links of a GPU per direction, GB/s; 0 without.
+    /// All links of a GPU per direction at their line rate, GB/s; 0 without.
     pub links_gbs: f64,
     /// Links of a neighbouring pair per direction, GB/s.
     pub pair_gbs: f64,
@@ -86,11 +87,12 @@ fn parse_row(line: &'static str) -> Option<ProductFacts> {
         "xgmi" => FabricKind::Xgmi,
         _ => FabricKind::Pcie,
     };
+    let line = |sheet: &str| Some(sheet.parse::<f64>().ok()? * line_coding(name));
     Some(ProductFacts {
         name,
         fabric,
-        links_gbs: links.parse().ok()?,
-        pair_gbs: pair.parse().ok()?,
+        links_gbs: line(links)?,
+        pair_gbs: line(pair)?,
         package_gbs: package.parse().ok()?,
         pcie_gbs: pcie(generation)?,
         pcie_lanes: lanes(generation)?,
@@ -118,16 +120,24 @@ pub fn pcie_gbs(generation: u32) -> f64 {
     }
 }
 
-/// One NVLink of a product per direction, GB/s; 0 where the product is not known: `NV4` is 56 GB/s of an RTX 3090 and
+/// Line rate of a product's NVLinks over that of its data sheet: Hopper and Blackwell code the line.
+fn line_coding(name: &str) -> f64 {
+    let is_coded = ["H1", "H2", "H8", "GH", "GB", "B1", "B2", "B3"];
+    if is_coded.iter().any(|start| name.starts_with(start)) { NVLINK_CODING } else { 1.0 }
+}
+
+/// The line rate of one NVLink of a product per direction, GB/s; 0 where the product is not known: `NV4` is 56 GB/s of an RTX 3090 and
 /// 100 of an A100.
 pub(crate) fn link_gbs(product: Option<&ProductFacts>) -> f64 {
-    match product.map_or("", |product| product.name) {
+    let name = product.map_or("", |product| product.name);
+    let sheet = match name {
         "" => 0.0,
         "P100" | "Quadro GP100" => 20.0,
         "A40" | "A6000" | "A5500" | "A5000" | "A4500" | "3090" | "3090 Ti" => 14.0625,
         "B200" | "B100" | "B300" | "GB200" | "GB300" => 50.0,
         _ => 25.0,
-    }
+    };
+    sheet * line_coding(name)
 }
 
 /// Share of PCIe that pinned copies reach: 256 B packets with 24 B of headers, acknowledgements and flow
@@ -158,7 +168,7 @@ pub(crate) fn narrower_link(gbs: f64, link: f64, lanes: f64) -> Option<String> {
         format!(
             "fits {name} of the link: {} ({} GB/s, of which it is {:.0} %)",
             forms.join(" or "),
-            crate::node_facts::figure(narrow),
+            crate::figures::figure(narrow),
             gbs / narrow * 100.0
         )
     })
@@ -167,6 +177,7 @@ pub(crate) fn narrower_link(gbs: f64, link: f64, lanes: f64) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pathline_schema::LinkKind;
 
     #[test]
     fn every_row_is_a_name_or_has_all_facts() {
@@ -186,6 +197,12 @@ mod tests {
         // A card with 8 lanes has no 16.
         let half = narrower_link(6.6, 15.75, 8.0).unwrap_or_default();
         assert!(half.contains("half of the link: Gen3 x8 (7.88"), "{half}");
-        assert_eq!(product_facts("H100").map(|facts| facts.links_gbs), Some(450.0));
+        // The line rate of the description that `run` reads.
+        let node = pathline_flow::MachineDesc::preset("hgx-h100").unwrap();
+        let own = node.healthy_topology().links.iter();
+        let own = own.filter(|link| link.a == pathline_schema::LinkEnd::Gpu(0));
+        let line: f64 =
+            own.filter(|l| l.kind == LinkKind::Nvlink).map(|l| l.peak.unwrap().gbs()).sum();
+        assert_eq!(product_facts("H100").map(|facts| facts.links_gbs), Some(line));
     }
 }

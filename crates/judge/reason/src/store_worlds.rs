@@ -6,7 +6,7 @@ use pathline_paste::{FileIoResult, PasteContext};
 
 use crate::cause_table::CauseFacts;
 use crate::draft::DraftAnswer;
-use crate::node_facts::figure;
+use crate::figures::figure;
 use crate::row_predictor::PredictedRow;
 
 /// Pages of buffers, bytes: each may be a segment of a request.

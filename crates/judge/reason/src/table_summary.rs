@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use pathline_paste::{CollectiveTable, NcclLog, PasteContext};
+use pathline_paste::{CollectiveRow, CollectiveTable, NcclLog, PasteContext};
 
 use crate::draft::DraftAnswer;
 use crate::node_facts::{FactSource, NodeLimits};
 use crate::product_facts::FabricKind;
 use crate::score::ObservedFeature;
 
-/// Share of the links that a ring of NCCL reaches as busbw: 370 of 450 on H100, 160 of 200 on H800, 235 of
+/// Share of the data rate of the links that a ring of NCCL reaches as busbw: 370 of 450 on H100, 160 of 200 on H800, 235 of
 /// 300 on A100, 130 of 150 GB/s on V100 (statements of NCCL's authors in its issues; fixtures of this
 /// repository: 0.80 to 0.83).
 pub(crate) const RING_SHARE: f64 = 0.81;
@@ -61,11 +61,10 @@ impl TableSummary {
         let mut rows: Vec<_> = table.rows.iter().collect();
         rows.sort_by_key(|row| row.bytes);
         let last = rows.last().copied().copied().unwrap_or_default();
-        // Growth from a size to its double tells starts from saturation.
-        let before = rows
-            .iter()
-            .rev()
-            .find(|row| row.bytes.saturating_mul(2) == last.bytes && row.busbw > 0.0);
+        // Growth from a size to its double tells starts from saturation; steps are of 2 or 4 as a rule.
+        let times = |row: &CollectiveRow| last.bytes as f64 / row.bytes.max(1) as f64;
+        let before = rows.iter().rev().find(|row| times(row) >= 2.0 && row.busbw > 0.0);
+        let before = before.filter(|row| times(row) <= 4.0);
         Self {
             ranks,
             nodes,
@@ -77,7 +76,7 @@ impl TableSummary {
             best,
             largest: last.bytes,
             last: last.busbw,
-            growth: before.map(|row| last.busbw / row.busbw),
+            growth: before.map(|row| (last.busbw / row.busbw).powf(1.0 / times(row).log2())),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use pathline_schema::NodeVerdict;
 
-use crate::node_facts::figure;
+use crate::figures::figure;
 use crate::outlier::Outlier;
 use crate::row_predictor::PredictedRow;
 use crate::score::{AnswerClass, CauseBasis, LikelyCause};
@@ -10,6 +10,8 @@ use crate::usual_share::{ABOVE, UsualShare};
 
 /// Causes that say no more than that a figure is the usual share of its limit: where that share is known it decides.
 const FULL: &str = "line-full link-full network-full pcie-full pcie-peer ring";
+/// A figure is above what a cause gives from this factor on.
+const EXCEEDED: f64 = 1.02;
 /// Share of the posterior from which on a cause by a model of the node is said to be the cause.
 const LIKELY: f64 = 0.5;
 /// Share from which on another cause that gives the rows too is a rival.
@@ -66,6 +68,8 @@ const fn is_good(class: AnswerClass) -> bool {
 #[derive(Debug, Default)]
 pub(crate) struct JudgedFigure<'a> {
     pub(crate) outliers: &'a [Outlier],
+    /// GB/s.
+    pub(crate) value: Option<f64>,
     /// Share of the limit.
     pub(crate) share: Option<f64>,
     /// The share that is usual for this kind of path.
@@ -135,8 +139,16 @@ pub(crate) fn decide(causes: &[LikelyCause], judged: &JudgedFigure<'_>) -> Decis
         _ => false,
     };
     let is_less = judged.usual.zip(share).is_some_and(|(usual, share)| share < usual.least);
+    // A text that states less than the figure is no reason for it.
+    let is_below = |cause: &LikelyCause| {
+        cause.predicted.zip(judged.value).is_some_and(|(most, value)| {
+            value > most * EXCEEDED && cause.text.contains(&figure(most))
+        })
+    };
+    let is_full = |cause: &LikelyCause| FULL.split(' ').any(|id| id == cause.id);
     let good = causes.iter().find(|cause| {
-        is_good(cause.class) && cause.fits && !(is_less && FULL.split(' ').any(|id| id == cause.id))
+        let is_refuted = is_full(cause) && (is_less || is_below(cause));
+        is_good(cause.class) && cause.fits && !is_refuted
     });
     let cause = causes.iter().filter(shown).max_by(|a, b| a.share.total_cmp(&b.share));
     match (good, cause) {

@@ -9,7 +9,8 @@ use pathline_schema::{Gpu, LinkEnd, LinkKind, PcieLink, Topology};
 use crate::cause_table::{CauseFacts, cause};
 use crate::checks::CheckPath;
 use crate::draft::DraftAnswer;
-use crate::node_facts::{NodeLimits, figure};
+use crate::figures::figure;
+use crate::node_facts::NodeLimits;
 use crate::score::WorldEdit;
 
 /// Of more facts than this share another node is shown, not a fault.

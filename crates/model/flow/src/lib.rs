@@ -50,6 +50,7 @@ pub use multipath::{
     multipath_bound, plan_from_probe, plan_paths,
 };
 pub use network::{FlowCeiling, FlowPrediction, Network};
+pub use nvlink::NVLINK_CODING;
 pub use operation::{FlowOperation, FlowResource, KernelTurn, NoPath, PathStage, ResourceUse};
 pub use origin::{GpuNumbering, ModelConstant};
 pub use path::IoParts;

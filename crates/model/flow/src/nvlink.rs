@@ -6,12 +6,15 @@ use pathline_schema::Rate;
 /// its first generations; none is published for later ones, where it stays an upper bound).
 const DATA_FLITS: f64 = 16.0 / 17.0;
 
+/// Line rate over that of the data sheet from NVLink 4 on: a lane's 106.25 Gbit/s carry 100, the rest corrects errors.
+/// 18 links of 25 GB/s, marketed as 900 for both directions, run at 18 x 26.5625 = 478 GB/s each way.
+pub const NVLINK_CODING: f64 = 106.25 / 100.0;
+
 /// Rates per link and direction of NVIDIA's data sheets, GB/s: P100, then V100 to H200, then B200.
 const SHEET: [f64; 3] = [20.0, 25.0, 50.0];
 
 /// The share and why. The line rate of one link per direction, as it is trained, is above the data
-/// sheet's where the line is coded: 106.25 Gbit/s x 2 lanes / 8 = 26.56 GB/s carry 25 GB/s, which
-/// leaves 16/17 to error correction. With the header, 16/17 x 16/17 = 88.6 %.
+/// sheet's where the line is coded ([`NVLINK_CODING`]). With the header, 16/17 x 16/17 = 88.6 %.
 pub(crate) fn payload(line: Rate) -> (f64, String) {
     let coded = |sheet: &&f64| (1.0005..=1.07).contains(&(line.0 / **sheet));
     let sheet = SHEET.iter().find(coded);

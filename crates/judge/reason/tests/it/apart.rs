@@ -33,8 +33,8 @@ fn a_gpu_without_links_is_named_in_files() {
         let (cause, limit) = first(&xml(links, &vec![h100; links.len()]));
         let lone = links.iter().position(|links| *links == 0).unwrap();
         assert!(cause.starts_with(&format!("gpu{lone} has no NVLink")), "{cause}");
-        // The others' 18 links of 25 GB/s.
-        assert!(limit.starts_with("450 GB/s"), "{limit}");
+        // The others' 18 links of 26.56 GB/s.
+        assert!(limit.starts_with("478 GB/s"), "{limit}");
     }
     let (cause, _) = first(&xml(&[18, 16, 18], &[h100; 3]));
     assert!(cause.starts_with("gpu1 to a switch shows 16 links, the others have 18"), "{cause}");

@@ -41,12 +41,12 @@ const fn without_rate(file: &'static str, verdict: NodeVerdict, says: &'static s
 
 const FORMS: [PastedForm; 31] = [
     // PCIe 5 x16: 32 GT/s x 16 x 128/130 / 8 = 63 GB/s; of generation 4 31.5.
-    form("nvbandwidth-d2h.txt", 54.9, 63.0, NodeVerdict::Ok, "52.9 of 63.0"),
+    form("nvbandwidth-d2h.txt", 54.9, 63.0, NodeVerdict::Ok, "87 % of the limit"),
     form("nvbandwidth-quarter.txt", 25.1, 31.5, NodeVerdict::Suspect, "gpu3: 6.31 of 25.1 GB/s"),
     form("nvbandwidth.json", 55.0, 63.0, NodeVerdict::Suspect, "gpu2: 27.3 of 55.0 GB/s"),
     // 199.7 / 266.4 = 75 % = 9 of 12.
     form("nvbandwidth-pairs-lost.txt", 233.0, 300.0, NodeVerdict::Suspect, "gpu3: 200 of 266 GB/s"),
-    form("nvbandwidth-both-blocks.txt", 379.0, 450.0, NodeVerdict::Ok, "88 %"),
+    form("nvbandwidth-both-blocks.txt", 379.0, 478.125, NodeVerdict::Ok, "83 %"),
     // 12310.4 MB/s in, 12890.7 out.
     form("bandwidthtest.txt", 12.9, 15.75, NodeVerdict::Ok, "13.2 of 15.8"),
     unlimited("p2p-one-gpu.txt", 18.6, NodeVerdict::Suspect, "gpu3: 12.4 of 24.8 GB/s"),
@@ -57,17 +57,17 @@ const FORMS: [PastedForm; 31] = [
         NodeVerdict::Suspect,
         "gpu3->gpu1: 33.1 of 48.5 GB/s",
     ),
-    // 900 x 0.81 = 729; 450 x 0.686 x 2 x 7 / 9 = 480.
-    form("nccl-compose.txt", 838.0, 900.0, NodeVerdict::Ok, "of the links"),
-    form("nccl-kubectl.txt", 478.0, 450.0, NodeVerdict::Ok, "480 GB/s"),
+    // A ring has 956 x 0.76 = 729, the switches 956 x 0.646 x 2 x 7 / 9 = 960; of 478 480.
+    form("nccl-compose.txt", 838.0, 956.25, NodeVerdict::Ok, "960 GB/s"),
+    form("nccl-kubectl.txt", 478.0, 478.125, NodeVerdict::Ok, "480 GB/s"),
     form("nccl-bare-name.txt", 233.0, 300.0, NodeVerdict::Ok, "243 GB/s"),
     form("nccl-two-nodes-adapters.txt", 86.0, 100.0, NodeVerdict::Ok, "4 adapters of 25.0"),
-    // 341 of 450 GB/s: 94 % of a ring's 0.81 x 450 within one node.
-    form("nccl-two-nodes-no-adapters.txt", 341.0, 450.0, NodeVerdict::Ok, "within one node"),
+    // 341 of 478 GB/s: 94 % of a ring's 0.76 x 478 within one node.
+    form("nccl-two-nodes-no-adapters.txt", 341.0, 478.125, NodeVerdict::Ok, "within one node"),
     unlimited("nccl-socket.txt", 2.9, NodeVerdict::Suspect, "TCP sockets"),
     // 4 channels x 22 GB/s = 88.
-    form("nccl-mnnvl-channels.txt", 92.0, 900.0, NodeVerdict::Suspect, "4 channels"),
-    form("nccl-small-sizes.txt", 60.0, 450.0, NodeVerdict::Ok, "too small"),
+    form("nccl-mnnvl-channels.txt", 92.0, 956.25, NodeVerdict::Suspect, "4 channels"),
+    form("nccl-small-sizes.txt", 60.0, 478.125, NodeVerdict::Ok, "too small"),
     // 197.21 Gbit/s / 8; 251.9 / 8 = 31.49 = PCIe 4 x16 before headers.
     unlimited(
         "perftest-gpu-ndr200.txt",

@@ -71,10 +71,10 @@ fn a_rate_bounds_the_link_that_carries_it() {
 
 #[test]
 fn pairs_have_the_links_that_their_board_wires() {
-    // 18 links of 25 GB/s over three peers: 6 a pair, 150 GB/s; 132 are 88 %.
-    assert_eq!(judged(&pairs("NVIDIA H100 80GB HBM3", 4, 132.0, "CAN")), (Ok, Some(150.0)));
-    // Of eight GPUs there is a switch: 132 of 450.
-    assert_eq!(judged(&pairs("NVIDIA H100 80GB HBM3", 8, 132.0, "CAN")), (Suspect, Some(450.0)));
+    // 18 links of 26.56 GB/s over three peers: 6 a pair, 159 GB/s; 132 are 83 %.
+    assert_eq!(judged(&pairs("NVIDIA H100 80GB HBM3", 4, 132.0, "CAN")), (Ok, Some(159.38)));
+    // Of eight GPUs there is a switch: 132 of 478.
+    assert_eq!(judged(&pairs("NVIDIA H100 80GB HBM3", 8, 132.0, "CAN")), (Suspect, Some(478.13)));
     // Staged in host memory: 17 of 31.5 is 54 %; with access P2P would give 65 % and more.
     assert_eq!(judged(&pairs("NVIDIA L40S", 3, 17.0, "CANNOT")), (Ok, Some(31.5)));
     assert_ne!(judged(&pairs("NVIDIA L40S", 3, 17.0, "CAN")).0, Ok);
