@@ -47,7 +47,7 @@ fn json_has_all_causes() {
     let output = explain(&["--json", "--machine", "hgx-h200"], SIX);
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.contains("\"id\": \"nvls\""), "{text}");
-    assert!(text.contains("of the machine"), "{text}");
+    assert!(text.contains("(model hgx-h200)"), "{text}");
 }
 
 #[test]

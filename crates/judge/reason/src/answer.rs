@@ -13,26 +13,25 @@ use crate::draft::{DraftAnswer, ProbeSubject};
 use crate::exact_messages::{FoundMessage, find_messages};
 use crate::figures::{figure, rate};
 use crate::further_figures::{figures_of_matrices, further_figures};
+use crate::headline::{open_range, plateau, slow_start, take_model_limit};
 use crate::model_edits::{add_collective_causes, add_model};
 use crate::node_facts::{NodeLimits, find_log};
 use crate::pair_levels::times_alone;
 use crate::paste_answer::PasteAnswer;
 use crate::product_facts::{lanes_of, narrower_link};
 use crate::repeated_runs::faster_run;
-use crate::row_predictor::{PredictedRow, QueriedRow, RowPredictor};
+use crate::row_predictor::{QueriedRow, RowPredictor};
 use crate::score::{AnswerClass, WorldEdit, rank};
 use crate::stated_settings::{StatedSetting, find_settings};
 use crate::table_summary::TableSummary;
 use crate::usual_share::ABOVE;
-use crate::verdict::{JudgedFigure, decide, is_within, possible};
+use crate::verdict::{JudgedFigure, decide, possible};
 use crate::{
     adapters, collectives, copies, io, link_state, logs, memory, messages, plain_rates, wiring,
 };
 
 /// Causes of an answer.
 const MAX_CAUSES: usize = 8;
-/// Share of its prediction from which on a row is as predicted.
-const SOUND: f64 = 0.95;
 /// Results of file I/O that are compared with each other.
 const MAX_FILES: usize = 64;
 /// Rows of a profile that are named.
@@ -267,6 +266,8 @@ impl<'a> PasteExplainer<'a> {
         if matches!(content, PasteContent::Collective(_)) {
             add_collective_causes(draft, node, &rows);
         }
+        draft.also.extend(slow_start(node, &draft.rows));
+        take_model_limit(draft, node);
     }
 
     /// Predicts the cells that a draft is about.
@@ -293,7 +294,7 @@ impl<'a> PasteExplainer<'a> {
         };
         let mut predicted = draft.clone();
         add_model(&mut predicted, node, rows, &again);
-        take_model_limit(&mut predicted);
+        take_model_limit(&mut predicted, node);
         *draft = predicted;
     }
 
@@ -308,6 +309,7 @@ impl<'a> PasteExplainer<'a> {
         let mut causes = rank(&draft.features, draft.edits);
         let is_modelled = !draft.rows.is_empty() || checked.is_some();
         let range = self.node.and_then(|node| open_range(node, &draft.rows));
+        let plateau = self.node.and_then(|_| plateau(&draft.rows));
         let (outliers, note) = (draft.outliers.as_slice(), draft.note.as_str());
         // Sound copies of a node exclude its parts; those of a simulated one say nothing of the node of the paste.
         let is_real = self.node.is_some_and(|node| node.desc().is_none());
@@ -329,6 +331,7 @@ impl<'a> PasteExplainer<'a> {
             is_modelled,
             is_checked,
             range,
+            plateau,
             note,
             narrower,
             condition,
@@ -380,33 +383,6 @@ impl<'a> PasteExplainer<'a> {
             subject: draft.subject,
         }
     }
-}
-
-/// One limit a screen: where all rows have one, and it is the data sheet's with line coding, it is that of the answer.
-fn take_model_limit(draft: &mut DraftAnswer) {
-    let limits = || draft.rows.iter().filter_map(|row| row.limit);
-    let most = limits().fold(0.0, f64::max);
-    let Some(sheet) = draft.limit_gbs.filter(|sheet| (1.01..1.1).contains(&(most / sheet))) else {
-        return;
-    };
-    if limits().all(|limit| limit > 0.99 * most) {
-        draft.limit = draft.limit.replacen(&figure(sheet), &figure(most), 1);
-        draft.limit_gbs = Some(most);
-        // It says the share of the data sheet's rate, the model that of this one.
-        draft.edits.retain(|edit| edit.id != "link-full");
-    }
-}
-
-/// The row of the headline and the slowest one, where they are below their predictions: of these the one that is
-/// outside of what the model leaves open, else the first. What is open for a row is costly to know.
-fn open_range(node: &RowPredictor, rows: &[PredictedRow]) -> Option<(PredictedRow, (f64, f64))> {
-    let slowest = rows.iter().min_by(|a, b| a.ratio().total_cmp(&b.ratio()));
-    let headline = rows.iter().max_by(|a, b| a.measured.total_cmp(&b.measured));
-    let low = headline.into_iter().chain(slowest).filter(|row| row.ratio() < SOUND);
-    let open: Vec<(PredictedRow, (f64, f64))> =
-        low.filter_map(|row| Some((row.clone(), node.range_of(row)?))).collect();
-    let outside = open.iter().find(|(row, range)| !is_within(row, *range));
-    outside.or(open.first()).cloned()
 }
 
 /// The exact text of a library; a setting that explains it says why.

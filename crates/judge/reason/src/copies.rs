@@ -177,6 +177,7 @@ fn between_gpus(matrices: &[&RateMatrix], node: Option<&NodeLimits>) -> Option<D
             figure(most),
         ),
         value: Some(middle / ways),
+        ways,
         path: CheckPath::GpuPairs,
         ..DraftAnswer::default()
     };

@@ -5,7 +5,8 @@ use pathline_schema::{Bytes, Case};
 use crate::draft::{DraftAnswer, ProbeOutcome, ProbeSubject};
 use crate::model_edits::{SOUND, level_and_least, summary};
 use crate::paste_answer::PasteAnswer;
-use crate::row_predictor::{PredictedRow, QueriedRow, RowPredictor, RowQuery};
+use crate::predicted_row::PredictedRow;
+use crate::row_predictor::{QueriedRow, RowPredictor, RowQuery};
 use crate::score::{AnswerClass, ObservedFeature};
 
 /// The median copy of the probe over its prediction.

@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::checks::CheckPath;
 use crate::figures::figure;
 use crate::outlier::Outlier;
-use crate::row_predictor::PredictedRow;
+use crate::predicted_row::PredictedRow;
 use crate::score::{ObservedFeature, WorldEdit};
 use crate::usual_share::UsualShare;
 
@@ -30,6 +30,8 @@ pub(crate) struct DraftAnswer {
     pub(crate) ask: String,
     /// The headline figure and what it is compared with, GB/s.
     pub(crate) value: Option<f64>,
+    /// Directions that the printed figures sum, where these are two.
+    pub(crate) ways: f64,
     pub(crate) limit_gbs: Option<f64>,
     /// What the limit holds for, where the paste does not say that the path is that one.
     pub(crate) condition: String,

@@ -6,8 +6,10 @@ use pathline_message::{BufferPair, BufferPlace, ExchangeOp, ExchangeSpec, Messag
 
 use crate::cause_table::{CauseFacts, cause};
 use crate::draft::DraftAnswer;
+use crate::figures::figure;
 use crate::model_edits::{fault_edit, is_in_model};
-use crate::row_predictor::{PredictedRow, QueriedRow, RowPredictor, RowQuery};
+use crate::predicted_row::PredictedRow;
+use crate::row_predictor::{QueriedRow, RowPredictor, RowQuery};
 use crate::score::{CurveFit, WorldEdit, fit_curve, fit_with_scale};
 
 /// Scale of the errors of rows by a model that is right, as a share.
@@ -16,6 +18,8 @@ const SCALE: f64 = 0.05;
 const EXPLAINS: f64 = 0.15;
 /// How much broader a cause spreads its rows that predicts none of them.
 const BROADER: f64 = 10.0;
+/// Another setting is worth to be named from this gain on.
+const GAIN: f64 = 1.25;
 /// An edit that changes no row by more shows nowhere.
 const SHOWN: f64 = 0.03;
 
@@ -39,6 +43,7 @@ pub(crate) fn add_message_worlds(
     let sound: Vec<f64> = predicted.iter().map(|row| row.predicted).collect();
     let plain = fit_curve(&measured, &sound);
     let mut worlds = variants(of, rows, &sound);
+    note_copy_kernel(draft, &worlds, rows, &sound);
     worlds.extend(broken.into_iter().map(|(fault, others, values)| MessageWorld {
         edit: fault_edit(&fault, &others).of_fault(fault),
         values,
@@ -89,6 +94,28 @@ pub(crate) fn add_message_worlds(
             edit = edit.expects(feature.id, feature.value, 0.08 + fit.off_by);
         }
         draft.edits.push(edit);
+    }
+}
+
+/// What the copy kernel gives at the largest size, for a reader whose messages a copy engine caps.
+fn note_copy_kernel(
+    draft: &mut DraftAnswer,
+    worlds: &[MessageWorld],
+    rows: &[QueriedRow],
+    sound: &[f64],
+) {
+    let kernel = worlds.iter().find(|world| world.edit.id == "copy-kernel");
+    let last = kernel.and_then(|world| world.values.last()).zip(sound.last()).zip(rows.last());
+    let Some(((faster, _), row)) = last.filter(|((faster, now), _)| **faster > **now * GAIN) else {
+        return;
+    };
+    let RowQuery::Rate(exchange) = &row.query else { return };
+    for edit in draft.edits.iter_mut().filter(|edit| edit.id == "sdma-cap") {
+        let gbs = figure(*faster);
+        edit.text.push_str(&format!(
+            "; with HSA_ENABLE_SDMA=0 the model has {gbs} GB/s at {}",
+            exchange.bytes
+        ));
     }
 }
 

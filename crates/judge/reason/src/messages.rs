@@ -131,7 +131,7 @@ pub(crate) fn explain(
     let best = table.rows.iter().map(|r| r.1).fold(0.0, f64::max);
     let at = table.rows.iter().find(|r| r.1 >= best * 0.999).map_or(0, |r| r.0);
     draft.meaning = format!(
-        "bandwidth of messages, {where_}{between}: at most {} GB/s (1e9 B/s), at {at} B; {}",
+        "bandwidth of messages, {where_}{between}: peak {} GB/s (1e9 B/s), at {at} B; {}",
         figure(best),
         match table.test {
             MessageTest::BothWays => "both directions, summed",
@@ -139,7 +139,7 @@ pub(crate) fn explain(
             _ => "one direction",
         }
     );
-    draft.value = Some(best / ways);
+    (draft.value, draft.ways) = (Some(best / ways), ways);
     draft.features.push(ObservedFeature::new("best", best.max(1e-4) / ways));
     draft.outliers = slow_rows(&moving_rows(&table.rows), MESSAGE_DIP);
     draft.outliers.extend(falls_off(&table.rows));
@@ -201,7 +201,7 @@ fn set_limit(
         () if on_gpu && pcie > 0.0 => {
             Some((pcie, "PCIe between GPUs of a node (assumed of the product)".to_owned()))
         }
-        () => of_network.map(|gbs| (gbs, adapters)),
+        () => of_network.filter(|_| context.nodes != Some(1)).map(|gbs| (gbs, adapters)),
     };
     match found {
         Some((gbs, what)) => {
@@ -213,6 +213,12 @@ fn set_limit(
                 let place = if is_inner { "the ranks are on one node" } else { "they are on two" };
                 draft.condition = if what.contains("package") { "" } else { place }.to_owned();
             }
+        }
+        None if context.nodes == Some(1) => {
+            let missing =
+                if on_gpu { "the paste names no GPU product" } else { "cores copy on one node" };
+            draft.limit = format!("unknown: {missing}");
+            draft.ask = if on_gpu { "which GPU product is it?" } else { "" }.to_owned();
         }
         None => {
             let ports = fitting_text(value, &PORTS);

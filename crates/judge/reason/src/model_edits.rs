@@ -11,7 +11,9 @@ use pathline_schema::{LinkEnd, Ns, Unit};
 use crate::draft::DraftAnswer;
 use crate::figures::figure;
 use crate::message_worlds::add_message_worlds;
-use crate::row_predictor::{PredictedRow, QueriedRow, RowPredictor, RowQuery};
+use crate::outlier::Outlier;
+use crate::predicted_row::{PredictedRow, moved_rows};
+use crate::row_predictor::{QueriedRow, RowPredictor, RowQuery};
 use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
 
 /// The median row over its prediction.
@@ -155,6 +157,7 @@ pub(crate) fn add_model(
             edits.push(expecting(edit, draft, &expected, level, class.least));
         }
     }
+    keep_unpredicted(draft, &rows, &predicted);
     draft.edits.append(&mut edits);
     draft.features.push(ObservedFeature::new(LEVEL, level));
     let if_sound = Some((0.97, 0.06));
@@ -164,6 +167,24 @@ pub(crate) fn add_model(
     }
     draft.model = text;
     draft.rows = predicted;
+}
+
+/// Sizes that are slower than others and that the model has so are no outliers.
+fn keep_unpredicted(draft: &mut DraftAnswer, rows: &[QueriedRow], predicted: &[PredictedRow]) {
+    let is_predicted = |one: &Outlier| {
+        let sizes = one.sizes()?;
+        let own = rows.iter().zip(predicted).filter(|(row, _)| match &row.query {
+            RowQuery::Rate(exchange) | RowQuery::Time(exchange) => {
+                sizes.contains(&exchange.bytes.0)
+            }
+            RowQuery::Copies { .. } => false,
+        });
+        own.map(|(_, row)| row.ratio()).reduce(f64::min).map(|least| least >= SOUND)
+    };
+    let (same, kept): (Vec<Outlier>, Vec<Outlier>) =
+        draft.outliers.drain(..).partition(|one| is_predicted(one).unwrap_or(false));
+    draft.outliers = kept;
+    draft.also.extend(same.into_iter().map(|one| format!("{}; the model has the same", one.text)));
 }
 
 /// The row that a broken part has to slow if it is the cause: the largest message, or the slowest copy.
@@ -244,15 +265,15 @@ pub(crate) fn summary(of: &RowPredictor, rows: &[PredictedRow]) -> String {
     let Some((level, _)) = level_and_least(rows.iter().map(PredictedRow::ratio)) else {
         return String::new();
     };
-    let slowest = rows.iter().min_by(|a, b| a.ratio().total_cmp(&b.ratio()));
+    let slowest = moved_rows(rows).into_iter().min_by(|a, b| a.ratio().total_cmp(&b.ratio()));
     let slowest = slowest.map_or_else(String::new, |row| {
-        let limit = row.limit.map_or_else(String::new, |l| format!(", limit {}", figure(l)));
+        let (scale, unit) = row.shown_unit();
+        let shown = |value: f64| figure(value * scale);
+        let limit = row.limit.map_or_else(String::new, |l| format!(", limit {}", shown(l)));
+        let (measured, predicted) = (shown(row.measured), shown(row.predicted));
         format!(
-            "; slowest {}: measured {}, predicted {}{limit} {}",
-            row.subject,
-            figure(row.measured),
-            figure(row.predicted),
-            row.unit,
+            "; slowest {}: measured {measured}, predicted {predicted}{limit} {unit}",
+            row.subject
         )
     });
     let rows = rows.len();

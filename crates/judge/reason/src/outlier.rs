@@ -1,6 +1,7 @@
 //! Which of several equal parts is slower than the others: needs no limit.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use crate::figures::figure;
 
@@ -46,6 +47,17 @@ impl Outlier {
 
     pub(crate) fn of_row(self) -> Self {
         Self { is_row: true, ..self }
+    }
+
+    /// Sizes of the table that it is about: `4096 B`, or `from 4096 B on`.
+    pub(crate) fn sizes(&self) -> Option<RangeInclusive<u64>> {
+        let (size, is_open) = match self.part.strip_prefix("from ") {
+            Some(rest) => (rest.strip_suffix(" B on")?, true),
+            None => (self.part.strip_suffix(" B")?, false),
+        };
+        let first =
+            size.parse().ok().filter(|_| self.is_row && !self.text.starts_with("in place"))?;
+        Some(first..=if is_open { u64::MAX } else { first })
     }
 
     pub(crate) fn checked_by(mut self, check: impl Into<String>) -> Self {

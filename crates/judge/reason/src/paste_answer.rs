@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::checks::PathCheck;
 use crate::draft::{ProbeOutcome, ProbeSubject};
 use crate::figures::{figure, rate};
-use crate::row_predictor::PredictedRow;
+use crate::predicted_row::PredictedRow;
 use crate::score::LikelyCause;
 use crate::verdict::percent;
 

@@ -8,7 +8,8 @@ use pathline_flow::{DescError, MachineDesc, MachineFault, Network, RuntimeEnv};
 use pathline_message::{ExchangeOp, ExchangeSpec, MessageLayer};
 use pathline_paste::{CopyMeans, MatrixEnd, RateCount, RateMatrix};
 use pathline_schema::{Bytes, Case, Flow, MemKind, Mover, Ns, Place, Rate, Topology, Unit};
-use serde::Serialize;
+
+use crate::predicted_row::PredictedRow;
 
 /// Bytes of a copy where the paste states none.
 const COPY: Bytes = Bytes::mib(256);
@@ -29,31 +30,8 @@ pub struct RowPredictor {
     topology: Topology,
     network: Network,
     layer: Option<MessageLayer>,
-}
-
-/// A row of a paste that the node's model predicts.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct PredictedRow {
-    /// The case or exchange that the row measured.
-    pub subject: String,
-    /// `GB/s` or `us`.
-    pub unit: &'static str,
-    /// As pasted.
-    pub measured: f64,
-    /// By the model of the node, or the theoretical peak of the path where only the topology is known.
-    pub predicted: f64,
-    /// What no software exceeds, where it is known.
-    pub limit: Option<f64>,
-}
-
-impl PredictedRow {
-    /// Measured over predicted, of times the inverse: below 1 is worse than predicted.
-    pub fn ratio(&self) -> f64 {
-        match self.unit {
-            "us" => self.predicted / self.measured,
-            _ => self.measured / self.predicted,
-        }
-    }
+    /// Why this model is taken, where the user named none.
+    pub(crate) because: String,
 }
 
 /// What a row measured.
@@ -113,6 +91,7 @@ impl RowPredictor {
             desc: Some(desc.clone()),
             text: String::new(),
             known_within: RefCell::default(),
+            because: String::new(),
         })
     }
 
@@ -120,6 +99,12 @@ impl RowPredictor {
     #[must_use]
     pub fn with_text(self, text: &str) -> Self {
         Self { text: text.to_owned(), ..self }
+    }
+
+    /// The same where the paste names the node: `, assumed since the paste names 8 x MI250X`.
+    #[must_use]
+    pub fn assumed(self, because: String) -> Self {
+        Self { because, ..self }
     }
 
     /// The values that the constants of the model leave open for a row, low and high in its unit: the range that
@@ -153,7 +138,8 @@ impl RowPredictor {
     pub fn from_topology(topology: Topology) -> Self {
         let network = Network::from_topology(&topology);
         let (text, known_within) = (String::new(), RefCell::default());
-        Self { desc: None, text, known_within, topology, network, layer: None }
+        let because = String::new();
+        Self { desc: None, text, known_within, topology, network, layer: None, because }
     }
 
     /// The node.
@@ -207,8 +193,8 @@ impl RowPredictor {
             (Network::with_faults(desc, RuntimeEnv::default(), faults).ok()?, None)
         };
         let (topology, text) = (self.topology.clone(), String::new());
-        let known_within = RefCell::default();
-        Some(Self { topology, network, layer, desc: None, text, known_within })
+        let (known_within, because) = (RefCell::default(), String::new());
+        Some(Self { topology, network, layer, desc: None, text, known_within, because })
     }
 
     /// The prediction of a row, GB/s or us.
@@ -261,6 +247,12 @@ impl RowPredictor {
         }
     }
 
+    /// Where the limit of a row of copies lies: the narrowest stretch of its path.
+    pub(crate) fn narrowest(&self, row: &PredictedRow) -> Option<String> {
+        let case = row.subject.parse::<Case>().ok()?;
+        Some(self.network.explain(case.timed.first()?).ok()?.narrowest)
+    }
+
     /// Rows with their predictions; those without one are left out of both lists.
     pub(crate) fn predict_rows(
         &self,
@@ -274,7 +266,14 @@ impl RowPredictor {
                 RowQuery::Time(exchange) => (exchange.to_string(), "us"),
             };
             let limit = self.limit(&row.query);
-            let found = PredictedRow { subject, unit, measured: row.measured, predicted, limit };
+            let sent = match &row.query {
+                RowQuery::Rate(one) if matches!(one.what, ExchangeOp::Send { .. }) => {
+                    Some(one.bytes.0)
+                }
+                _ => None,
+            };
+            let measured = row.measured;
+            let found = PredictedRow { subject, unit, measured, predicted, limit, sent };
             Some((row, found))
         });
         each.unzip()

@@ -7,7 +7,7 @@ use pathline_paste::{FileIoResult, PasteContext};
 use crate::cause_table::CauseFacts;
 use crate::draft::DraftAnswer;
 use crate::figures::figure;
-use crate::row_predictor::PredictedRow;
+use crate::predicted_row::PredictedRow;
 
 /// Pages of buffers, bytes: each may be a segment of a request.
 const PAGE: u64 = 4096;
@@ -93,6 +93,7 @@ pub(crate) fn add_store_worlds(
         measured,
         predicted: expected,
         limit: Some(full),
+        sent: None,
     };
     draft.model = format!(
         "{}: measured {}, predicted {}, limit {} GB/s",

@@ -2,9 +2,9 @@
 
 use pathline_schema::NodeVerdict;
 
-use crate::figures::figure;
+use crate::figures::{figure, rate};
 use crate::outlier::Outlier;
-use crate::row_predictor::PredictedRow;
+use crate::predicted_row::{PredictedRow, is_within};
 use crate::score::{AnswerClass, CauseBasis, LikelyCause};
 use crate::usual_share::{ABOVE, UsualShare};
 
@@ -20,6 +20,8 @@ const RIVAL: f64 = 0.05;
 const CHECKED: f64 = 0.85;
 /// Share from which on a cause is worth to be read among possible ones.
 const POSSIBLE: f64 = 0.08;
+/// A range of a model is wide from this factor on.
+const WEAK: f64 = 2.0;
 /// What stands for a cause where a part differs from its peers.
 const OUTLIER: &str = "outlier";
 /// The cause of wrong results.
@@ -47,6 +49,10 @@ impl Decision {
         let verdict = if cause.id == WRONG { NodeVerdict::Fail } else { verdict };
         let (reason, action) = (cause.text.clone(), cause.check.clone());
         Self { verdict, cause: Some(cause.id), is_fault, reason, action }
+    }
+
+    fn ok(reason: String) -> Self {
+        Self { verdict: NodeVerdict::Ok, ..Self::undecided(reason) }
     }
 
     fn undecided(reason: impl Into<String>) -> Self {
@@ -80,6 +86,8 @@ pub(crate) struct JudgedFigure<'a> {
     pub(crate) is_checked: bool,
     /// The slowest row with what the constants of the model leave open for it, low and high in its unit.
     pub(crate) range: Option<(PredictedRow, (f64, f64))>,
+    /// The row of the headline, where it and all that the bytes decide are as fast as predicted.
+    pub(crate) plateau: Option<PredictedRow>,
     pub(crate) note: &'a str,
     /// The narrower link that the figure fits; empty if none.
     pub(crate) narrower: &'a str,
@@ -101,9 +109,7 @@ pub(crate) fn decide(causes: &[LikelyCause], judged: &JudgedFigure<'_>) -> Decis
         }
         return by(first);
     }
-    if let Some((row, range)) = &judged.range
-        && let Some(within) = within_range(row, *range)
-    {
+    if let Some(within) = within_range(judged) {
         return within;
     }
     if is_modelled {
@@ -120,8 +126,11 @@ pub(crate) fn decide(causes: &[LikelyCause], judged: &JudgedFigure<'_>) -> Decis
         let is_open = is_good(first.class) && (!outliers.is_empty() || judged.range.is_some());
         return match is_said && is_shown && !is_open {
             true => by(first),
-            false if outliers.is_empty() => below_range(judged),
-            false => by_outliers(outliers, share, note),
+            false if !outliers.is_empty() => by_outliers(outliers, share, note),
+            false => match &judged.plateau {
+                Some(row) => as_fast(causes, row),
+                None => below_range(judged),
+            },
         };
     }
     if !outliers.is_empty() {
@@ -191,20 +200,30 @@ pub(crate) fn percent(share: f64) -> String {
     if share < 0.005 { "less than 1 %".to_owned() } else { format!("{:.0} %", share * 100.0) }
 }
 
-/// Whether a row is as fast as the model leaves open.
-pub(crate) fn is_within(row: &PredictedRow, (low, high): (f64, f64)) -> bool {
-    if row.unit == "us" { row.measured <= high } else { row.measured >= low }
+/// A slowest row that the model leaves open is what the node does. A wide range says little, and that is said.
+fn within_range(judged: &JudgedFigure<'_>) -> Option<Decision> {
+    let (row, (low, high)) = judged.range.as_ref()?;
+    let mut reason = range_text(row, (*low, *high));
+    let width = high / low;
+    if width > WEAK {
+        let below = judged.usual.zip(judged.share).filter(|(usual, share)| *share < usual.least);
+        let usual = below.map_or(String::new(), |(usual, _)| format!("; {}", usual.text));
+        reason =
+            format!("weakly, since the model leaves a factor of {width:.1} open: {reason}{usual}");
+    }
+    is_within(row, (*low, *high)).then(|| Decision::ok(reason))
 }
 
-/// A slowest row that the model leaves open is what the node does.
-fn within_range(row: &PredictedRow, (low, high): (f64, f64)) -> Option<Decision> {
-    is_within(row, (low, high)).then(|| Decision {
-        verdict: NodeVerdict::Ok,
-        cause: None,
-        is_fault: false,
-        reason: range_text(row, (low, high)),
-        action: String::new(),
-    })
+/// A table whose best rate is that of the model, and whose sizes that the bytes decide are no slower.
+fn as_fast(causes: &[LikelyCause], row: &PredictedRow) -> Decision {
+    let is_told = |cause: &&LikelyCause| {
+        is_good(cause.class) && cause.fits && cause.basis != CauseBasis::Model
+    };
+    if let Some(cause) = causes.iter().find(is_told) {
+        return Decision::of_cause(NodeVerdict::Ok, cause);
+    }
+    let (measured, predicted) = (rate(row.measured), rate(row.predicted));
+    Decision::ok(format!("{}: {measured}, predicted {predicted}", row.subject))
 }
 
 /// Rows below what the model leaves open, for which it has no cause.
@@ -219,14 +238,11 @@ fn below_range(judged: &JudgedFigure<'_>) -> Decision {
 }
 
 fn range_text(row: &PredictedRow, (low, high): (f64, f64)) -> String {
-    format!(
-        "{}: {} {unit}, where the model leaves open {} to {} {unit}",
-        row.subject,
-        figure(row.measured),
-        figure(low),
-        figure(high),
-        unit = row.unit,
-    )
+    let (scale, unit) = row.shown_unit();
+    let shown = |value: f64| figure(value * scale);
+    let (measured, low, high) = (shown(row.measured), shown(low), shown(high));
+    let subject = &row.subject;
+    format!("{subject}: {measured} {unit}, where the model leaves open {low} to {high} {unit}")
 }
 
 /// The part that is slower than its peers; else nothing decides.
