@@ -118,7 +118,11 @@ impl<'a> PasteExplainer<'a> {
             if let Some(mut draft) = self.draft(&document.content) {
                 self.predict_table(&mut draft, &document.content);
                 draft.also.extend(further_figures(&document.content));
-                draft.outliers.extend(faster);
+                match faster {
+                    Some(Ok(slow)) => draft.outliers.push(slow),
+                    Some(Err(unlike)) => draft.also.push(unlike),
+                    None => {}
+                }
                 answers.push(self.finish(draft, tool, document.span));
             }
         }

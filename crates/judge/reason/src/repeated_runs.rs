@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pathline_paste::{FileIoResult, LineSpan, PasteContent, PasteContext, PasteReading};
+use pathline_paste::{FileIoResult, LineSpan, PasteContent, PasteContext, PasteReading, RunTitle};
 
 use crate::outlier::{DIP, Outlier, RUN_SHARE, slow_values};
 
@@ -13,6 +13,7 @@ const MAX_RUNS: usize = 64;
 struct MeasuredRun {
     name: String,
     key: String,
+    title: RunTitle,
     /// The adapter or drive that it measured; empty where the output names none.
     part: String,
     rates: Vec<(u64, f64)>,
@@ -25,31 +26,29 @@ struct MeasuredRun {
 fn measured(content: &PasteContent, context: &PasteContext) -> Option<MeasuredRun> {
     let run = |name: &str, key: String, rates: Vec<(u64, f64)>| {
         let (because, check) = ("", "the commands and settings of both runs, side by side");
-        let (name, part) = (name.to_owned(), String::new());
-        Some(MeasuredRun { name, key, part, rates, because, check })
+        let (name, part, title) = (name.to_owned(), String::new(), RunTitle::default());
+        Some(MeasuredRun { name, key, title, part, rates, because, check })
     };
     match content {
         PasteContent::Collective(table) => {
             let key = format!("{:?} {:?} {}", table.ranks, table.op, table.is_sendrecv);
             let average = || table.average_busbw.map(|busbw| (0, busbw));
             let rows = table.rows.iter().map(|row| (row.bytes, row.busbw));
-            run(
-                "this run",
-                key,
-                if table.rows.is_empty() {
-                    average().into_iter().collect()
-                } else {
-                    rows.collect()
-                },
-            )
+            let rates = match table.rows.is_empty() {
+                true => average().into_iter().collect(),
+                false => rows.collect(),
+            };
+            Some(MeasuredRun { title: table.title.clone(), ..run("this run", key, rates)? })
         }
         PasteContent::Messages(table) if !table.is_time() => {
             // `osu_bw D H`: memories that the command names.
             let words = table.command.split(' ');
             let places: Vec<&str> =
                 words.filter(|word| ["D", "H", "MD", "MH"].contains(word)).collect();
-            let key = format!("{} {:?} {:?} {places:?}", table.tool, table.test, table.on_gpu);
-            run("this run", key, table.rows.clone())
+            let (tool, pair) = (table.tool, &table.title.subject);
+            let key = format!("{tool} {:?} {:?} {places:?} {pair}", table.test, table.on_gpu);
+            let one = run("this run", key, table.rows.clone())?;
+            Some(MeasuredRun { title: table.title.clone(), ..one })
         }
         PasteContent::Network(table) if !table.is_latency && !table.is_short() => {
             let family = table.device.trim_end_matches(|c: char| c.is_ascii_digit());
@@ -89,8 +88,12 @@ fn file_key(result: &FileIoResult, context: &PasteContext) -> Option<String> {
     (is_known && is_alone).then(|| format!("{} {} {options}", result.tool, result.operation))
 }
 
-/// Another run of the same that is faster at the largest size of both.
-pub(crate) fn faster_run(reading: &PasteReading, content: &PasteContent) -> Option<Outlier> {
+/// Another run of the same that is faster at the largest size of both: an outlier, or where title or settings differ
+/// what that does, as a sentence.
+pub(crate) fn faster_run(
+    reading: &PasteReading,
+    content: &PasteContent,
+) -> Option<Result<Outlier, String>> {
     let context = &reading.context;
     let own = measured(content, context)?;
     // Jobs of fio are runs of whatever they share.
@@ -109,7 +112,7 @@ pub(crate) fn faster_run(reading: &PasteReading, content: &PasteContent) -> Opti
         .filter_map(|document| Some((document.span, measured(&document.content, context)?)));
     let others: Vec<(LineSpan, MeasuredRun)> = others.take(MAX_RUNS).collect();
     if let Some(slow) = slow_part(&own, &others) {
-        return Some(slow);
+        return Some(Ok(slow));
     }
     let each = others.iter().filter(|(_, other)| is_peer(other)).filter_map(|(span, other)| {
         let (bytes, rate, faster) = own.rates.iter().rev().find_map(|&(bytes, rate)| {
@@ -126,11 +129,22 @@ pub(crate) fn faster_run(reading: &PasteReading, content: &PasteContent) -> Opti
         );
         let part = format!("{}{at}", own.name);
         let one = Outlier::new(part, rate * scale.0, faster * scale.0, scale.1, &peer).of_row();
-        (rate > 0.0 && rate < faster * RUN_SHARE).then_some(one)
+        let (here, there) = (own.title.unlike(&other.title), other.title.unlike(&own.title));
+        let is_alike = here.is_empty() && there.is_empty();
+        (rate > 0.0 && rate < faster * RUN_SHARE).then_some((is_alike, one, here, there))
     });
-    let mut slowest = each.min_by(|a, b| a.share.total_cmp(&b.share))?;
+    // Among runs under the same conditions one is slow; under others it is what these make of it.
+    let (is_alike, mut slowest, here, there) =
+        each.min_by(|a, b| (!a.0).cmp(&!b.0).then(a.1.share.total_cmp(&b.1.share)))?;
+    if !is_alike {
+        let name = |list: Vec<&str>| match list.is_empty() {
+            true => "none of it".to_owned(),
+            false => list.join(", "),
+        };
+        return Some(Err(format!("{}: {} here, {} there", slowest.text, name(here), name(there))));
+    }
     slowest.text.push_str(own.because);
-    Some(slowest.checked_by(own.check))
+    Some(Ok(slowest.checked_by(own.check)))
 }
 
 /// The adapter or drive of a run, where three or more of one kind were measured alike and it is below the others.

@@ -3,7 +3,7 @@
 use pathline_message::{
     BufferPair, BufferPlace, ExchangeMember, ExchangeOp, ExchangeSpec, MessageLibrary,
 };
-use pathline_paste::{CollectiveTable, MessageTable, MessageTest, PasteContext};
+use pathline_paste::{CollectiveTable, MessageTable, MessageTest, PasteContext, RunTitle};
 use pathline_schema::{Bytes, Collective};
 
 use crate::node_facts::is_set;
@@ -60,9 +60,10 @@ impl RowPredictor {
     }
 
     /// The MPI of the described node, with the copies that the settings of the paste choose.
-    fn mpi(&self, context: &PasteContext) -> Option<MessageLibrary> {
+    fn mpi(&self, title: &RunTitle, context: &PasteContext) -> Option<MessageLibrary> {
         let software = &self.desc()?.software;
-        let sdma = !is_set(context, "HSA_ENABLE_SDMA", "0");
+        let own = title.conditions.iter().find_map(|one| one.strip_prefix("HSA_ENABLE_SDMA="));
+        let sdma = own.map_or(!is_set(context, "HSA_ENABLE_SDMA", "0"), |own| own != "0");
         match (&software.cray_mpich, &software.ucx) {
             (Some(_), _) => Some(MessageLibrary::CrayMpich { sdma }),
             (None, Some(_)) => Some(MessageLibrary::Ucx { sdma }),
@@ -90,11 +91,18 @@ impl RowPredictor {
         table: &MessageTable,
         context: &PasteContext,
     ) -> Vec<QueriedRow> {
-        let Some(by) = self.mpi(context) else { return Vec::new() };
+        let Some(by) = self.mpi(&table.title, context) else { return Vec::new() };
         let gpus = self.rank_gpus(context);
-        let place = |on_gpu| if on_gpu { BufferPlace::Vram } else { BufferPlace::Host };
+        let is_staged = table.title.conditions.iter().any(|one| one.contains("staged through"));
+        let place = |on_gpu| match on_gpu {
+            true if is_staged => BufferPlace::Staged,
+            true => BufferPlace::Vram,
+            false => BufferPlace::Host,
+        };
         let MessageTest::Group(op) = table.test else {
-            let &[a, b, ..] = gpus.as_slice() else { return Vec::new() };
+            let (a, b) = table.title.pair().unwrap_or((0, 1));
+            let gpu = |rank: u32| gpus.get(rank as usize).copied();
+            let Some((a, b)) = gpu(a).zip(gpu(b)) else { return Vec::new() };
             // A build without GPUs does not name the memory.
             let (from, to) = table.on_gpu.unwrap_or((false, false));
             let buffers = BufferPair { from: place(from), to: place(to) };
