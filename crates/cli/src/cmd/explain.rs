@@ -8,7 +8,8 @@ use anyhow::{Context as _, Result, bail};
 use pathline_advise::{TrialArm, TrialRunner};
 use pathline_paste::PasteReading;
 use pathline_reason::{
-    DecidingProbe, PasteExplanation, ProbeEvidence, RowPredictor, explain_on_node, explain_paste,
+    DecidingProbe, PasteExplanation, ProbeEvidence, RowPredictor, explain_on_node,
+    explain_on_preset, explain_paste, other_product, preset_of, whole_node,
 };
 use pathline_runner::{
     CaseTrials, HostMachine, HostSurvey, MachineChoice, MachineModel, RunRequest, StorePlaces,
@@ -61,13 +62,15 @@ pub(super) fn run(args: &ExplainArgs) -> Result<ExitKind> {
     }
     if let Some(what) = other_input(&bytes) {
         let file = args.file.as_deref().map_or("FILE".into(), |file| file.to_string_lossy());
-        errln!("{}", what.replace("FILE", &shell_word(&file)));
-        return Ok(ExitKind::CouldNotJudge);
+        bail!("{}", what.replace("FILE", &shell_word(&file)));
     }
-    let node = node(args)?;
     let reading = pathline_paste::read_paste(&bytes);
+    let node = node(args)?;
+    if let Some((listed, own)) = node.as_ref().and_then(|n| other_product(&reading, n.topology())) {
+        bail!("{}", other_machine(args, listed, own));
+    }
     let explained = match &node {
-        None => explain_paste(&reading, None),
+        None => explain_alone(&reading)?,
         Some(node) => {
             let found = explain_on_node(&reading, node, None);
             match args.check {
@@ -88,6 +91,34 @@ fn read(source: impl std::io::Read) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     source.take(MAX_READ).read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+/// Without a node of the user: on the described node that the paste names whole, if it does.
+fn explain_alone(reading: &PasteReading) -> Result<PasteExplanation> {
+    let named = whole_node(reading);
+    let preset = named.and_then(|(product, gpus)| preset_of(product, Some(gpus)));
+    let Some(((product, gpus), preset)) = named.zip(preset) else {
+        return Ok(explain_paste(reading, None));
+    };
+    let model = MachineModel::read(preset)?;
+    let node = RowPredictor::from_desc(model.desc())?.with_text(model.text());
+    let because = format!(", assumed since the paste names {gpus} x {product}");
+    Ok(explain_on_preset(reading, &node.assumed(because)))
+}
+
+/// That the machine of the user has other GPUs than those that the paste lists.
+fn other_machine(args: &ExplainArgs, listed: &str, own: &str) -> String {
+    let here = match (&args.machine, &args.from) {
+        (Some(name), _) => format!("-m {name}"),
+        (_, Some(file)) => format!("--from {}", file.display()),
+        _ => "this node".to_owned(),
+    };
+    let instead = match preset_of(listed, None) {
+        Some(preset) => format!("-m {preset} describes such a node"),
+        None => "leave the node out, or describe it (`pathline model show` writes one to edit)"
+            .to_owned(),
+    };
+    format!("the paste lists {listed}, {here} has {own}: {instead}")
 }
 
 /// The node whose figures a paste has, if one is named.

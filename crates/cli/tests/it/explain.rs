@@ -60,9 +60,14 @@ fn exit_codes_say_whether_there_is_an_answer() {
     for (input, named) in [("{\"type\":\"begin\"", "pathline report"), ("\u{0}\u{1}ELF", "binary")]
     {
         let output = explain(&[], input);
-        assert_eq!(output.status.code(), Some(3), "{named}");
+        assert_eq!(output.status.code(), Some(2), "{named}");
         assert!(unwrapped(&output.stderr).contains(named), "{output:?}");
     }
+    // Another machine than that of the paste.
+    let listed = matrix("396.22       N/A    396.10    396.20")
+        .replace("memcpy", "Device 0: NVIDIA H200\nmemcpy");
+    assert_eq!(code(&["--machine", "mi250x"], &listed), Some(2));
+    assert_eq!(code(&["--machine", "hgx-h200"], &listed), Some(0));
     let wrong = "A100\n1048576 262144 float sum -1 61.1 17.19 25.78 262144 61.0 17.19 25.78 12\n";
     assert_eq!(code(&[], wrong), Some(1));
     let folder = tempfile::tempdir().expect("a folder");

@@ -4,6 +4,7 @@ mod acceptance;
 mod apart;
 mod failures;
 mod forms;
+mod named_nodes;
 mod no_accusation;
 mod plain_tables;
 mod round_trip;
