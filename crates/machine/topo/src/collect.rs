@@ -14,6 +14,8 @@ const MAX_NAMES: usize = 20_000;
 /// Maximum number of look-ups; a node of 512 CPUs, 16 GPUs and 1000 PCI functions needs 40000.
 const MAX_LOOKS: usize = 200_000;
 
+const PCI_DEVICES: &str = "sys/bus/pci/devices";
+
 /// Files to read unchanged, if they exist.
 const FILES: &[&str] = &[
     "proc/meminfo",
@@ -79,7 +81,68 @@ const TREES: &[(&str, &str, &[&str])] = &[
     ("sys/block", "", &["size", "device/model", "queue/rotational"]),
 ];
 
+/// Files that say how a node is set up, and nothing of what it is made of: [`HostSnapshot::add_settings`].
+const SETTING_FILES: &[&str] = &[
+    "proc/self/limits",
+    "proc/sys/kernel/numa_balancing",
+    "proc/sys/kernel/yama/ptrace_scope",
+    "proc/sys/vm/zone_reclaim_mode",
+    "proc/uptime",
+];
+
+/// The same below directories.
+const SETTING_TREES: &[(&str, &[&str])] = &[
+    ("sys/bus/pci/devices", &["aer_dev_correctable", "aer_dev_nonfatal", "aer_dev_fatal"]),
+    ("sys/kernel/iommu_groups", &["type"]),
+    ("sys/class/net", &["mtu"]),
+    (
+        "sys/class/infiniband",
+        &[
+            "hca_type",
+            "fw_ver",
+            "ports/1/link_layer",
+            "ports/1/counters/link_downed",
+            "ports/1/counters/link_error_recovery",
+            "ports/1/counters/local_link_integrity_errors",
+            "ports/1/counters/port_rcv_errors",
+        ],
+    ),
+];
+
+/// Classes of functions whose registers are read: PCI bridges, displays, accelerators, networks, NVMe.
+const REGISTER_CLASSES: [&str; 5] = ["0x0604", "0x03", "0x12", "0x02", "0x0108"];
+/// Bytes of a configuration space.
+const REGISTERS: usize = 4096;
+
 impl HostSnapshot {
+    /// Adds the settings of a host or of a tree saved from one, as [`HostSnapshot::collect`] reads it, which
+    /// must have been called before. The registers of PCI functions are kept as hexadecimal digits.
+    pub fn add_settings(&mut self, root: &Path) {
+        let whole = fs::canonicalize(root).unwrap_or_else(|_| root.to_owned());
+        let snapshot = std::mem::take(self);
+        let bytes = snapshot.iter().map(|(path, text)| path.len() + text.len()).sum();
+        let mut reader = TreeReader { root: whole, snapshot, bytes, looks: 0 };
+        for path in SETTING_FILES {
+            reader.file(path);
+        }
+        for (dir, below) in SETTING_TREES {
+            for name in reader.names(dir) {
+                for file in *below {
+                    reader.file(&format!("{dir}/{name}/{file}"));
+                }
+            }
+        }
+        for name in reader.names(PCI_DEVICES) {
+            let path = format!("{PCI_DEVICES}/{name}");
+            reader.link(&format!("{path}/iommu_group"));
+            let class = reader.snapshot.line(&format!("{path}/class")).unwrap_or_default();
+            if REGISTER_CLASSES.iter().any(|kind| class.starts_with(kind)) {
+                reader.registers(&path);
+            }
+        }
+        *self = reader.snapshot;
+    }
+
     /// Reads what pathline uses of a host. `root` is `/`, or a directory with copies of its `proc`
     /// and `sys`, such as [`HostSnapshot::save_dir`] writes. Missing and unreadable files are
     /// omitted: a container shows less than a host. Time and size are bounded by 200000 look-ups
@@ -195,6 +258,22 @@ impl TreeReader {
         if let Some(text) = self.read(path, MAX_FILE + 1) {
             self.bytes = self.bytes.saturating_sub(text.len());
             self.keep(path, text);
+        }
+    }
+
+    /// Adds the configuration space of a PCI function, real or saved.
+    fn registers(&mut self, path: &str) {
+        let saved = format!("{path}/config.hex");
+        let real = self.inside(&format!("{path}/config")).filter(|file| file.is_file());
+        let mut bytes = Vec::new();
+        let file = real.and_then(|file| File::open(file).ok());
+        let read = file.map(|file| file.take(REGISTERS as u64).read_to_end(&mut bytes));
+        match read {
+            Some(Ok(1..)) => {
+                let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+                self.keep(&saved, hex + "\n");
+            }
+            _ => self.file(&saved),
         }
     }
 

@@ -34,6 +34,24 @@ pub fn from_path(path: &Path) -> Result<Topology, TopoError> {
     from_text(&name, &read_input(path, MAX_TOTAL)?)
 }
 
+/// Reads a snapshot with its settings from a path: a tree with `sys` or `proc` inside, or the single file.
+pub fn snapshot_from_path(path: &Path) -> Result<HostSnapshot, TopoError> {
+    if path.is_dir() {
+        let mut snapshot = HostSnapshot::collect(path);
+        snapshot.add_settings(path);
+        if !snapshot.is_empty() {
+            return Ok(snapshot);
+        }
+        let expected = "a directory with sys or proc inside, as pathline topo --save writes";
+        return Err(TopoError::new(
+            path.display().to_string(),
+            "neither sys nor proc in it",
+            expected,
+        ));
+    }
+    HostSnapshot::from_text(&path.display().to_string(), &read_input(path, MAX_TOTAL)?)
+}
+
 /// Reads a topology from the text of a file. `name` becomes its source and appears in errors. The
 /// first characters determine the format: `<system` (NCCL, RCCL), `<topology` (hwloc), a CSV
 /// header, or a JSON object (snapshot or topology). The result is valid in the sense of

@@ -34,7 +34,7 @@ use std::path::Path;
 
 pub use assemble::{from_snapshot, validate};
 pub use error::TopoError;
-pub use input::{from_path, from_text};
+pub use input::{from_path, from_text, snapshot_from_path};
 pub use nccl_write::write_nccl_xml;
 pub use snapshot::HostSnapshot;
 
