@@ -11,6 +11,7 @@ mod outlier;
 mod peers;
 pub mod posterior;
 mod setting_effect;
+mod settings;
 
 pub use collectives::cause::{CauseScore, CollectiveCause, judge_causes, likely_causes};
 pub use collectives::ledger::{
@@ -37,3 +38,4 @@ pub use outlier::{CaseComparison, ComparedCase, TimedCase, UnlikePath, compare_r
 pub use pathline_message::NodeCut;
 pub use peers::{NodePeers, PeerRatio, compare_with_peers, peer_classes, unit_shape};
 pub use setting_effect::{predict_rate, predict_setting};
+pub use settings::{SettingCheck, check_settings};
