@@ -1,7 +1,9 @@
 //! Settings of a node that slow every path alike, so that no comparison of peers shows them: of the kernel, the
 //! PCIe fabric and the adapters. From a snapshot of `/proc` and `/sys`; nothing is opened and no byte moved.
 
+mod adapters;
 mod config_space;
+mod kernel;
 mod pcie;
 
 use pathline_schema::{NodeVerdict, Topology};
@@ -51,5 +53,11 @@ impl SettingCheck {
 
 /// All settings of a node that are known here, in display order. `topology` is that of the snapshot.
 pub fn check_settings(snapshot: &HostSnapshot, topology: &Topology) -> Vec<SettingCheck> {
-    pcie::check(snapshot, topology)
+    let mut all = pcie::check(snapshot, topology);
+    all.extend(kernel::check(snapshot, topology));
+    all.extend(adapters::check(snapshot));
+    all
 }
+
+#[cfg(test)]
+mod tests;
