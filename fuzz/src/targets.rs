@@ -3,10 +3,12 @@
 use std::fmt::{Debug, Display};
 use std::str::FromStr;
 
+use pathline_diagnose::check_settings;
 use pathline_flow::{MachineDesc, Network, RuntimeEnv, join_node};
 use pathline_message::{ExchangeSpec, MessageLayer};
 use pathline_schema::{
-    Bytes, Case, CasePattern, CpuSet, Journal, LinkEnd, Mover, Place, StripeLayout, Topology, Unit,
+    Bytes, Case, CasePattern, CpuSet, Journal, LinkEnd, Mover, NodeVerdict, Place, StripeLayout,
+    Topology, Unit,
 };
 use pathline_storage::{ReplyHead, error_texts, join_chunks, xml_texts};
 use pathline_topo::HostSnapshot;
@@ -530,6 +532,12 @@ fn snapshot(input: &[u8]) -> String {
     };
     let back = HostSnapshot::from_text("fuzz", &snapshot.to_text());
     assert_eq!(back.ok().as_ref(), Some(&snapshot));
+    let settings = check_settings(&snapshot, &pathline_topo::from_snapshot("fuzz", &snapshot));
+    assert!(
+        settings
+            .iter()
+            .all(|check| check.state != NodeVerdict::Suspect || !check.remedy.is_empty())
+    );
     topology(input)
 }
 

@@ -95,6 +95,12 @@ pub(crate) struct DoctorArgs {
     /// Also run the checks that every machine must pass, on the host and its GPUs; seconds.
     #[arg(long)]
     pub(crate) conformance: bool,
+    /// Check the settings of a node that `pathline topo --save` wrote, instead of this host.
+    #[arg(long, value_name = "FILE|DIR", conflicts_with = "conformance")]
+    pub(crate) from: Option<PathBuf>,
+    /// Print the settings alone, as JSON.
+    #[arg(long, conflicts_with = "conformance")]
+    pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) libraries: LibraryArgs,
     #[command(flatten)]

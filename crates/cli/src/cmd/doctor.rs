@@ -3,12 +3,14 @@
 
 mod dmabuf;
 mod kernel_config;
+mod settings;
 
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
+use pathline_diagnose::check_settings;
 use pathline_dylib::{LibraryReport, TriedPlace};
 use pathline_gpu::{RuntimeFamily, cache_base, chosen_family, kernel_cache, writable};
 use pathline_runner::{
@@ -40,6 +42,17 @@ const LAUNCHES: ProbeLimits =
 /// Fine if every GPU that was discovered can be measured by engines and kernels, or there is none;
 /// wrong if something is missing, a library ends or holds the process that asks it, or a check fails.
 pub(super) fn run(args: &DoctorArgs) -> Result<ExitKind> {
+    if let Some(path) = &args.from {
+        let snapshot = pathline_topo::snapshot_from_path(path)?;
+        let topology = pathline_topo::from_snapshot(&path.display().to_string(), &snapshot);
+        return settings::print(&check_settings(&snapshot, &topology), args.json);
+    }
+    if args.json {
+        let mut snapshot = pathline_topo::live(Vec::new());
+        snapshot.add_settings(Path::new("/"));
+        let topology = pathline_topo::from_snapshot("live", &snapshot);
+        return settings::print(&check_settings(&snapshot, &topology), true);
+    }
     let survey = HostSurvey::new(args.timeout.call());
     let (topology, limits) = (&survey.topology, survey.limits);
     let libraries = args.libraries.choice();
@@ -62,6 +75,9 @@ pub(super) fn run(args: &DoctorArgs) -> Result<ExitKind> {
         dmabuf::print(&found.runtime.export, found.registers_dmabuf, config.as_ref());
     }
     folders();
+    let mut snapshot = survey.snapshot.clone();
+    snapshot.add_settings(Path::new("/"));
+    let slowed = settings::print(&check_settings(&snapshot, topology), false)? != ExitKind::Fine;
     choice.iter().chain(&family.numbering_note()).for_each(|note| outln!("note: {note}"));
     let (machine, lost) = machine(args, &found, limits);
     if machine.listed > 0 {
@@ -88,7 +104,7 @@ pub(super) fn run(args: &DoctorArgs) -> Result<ExitKind> {
         }
         (false, n) => outln!("READY to measure this host and {n} GPUs. Next: pathline run --quick"),
     }
-    Ok(if wrong { ExitKind::Wrong } else { ExitKind::Fine })
+    Ok(if wrong || slowed { ExitKind::Wrong } else { ExitKind::Fine })
 }
 
 /// Asks on a thread of the scope. The answer is waited for by a call of what is returned, which asks itself if

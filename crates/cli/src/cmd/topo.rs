@@ -33,8 +33,10 @@ fn topology(args: &TopoArgs) -> Result<Topology> {
     if let Some(name) = &args.machine {
         return Ok(MachineModel::read(name)?.desc().topology());
     }
-    let HostSurvey { snapshot, topology, .. } = HostSurvey::new(args.timeout.call());
+    let HostSurvey { mut snapshot, topology, .. } = HostSurvey::new(args.timeout.call());
     if let Some(path) = &args.save {
+        // What `doctor --from` judges.
+        snapshot.add_settings(std::path::Path::new("/"));
         if path.extension().is_some_and(|e| e == "json") {
             snapshot.save_file(path)?;
         } else {

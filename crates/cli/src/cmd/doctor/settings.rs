@@ -1,0 +1,36 @@
+//! Prints the settings of a node.
+
+use anyhow::Result;
+use pathline_diagnose::SettingCheck;
+use pathline_schema::{NodeVerdict, plain_text};
+
+use super::ExitKind;
+use crate::say::{outln, paragraph};
+
+/// What is not as it should be, a paragraph each, then how many are. Wrong if one slows the node.
+pub(super) fn print(all: &[SettingCheck], json: bool) -> Result<ExitKind> {
+    let count = |state: NodeVerdict| all.iter().filter(|check| check.state == state).count();
+    let suspect = count(NodeVerdict::Suspect);
+    if json {
+        outln!("{}", plain_text(&serde_json::to_string_pretty(all)?));
+        return Ok(if suspect > 0 { ExitKind::Wrong } else { ExitKind::Fine });
+    }
+    for check in all.iter().filter(|check| check.state != NodeVerdict::Ok) {
+        let SettingCheck { group, what, value, state, slows, remedy, source } = check;
+        outln!("[{}] {group}, {what}: {value}", state.word());
+        let lines = [("slows:   ", slows.as_str()), ("do this: ", remedy), ("see:     ", source)];
+        for (lead, text) in lines.into_iter().filter(|(_, text)| !text.is_empty()) {
+            crate::say::out!("    {lead}");
+            paragraph(text, 13);
+        }
+    }
+    let undecided = match count(NodeVerdict::Undecided) {
+        0 => String::new(),
+        n => format!(", {n} could not be read"),
+    };
+    let sound = count(NodeVerdict::Ok);
+    outln!(
+        "settings: {sound} as they should be, {suspect} slow this node{undecided} (--json lists all)"
+    );
+    Ok(if suspect > 0 { ExitKind::Wrong } else { ExitKind::Fine })
+}
