@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use pathline_gpu::{CallStatus, CallerCalls};
+use pathline_schema::{COPY_BUFFER, COPY_BUFFERS};
 
 /// Bytes of a buffer.
-pub(crate) const BUFFER: usize = 4 << 20;
-/// Buffers of a thread: the GPU copies one while the thread copies another.
-pub(crate) const BUFFERS: usize = 2;
+pub(crate) const BUFFER: usize = COPY_BUFFER.0 as usize;
+/// Buffers of a thread.
+pub(crate) const BUFFERS: usize = COPY_BUFFERS;
 
 /// A stream of one GPU and an event for each buffer.
 #[derive(Debug, Clone, Copy)]

@@ -2,14 +2,9 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use pathline_schema::CpuSet;
+use pathline_schema::{Bytes, CpuSet, copy_chunk};
 
 use crate::staged_file::{GRAIN, StagedFile};
-
-/// The smallest chunk: a smaller one costs more calls than it saves time at the ends of a copy.
-const MIN_CHUNK: usize = 256 << 10;
-/// Chunks that each thread has at least, if they are not the smallest.
-const CHUNKS_PER_THREAD: usize = 4;
 
 /// Where bytes go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -84,8 +79,8 @@ impl StagedJob {
             // A file is read from a multiple of the grain before the range to one behind it.
             HostEnd::File(_) => buffer - 2 * GRAIN,
         };
-        let share = bytes.div_ceil(threads.max(1) * CHUNKS_PER_THREAD).next_multiple_of(GRAIN);
-        let chunk = share.clamp(MIN_CHUNK.min(buffer), buffer);
+        let chunk =
+            copy_chunk(Bytes(bytes as u64), threads as u64, Bytes(buffer as u64)).0 as usize;
         let next = AtomicUsize::new(0);
         Self { way, host, device_memory, bytes, device, cpus, threads, done, chunk, next }
     }
