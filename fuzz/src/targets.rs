@@ -562,6 +562,7 @@ fn texts() -> Vec<Vec<u8>> {
         "kernel@gpu0[copy-w16-u4-nt-b256-g2sm]",
         "migrate@numa0[prefetch]",
         "staged@gpu0[numa3]",
+        "threads@gpu0[16]",
         "batch@gpu0[256]",
         "relay@gpu2[gpu0+gpu63,64KiB,blit,40+30+30]",
         "call@gpu0[launch-sync]",

@@ -18,6 +18,7 @@ pub(crate) const TEXT: &[&str] = &[
     "kernel@gpu0[copy-w16-u4-nt-b256-g2sm]",
     "migrate@gpu0[fault]",
     "staged@gpu0[numa0]",
+    "threads@gpu0[8]",
     "batch@gpu0[64]",
     "relay@gpu0[gpu1+gpu2,4MiB]",
     "copy-to-all@gpu0[gpu1,8MiB,blit]",

@@ -184,6 +184,9 @@ fn explain_mover(mover: &Mover) -> String {
         Mover::Cpu { .. } => "CPU threads: operation, instructions, threads",
         Mover::Migrate { .. } => "page migration of managed memory (AMD: XNACK=1 for faults)",
         Mover::Staged { .. } => "two copies through a buffer in host memory",
+        Mover::Threads { .. } => {
+            "copy of pageable memory by threads through pinned buffers: threads"
+        }
         Mover::Batch { .. } => "several copies by one runtime call",
         Mover::Relay { .. } => "several paths at once: relays, chunk, blit kernels or copy engines",
         Mover::CopyToAll { .. } => {

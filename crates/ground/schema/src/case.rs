@@ -47,6 +47,23 @@ impl Flow {
         }
     }
 
+    /// The ends in host memory and in a GPU's, if it has one of each.
+    pub const fn host_and_gpu(&self) -> Option<(Place, Place)> {
+        match (self.src.unit, self.dst.unit) {
+            (Unit::Numa(_), Unit::Gpu(_)) => Some((self.src, self.dst)),
+            (Unit::Gpu(_), Unit::Numa(_)) => Some((self.dst, self.src)),
+            _ => None,
+        }
+    }
+
+    /// The unit on whose cores its threads run: the mover's, or the host's end of what a GPU's stream carries.
+    pub const fn cores(&self) -> Unit {
+        match (self.by, self.host_and_gpu()) {
+            (Mover::Threads { .. }, Some((host, _))) => host.unit,
+            _ => self.by.at(),
+        }
+    }
+
     /// Why its mover and its places can belong together on no machine; none if they can.
     pub fn misfit(&self) -> Option<&'static str> {
         if !self.by.facts().uses_files && [self.src, self.dst].iter().any(is_file) {
@@ -59,6 +76,16 @@ impl Flow {
                 let fits = on_gpu(&self.src) && on_gpu(&self.dst) && self.src.unit == at;
                 (!fits || self.src.unit == self.dst.unit)
                     .then_some("a staged copy goes from the GPU that it names to another GPU")
+            }
+            Mover::Threads { at, .. } => {
+                let fits = |(host, gpu): (Place, Place)| {
+                    pageable(&host)
+                        && matches!(gpu.mem, MemKind::Vram | MemKind::VramFine)
+                        && gpu.unit == at
+                };
+                (!self.host_and_gpu().is_some_and(fits)).then_some(
+                    "threads copy between pageable memory and the memory of the GPU that they name",
+                )
             }
             Mover::Batch { copies, .. } => {
                 let ends = [self.src, self.dst];
@@ -479,6 +506,8 @@ mod tests {
             "gpu0.reg > gpu0.reg by call@gpu0[launch] x 1B",
             "gpu0.vram > gpu1.vram by staged@gpu0[numa1] x 1MiB",
             "numa0.pinned > gpu0.vram by batch@gpu0[16] x 16B",
+            "numa0.paged > gpu0.vram by threads@gpu0[4] x 1MiB",
+            "gpu0.vram > numa1.huge by threads@gpu0[4] x 1B",
             "numa0.huge > numa0.reg by call@numa0[nic-register] x 1MiB",
             "gpu0.vram > gpu0.reg by call@gpu0[nic-deregister] x 1MiB",
             "gpu0.vram > gpu0.reg by call@gpu0[nic-register-dmabuf] x 1MiB",
@@ -494,6 +523,9 @@ mod tests {
             "gpu0.vram > gpu0.vram by staged@gpu0[numa1] x 1MiB",
             "gpu1.vram > gpu0.vram by staged@gpu0[numa1] x 1MiB",
             "numa0.paged > gpu0.vram by batch@gpu0[16] x 16B",
+            "numa0.pinned > gpu0.vram by threads@gpu0[4] x 1MiB",
+            "numa0.paged > gpu1.vram by threads@gpu0[4] x 1MiB",
+            "numa0.paged > gpu0.managed by threads@gpu0[4] x 1MiB",
             "numa0.pinned > gpu0.vram by batch@gpu0[17] x 16B",
             "numa0.huge > numa0.reg by call@gpu0[nic-register] x 1MiB",
             "gpu0.managed > gpu0.reg by call@gpu0[export-dmabuf] x 1MiB",

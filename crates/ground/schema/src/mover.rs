@@ -265,6 +265,14 @@ pub enum Mover {
         /// The NUMA domain that they pass.
         via: Unit,
     },
+    /// Copies by pathline between pageable memory and a GPU: threads near the memory copy chunks to or from
+    /// pinned buffers, from which or to which the runtime's copies carry them meanwhile.
+    Threads {
+        /// The GPU whose stream carries the chunks.
+        at: Unit,
+        /// Number of threads, at least 1.
+        threads: u32,
+    },
     /// Many copies that are handed to the runtime in one call.
     Batch {
         /// The GPU whose stream issues them.
@@ -321,13 +329,17 @@ pub enum Mover {
 impl Mover {
     /// CPU threads that it takes; concurrent flows use separate CPUs.
     pub const fn threads(&self) -> u32 {
-        if let Self::Cpu { threads, .. } = *self { threads } else { 0 }
+        match *self {
+            Self::Cpu { threads, .. } | Self::Threads { threads, .. } => threads,
+            _ => 0,
+        }
     }
-    /// CPU threads that work on cores of its unit, and the processor feature that they need; none where
-    /// no thread does.
+    /// CPU threads that work on cores ([`crate::Flow::cores`]), and the processor feature that they need; none
+    /// where no thread does.
     pub const fn workers(&self) -> Option<(u32, Option<&'static str>)> {
         match self {
             Self::Cpu { work, threads, .. } => Some((*threads, work.how.feature())),
+            Self::Threads { threads, .. } => Some((*threads, None)),
             Self::Io { io, .. } => Some((io.threads, None)),
             Self::Meta { meta, .. } => Some((meta.threads, None)),
             _ => None,
@@ -353,6 +365,7 @@ impl Mover {
             | Self::Cpu { at, .. }
             | Self::Migrate { at, .. }
             | Self::Staged { at, .. }
+            | Self::Threads { at, .. }
             | Self::Batch { at, .. }
             | Self::Relay { at, .. }
             | Self::CopyToAll { at, .. }
@@ -371,6 +384,7 @@ impl Mover {
             | Self::Blit { .. }
             | Self::Migrate { .. }
             | Self::Staged { .. }
+            | Self::Threads { .. }
             | Self::Batch { .. }
             | Self::Relay { .. }
             | Self::CopyToAll { .. }
@@ -416,6 +430,7 @@ impl fmt::Display for Mover {
             Self::Cpu { work, threads, .. } => write!(f, "[{work}-t{threads}]"),
             Self::Migrate { how, .. } => write!(f, "[{how}]"),
             Self::Staged { via, .. } => write!(f, "[{via}]"),
+            Self::Threads { threads, .. } => write!(f, "[{threads}]"),
             Self::Batch { copies, .. } => write!(f, "[{copies}]"),
             Self::Relay { paths, .. } | Self::CopyToAll { paths, .. } => write!(f, "[{paths}]"),
             Self::Call { call, .. } => write!(f, "[{call}]"),
@@ -434,6 +449,7 @@ const FORMS: &[(&str, &str)] = &[
     ("cpu", "cpu@numaN[OP-HOW-tN], such as cpu@numa0[copy-memcpy-t1]"),
     ("migrate", "migrate@UNIT[fault|prefetch]"),
     ("staged", "staged@gpuN[numaN]"),
+    ("threads", "threads@gpuN[THREADS]"),
     ("batch", "batch@gpuN[COPIES]"),
     ("relay", "relay@gpuN[GPUS,CHUNK[,blit][,SHARES]], such as relay@gpu0[gpu1+gpu2,4MiB]"),
     ("copy-to-all", "copy-to-all@gpuN[GPUS,CHUNK], such as copy-to-all@gpu0[gpu1,8MiB]"),
@@ -499,6 +515,10 @@ impl FromStr for Mover {
                 via @ Unit::Numa(_) => Ok(Self::Staged { at, via }),
                 Unit::Gpu(_) | Unit::Store(_) => Err(bad()),
             },
+            ("threads", Unit::Gpu(_), Some(args)) => {
+                let threads = number(args).filter(|&n| n >= 1).ok_or_else(bad)?;
+                Ok(Self::Threads { at, threads })
+            }
             ("batch", Unit::Gpu(_), Some(args)) => {
                 let copies = number(args).filter(|&n| n >= 1).ok_or_else(bad)?;
                 Ok(Self::Batch { at, copies })

@@ -129,6 +129,15 @@ const STAGED: MoverFacts = MoverFacts {
     ..DMA
 };
 
+const THREADS: MoverFacts = MoverFacts {
+    word: "threads",
+    label: Some("copy by threads"),
+    engine_recorded: false,
+    engine: "copy by threads",
+    not_fitted: Some("copies by threads, which the processor limits"),
+    ..DMA
+};
+
 const BATCH: MoverFacts = MoverFacts {
     word: "batch",
     label: Some("batch of copies"),
@@ -237,6 +246,7 @@ impl Mover {
             Self::Migrate { how: MigrateHow::Fault, .. } => &FAULT,
             Self::Migrate { how: MigrateHow::Prefetch, .. } => &PREFETCH,
             Self::Staged { .. } => &STAGED,
+            Self::Threads { .. } => &THREADS,
             Self::Batch { .. } => &BATCH,
             Self::Relay { .. } => &RELAY,
             Self::CopyToAll { .. } => &COPY_TO_ALL,
@@ -254,6 +264,7 @@ impl Mover {
             | Self::Kernel { .. }
             | Self::Cpu { .. }
             | Self::Staged { .. }
+            | Self::Threads { .. }
             | Self::Batch { .. }
             | Self::Relay { .. } => MemoryUse::BothEnds,
             Self::CopyToAll { paths, .. } => MemoryUse::EndsAndGpus(paths.gpus),
@@ -285,6 +296,7 @@ impl Mover {
             Self::Dma { .. }
             | Self::Blit { .. }
             | Self::Staged { .. }
+            | Self::Threads { .. }
             | Self::Batch { .. }
             | Self::Relay { .. }
             | Self::CopyToAll { .. }

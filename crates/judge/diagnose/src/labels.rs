@@ -35,6 +35,7 @@ pub(crate) fn mover_label(topology: &Topology, flow: &Flow) -> String {
         Mover::Cpu { work, .. } => format!("CPU {}", work.op),
         Mover::Migrate { .. } => "page migration".into(),
         Mover::Staged { .. } => "staged copy".into(),
+        Mover::Threads { .. } => "copy by threads".into(),
         Mover::Batch { .. } => "batched copies".into(),
         Mover::Relay { .. } => "relayed copy".into(),
         Mover::CopyToAll { .. } => "copy to all".into(),

@@ -267,6 +267,16 @@ pub trait Driver {
         let thing = format!("{} copies on stream {}", copies.len(), stream.0);
         Err(CallError::unsupported("copy_batch", thing, "this runtime has no call for a batch"))
     }
+    /// Copies between pageable memory and a GPU's by threads near that memory, and waits. None where the caller
+    /// has to have the chunks copied itself: a model knows the whole as one operation.
+    fn copy_by_threads(
+        &self,
+        _stream: StreamId,
+        _threads: u32,
+        _copy: (u64, u64, Bytes),
+    ) -> Option<CallResult<()>> {
+        None
+    }
     /// A copier with `slots` slots for a separate thread that copies to or from a GPU.
     fn copier(&self, gpu: u32, slots: usize) -> CallResult<Box<dyn BlockCopier>> {
         let thing = format!("gpu{gpu}, {slots} slots");

@@ -88,6 +88,10 @@ impl GpuStream<'_> {
     pub fn copy_batch(&self, copies: &[(u64, u64, Bytes)]) -> CallResult<()> {
         self.driver.copy_batch(self.id, copies)
     }
+    /// Copies pageable memory `(dst, src, bytes)`; see [`Driver::copy_by_threads`].
+    pub fn copy_by_threads(&self, threads: u32, copy: (u64, u64, Bytes)) -> Option<CallResult<()>> {
+        self.driver.copy_by_threads(self.id, threads, copy)
+    }
     /// Enqueues a kernel.
     pub fn launch(&self, kernel: &GpuKernel<'_>, launch: &KernelLaunch) -> CallResult<()> {
         self.driver.launch(self.id, kernel.id, launch)

@@ -3,7 +3,6 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use pathline_flow::FlowOperation;
 use pathline_hal::{
     BlockCopier, CallError, CallResult, ChainPart, CopyChoice, CpuAccess, DeviceInfo, Driver,
     EventId, GateId, KernelId, KernelLaunch, PeerAccess, StreamId,
@@ -65,7 +64,7 @@ const XNACK_ON: &str = "unset HSA_XNACK or set it to 0";
 
 impl SimDriver {
     /// Enters the world with a call on a stream: the GPU, and whether what is written is damaged.
-    fn enter_stream(
+    pub(crate) fn enter_stream(
         &self,
         world: &mut SimWorld,
         call: &'static str,
@@ -117,23 +116,6 @@ impl SimDriver {
         let reads = Flow { src, dst, by, bytes: Bytes::mib(1) };
         let direct = from == to || world.operation(call, reads).is_ok();
         Ok(if direct { PeerAccess::Direct } else { PeerAccess::Staged })
-    }
-
-    /// One operation of a copy between two addresses.
-    fn copy_operation(
-        world: &mut SimWorld,
-        (dst, src): (BufferSpot, BufferSpot),
-        bytes: Bytes,
-        gpu: u32,
-        engine: CopyChoice,
-    ) -> CallResult<Rc<FlowOperation>> {
-        let at = Unit::Gpu(gpu);
-        let by = match engine {
-            CopyChoice::Auto => Mover::Dma { at },
-            CopyChoice::Blit => Mover::Blit { at },
-        };
-        let (src, dst) = (world.place(src), world.place(dst));
-        world.operation("copy", Flow { src, dst, by, bytes })
     }
 
     /// The place where a kernel of `gpu` finds a stretch. Managed pages that it may not reach in
@@ -598,57 +580,20 @@ impl Driver for SimDriver {
         bytes: Bytes,
         engine: CopyChoice,
     ) -> CallResult<()> {
-        let mut world = self.world.borrow_mut();
-        let (gpu, damages) = self.enter_stream(&mut world, "copy", stream)?;
-        let (dst, src) = (world.find("copy", dst, bytes)?, world.find("copy", src, bytes)?);
-        if bytes.0 == 0 {
-            return Ok(());
-        }
-        let operation = Self::copy_operation(&mut world, (dst, src), bytes, gpu, engine)?;
-        world.charge(self.rank, operation.call.0);
-        let (blocking, does) = (operation.blocking, EffectKind::Copy);
-        let effect = MemoryEffect { src: Some(src), dst: Some(dst), bytes: bytes.0, does, damages };
-        world.enqueue(self.rank, stream.0, operation, TransferLoad::once(bytes), effect);
-        if !blocking {
-            return Ok(());
-        }
-        let thing = format!("stream {} of gpu{gpu}", stream.0);
-        let arrived = world.block(self.rank, "copy", &thing, |w| w.timeline.lane_idle(stream.0));
-        if arrived.is_err()
-            && let Some(effect) = world.timeline.take_back(stream.0)
-        {
-            world.release(&effect);
-        }
-        arrived
+        self.copy_by("copy", stream, (dst, src, bytes), |at| Self::copy_mover(at, engine))
+    }
+
+    fn copy_by_threads(
+        &self,
+        stream: StreamId,
+        threads: u32,
+        copy: (u64, u64, Bytes),
+    ) -> Option<CallResult<()>> {
+        Some(self.copy_by("copy", stream, copy, |at| Mover::Threads { at, threads }))
     }
 
     fn copy_batch(&self, stream: StreamId, copies: &[(u64, u64, Bytes)]) -> CallResult<()> {
-        let mut world = self.world.borrow_mut();
-        let (gpu, damages) = self.enter_stream(&mut world, "copy_batch", stream)?;
-        let Some(call) = world.batch_call() else {
-            let thing = format!("{} copies on gpu{gpu}", copies.len());
-            let reason = "this runtime has no call for a batch";
-            return Err(CallError::unsupported("copy_batch", thing, reason)
-                .or_try("copy one after the other"));
-        };
-        let mut ready = Vec::new();
-        for &(dst, src, bytes) in copies.iter().filter(|(_, _, bytes)| bytes.0 > 0) {
-            let spots =
-                (world.find("copy_batch", dst, bytes)?, world.find("copy_batch", src, bytes)?);
-            let operation = Self::copy_operation(&mut world, spots, bytes, gpu, CopyChoice::Auto)?;
-            ready.push((spots, bytes, operation));
-        }
-        world.charge(self.rank, call.0);
-        for (nth, ((dst, src), bytes, operation)) in ready.into_iter().enumerate() {
-            let does = EffectKind::Copy;
-            let effect =
-                MemoryEffect { src: Some(src), dst: Some(dst), bytes: bytes.0, does, damages };
-            // The engine is started once; then it goes down the list.
-            let passes = if nth == 0 { 1.0 } else { 0.0 };
-            let load = TransferLoad { passes, ..TransferLoad::once(bytes) };
-            world.enqueue(self.rank, stream.0, operation, load, effect);
-        }
-        Ok(())
+        self.enqueue_batch(stream, copies)
     }
 
     fn copy_engine_name(&self, dst: u64, src: u64, bytes: Bytes, engine: CopyChoice) -> String {
@@ -658,7 +603,8 @@ impl Driver for SimDriver {
             let spots = (world.find("copy", dst, one)?, world.find("copy", src, one)?);
             let gpu = world.place(spots.1).unit.gpu().or(world.place(spots.0).unit.gpu());
             let gpu = gpu.unwrap_or_default();
-            let operation = Self::copy_operation(&mut world, spots, bytes, gpu, engine)?;
+            let by = Self::copy_mover(Unit::Gpu(gpu), engine);
+            let operation = Self::copy_operation(&mut world, spots, bytes, by)?;
             Ok(operation.engine.clone())
         };
         name().unwrap_or_else(|error| error.reason)

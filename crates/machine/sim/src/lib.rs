@@ -8,6 +8,7 @@
 
 mod calendar;
 mod clock;
+mod copies;
 mod dispatch;
 mod driver;
 mod engines;

@@ -5,8 +5,9 @@
 use std::collections::BTreeMap;
 
 use pathline_schema::{
-    Bytes, Case, Collective, FaultHandling, Flow, IoEngine, IoSpec, MemKind, MemoryUse, MessageOp,
-    MultipathSpec, Place, STAGED_CHUNK, STAGED_CHUNKS, Transport, Unit, WireOp,
+    Bytes, COPY_BUFFER, COPY_BUFFERS, Case, Collective, FaultHandling, Flow, IoEngine, IoSpec,
+    MemKind, MemoryUse, MessageOp, Mover, MultipathSpec, Place, STAGED_CHUNK, STAGED_CHUNKS,
+    Transport, Unit, WireOp,
 };
 
 /// Bytes that a case needs at each unit.
@@ -43,6 +44,10 @@ pub(crate) fn needs(case: &Case) -> BTreeMap<Unit, Bytes> {
                     paths.gpus.iter().for_each(|gpu| need(Unit::Gpu(gpu), staging));
                 }
                 flow.by.via().inspect(|&via| need(via, STAGED_CHUNK.0 * STAGED_CHUNKS));
+                if matches!(flow.by, Mover::Threads { .. }) {
+                    let buffers = COPY_BUFFER.0 * COPY_BUFFERS as u64;
+                    need(flow.cores(), buffers.saturating_mul(u64::from(flow.by.threads())));
+                }
                 let ends = [(Some(flow.src), source_bytes(flow)), (written(flow), flow.bytes)];
                 for (place, bytes) in ends {
                     place.filter(|p| p.mem != MemKind::Reg).inspect(|p| need(p.unit, bytes.0));

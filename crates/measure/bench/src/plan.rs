@@ -385,7 +385,7 @@ fn cannot_flow(scope: &PlanScope, flow: &Flow) -> Option<String> {
     }
     flow.by
         .workers()
-        .and_then(|(threads, feature)| cannot_cpu(topology, flow.by.at(), feature, threads))
+        .and_then(|(threads, feature)| cannot_cpu(topology, flow.cores(), feature, threads))
         .or_else(|| flow.by.io().and_then(|io| cannot_io(scope.stores, flow, io)))
         .or_else(|| flow.by.meta().and_then(|_| cannot_meta(scope.stores, flow)))
         .or_else(|| cannot_fault(scope, flow))
@@ -448,7 +448,7 @@ fn too_many_threads(scope: &PlanScope, case: &Case) -> Option<String> {
     let mut of_domain: BTreeMap<(u32, Unit), u32> = BTreeMap::new();
     for flow in case.flows() {
         let rank = if flow.by.is_on_files() { flow.io_ends().1.rank } else { flow.src.rank };
-        *of_domain.entry((node(rank), flow.by.at())).or_default() += flow.by.threads();
+        *of_domain.entry((node(rank), flow.cores())).or_default() += flow.by.threads();
     }
     of_domain.into_iter().find_map(|((_, at), threads)| too_many(scope.topology, at, threads))
 }

@@ -37,12 +37,7 @@ pub(crate) fn build(
     work: CpuWork,
     threads: u32,
 ) -> Result<BuiltPath, NoPath> {
-    let Some((at, cpus)) = at.numa().and_then(|n| Some((n, net.numas.get(&n)?.cpus))) else {
-        return Err(NoPath(format!("this machine has no {at} with cores")));
-    };
-    if cpus > 0 && u64::from(threads) > cpus as u64 {
-        return Err(NoPath(format!("numa{at} has {cpus} CPUs, not {threads}")));
-    }
+    let team = CpuTeam::new(net, at, work, threads)?;
     let missing =
         |feature: &str| !net.features.is_empty() && !net.features.iter().any(|f| f == feature);
     if let Some(feature) = work.how.feature().filter(|f| missing(f)) {
@@ -58,7 +53,6 @@ pub(crate) fn build(
             return Err(NoPath(format!("a CPU {} {verb} from {expected}", work.op)));
         }
     }
-    let team = CpuTeam { net, at, work, threads: f64::from(threads) };
     if flow.src.unit.gpu().or(flow.dst.unit.gpu()).is_some() {
         return team.over_link(flow, reads, writes);
     }
@@ -69,7 +63,23 @@ pub(crate) fn build(
     }
 }
 
-impl CpuTeam<'_> {
+impl<'a> CpuTeam<'a> {
+    /// A team on the cores of a domain, each thread on its own.
+    pub(super) fn new(
+        net: &'a NodeGraph,
+        at: Unit,
+        work: CpuWork,
+        threads: u32,
+    ) -> Result<Self, NoPath> {
+        let Some((at, cpus)) = at.numa().and_then(|n| Some((n, net.numas.get(&n)?.cpus))) else {
+            return Err(NoPath(format!("this machine has no {at} with cores")));
+        };
+        if cpus > 0 && u64::from(threads) > cpus as u64 {
+            return Err(NoPath(format!("numa{at} has {cpus} CPUs, not {threads}")));
+        }
+        Ok(Self { net, at, work, threads: f64::from(threads) })
+    }
+
     /// Threads that keep a fixed number of loads in flight: over a longer path, fewer bytes.
     pub(super) fn slowdown(&self, unit: Unit) -> f64 {
         let here = self.net.numas.get(&self.at);
@@ -91,6 +101,11 @@ impl CpuTeam<'_> {
         let by_size = matches!(self.work.how, CpuHow::Memcpy | CpuHow::Movsb);
         let from = self.net.model.cpu.memcpy_streams_from_bytes as f64;
         self.work.how.is_streaming() || (by_size && bytes >= from)
+    }
+
+    /// Traffic of stores with the memory: one that misses the caches first loads the line, and crosses twice.
+    pub(super) fn stored_traffic(&self, writes: f64, around: bool) -> f64 {
+        if around { writes } else { 2.0 * writes }
     }
 
     pub(super) fn size(&self) -> String {
@@ -143,8 +158,7 @@ impl CpuTeam<'_> {
         let (mut from_memory, mut to_memory) = (0.0, 0.0);
         if held.is_none() {
             from_memory = reads;
-            // A store that misses first loads the line: it crosses the memory twice.
-            to_memory = if around { writes } else { 2.0 * writes };
+            to_memory = self.stored_traffic(writes, around);
         } else if around {
             to_memory = writes;
         }

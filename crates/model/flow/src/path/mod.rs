@@ -9,6 +9,7 @@ mod files;
 pub(crate) mod kernel;
 mod kernel_start;
 mod migrate;
+mod threads;
 
 use pathline_schema::{Flow, Mover};
 
@@ -30,6 +31,7 @@ pub(crate) fn build(net: &NodeGraph, flow: &Flow) -> Result<BuiltPath, NoPath> {
         Mover::Cpu { at, work, threads } => cpu::build(net, flow, at, work, threads),
         Mover::Migrate { at, how } => migrate::build(net, flow, at, how),
         Mover::Staged { via, .. } => calls::staged(net, flow, via),
+        Mover::Threads { at, threads } => threads::build(net, flow, at, threads),
         Mover::Batch { at, .. } => calls::batch(net, flow, at),
         Mover::Relay { .. } | Mover::CopyToAll { .. } => no("it goes over several paths"),
         Mover::Call { call, .. } => calls::call(net, flow, call),

@@ -5,6 +5,7 @@ mod compute_units;
 mod cpu_gpu;
 mod duration;
 mod faults;
+mod load;
 mod measured;
 mod multipath;
 mod peaks;

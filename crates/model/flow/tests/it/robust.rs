@@ -42,7 +42,7 @@ const PLACES: [&str; 16] = [
     "gpu5.reg",
 ];
 
-const MOVERS: [&str; 19] = [
+const MOVERS: [&str; 21] = [
     "dma@gpu0",
     "dma@gpu1",
     "dma@gpu9",
@@ -62,6 +62,8 @@ const MOVERS: [&str; 19] = [
     "migrate@gpu0[fault]",
     "migrate@numa1[prefetch]",
     "migrate@gpu0[prefetch]",
+    "threads@gpu0[8]",
+    "threads@gpu0[4294967295]",
 ];
 
 const SIZES: [&str; 5] = ["1B", "16B", "4KiB", "1GiB", "18446744073709551615B"];

@@ -169,7 +169,10 @@ fn mover_kind(flow: &Flow) -> (u8, &'static str) {
         Mover::Wire { .. } => (2, "wire"),
         Mover::Migrate { .. } => (3, "migrate"),
         // A CPU thread hands out the chunks of copies over several paths.
-        Mover::Cpu { .. } | Mover::Relay { .. } | Mover::CopyToAll { .. } => (4, "cpu"),
+        Mover::Cpu { .. }
+        | Mover::Threads { .. }
+        | Mover::Relay { .. }
+        | Mover::CopyToAll { .. } => (4, "cpu"),
         Mover::Kernel { .. } if flow.by.is_chase() => (5, "chase"),
         Mover::Kernel { .. } => (6, "kernel"),
         Mover::Dma { .. } | Mover::Blit { .. } | Mover::Staged { .. } | Mover::Batch { .. } => {

@@ -92,6 +92,7 @@ pub fn mover() -> impl Strategy<Value = Mover> {
         }),
         (unit(), how).prop_map(|(at, how)| Mover::Migrate { at, how }),
         (gpu(), any::<u32>()).prop_map(|(at, n)| Mover::Staged { at, via: Unit::Numa(n) }),
+        (gpu(), 1..=u32::MAX).prop_map(|(at, threads)| Mover::Threads { at, threads }),
         (gpu(), 1..=u32::MAX).prop_map(|(at, copies)| Mover::Batch { at, copies }),
         (gpu(), paths()).prop_map(|(at, paths)| Mover::Relay { at, paths }),
         (gpu(), paths()).prop_map(|(at, paths)| Mover::CopyToAll { at, paths }),
@@ -112,6 +113,7 @@ const fn has_strategy(mover: Mover) -> Mover {
         | Mover::Cpu { .. }
         | Mover::Migrate { .. }
         | Mover::Staged { .. }
+        | Mover::Threads { .. }
         | Mover::Batch { .. }
         | Mover::Relay { .. }
         | Mover::CopyToAll { .. }
