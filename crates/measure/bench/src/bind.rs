@@ -23,6 +23,7 @@ use crate::lane::{
 use crate::meta::MetaLane;
 use crate::multipath_lane::MultipathLane;
 use crate::needs::{is_blocking, page_faults};
+use crate::pageable_lane::PageableLane;
 use crate::pool::{BufferPool, destination, further_destinations, source};
 use crate::staged::StagedLane;
 use crate::suites::{core_bulk, core_cache};
@@ -68,6 +69,11 @@ pub(crate) fn bind<'m>(
             let isolated = cadence == Cadence::Isolated;
             Ok(Box::new(StagedLane::new(machine, flow, via, ends, isolated)?))
         }
+        Mover::Threads { threads, .. } => {
+            let ends = ends.both().ok_or_else(|| no_fit(flow))?;
+            let isolated = cadence == Cadence::Isolated;
+            Ok(Box::new(PageableLane::new(machine, flow, threads, ends, isolated)?))
+        }
         Mover::Batch { at, copies } => {
             let copies = pieces(&ends, flow.bytes, copies);
             streamed(at, ends, GpuWork::Batch { copies }, true)
@@ -78,7 +84,7 @@ pub(crate) fn bind<'m>(
             let others = others.collect::<CallResult<_>>()?;
             Ok(Box::new(MultipathLane::new(pool.engine(), flow, paths, ends, others)))
         }
-        Mover::Threads { .. } | Mover::Wire { .. } => Err(no_fit(flow)),
+        Mover::Wire { .. } => Err(no_fit(flow)),
         Mover::Io { io, .. } => {
             let alone = || WorkerRange::alone(&io);
             let workers = worker_range(case, nth).unwrap_or_else(alone);

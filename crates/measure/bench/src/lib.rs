@@ -33,6 +33,7 @@ mod no_match;
 mod outlier_case;
 mod outlier_search;
 mod overhead;
+mod pageable_lane;
 mod plan;
 mod pool;
 mod rank;

@@ -13,7 +13,7 @@ use pathline_bench::{
     JournalFile, JournalSession, LocalExecutor, MachineInfo, PlanScope, RunEvent, RunHeader,
     RunPlan, SessionError, TimerScope, default_settings,
 };
-use pathline_flow::{MachineDesc, RuntimeEnv};
+use pathline_flow::{MachineDesc, Network, RuntimeEnv};
 use pathline_hal::Machine;
 use pathline_schema::{
     Bytes, CaseOutcome, Journal, JournalRecord, MeasuredCase, Ns, Severity, StopInfo, StopReason,
@@ -558,4 +558,29 @@ fn staged_copies_batches_and_calls_are_cases_like_others() {
     let launched = step(launch).0;
     assert!((14_270.0..15_500.0).contains(&launched), "{launched} ns");
     assert!(matches!(of(batch), CaseOutcome::Skipped(s) if s.why.contains("no call for a batch")));
+}
+
+/// Copies by threads, in both directions: as the model predicts, every byte compared, and wrong bytes found.
+#[test]
+fn copies_by_threads_are_verified() {
+    let cases = [
+        "numa3.paged > gpu0.vram by threads@gpu0[4] x 256MiB",
+        "gpu0.vram > numa3.paged by threads@gpu0[4] x 256MiB",
+    ];
+    let exact = SimOptions { jitter: 0.0, ..SimOptions::default() };
+    let (_, journal) = journal_of(&exact, &cases);
+    assert_eq!(measured(&journal).count(), cases.len());
+    let desc = MachineDesc::preset("mi250x").unwrap();
+    let network = Network::new(&desc, RuntimeEnv::default()).unwrap();
+    for m in measured(&journal) {
+        assert_eq!(m.verdict, VerifyResult::Verified, "{}", m.case);
+        let step = m.series[0].samples_ns[0] / m.series[0].steps as f64;
+        let predicted = network.predict(&m.case).unwrap()[0].time.0;
+        assert!((step / predicted - 1.0).abs() < 0.01, "{}: {step} of {predicted} ns", m.case);
+    }
+    let faults = (1..2000).map(|nth| FaultOrder::corrupts("copy", nth)).collect();
+    let (_, journal) = journal_of(&SimOptions { faults, ..exact }, &cases[..1]);
+    let wrong =
+        |o: &CaseOutcome| matches!(o, CaseOutcome::Faulted(f) if f.severity == Severity::Corrupt);
+    assert!(wrong(&journal.outcomes[0]), "{:?}", journal.outcomes[0]);
 }
