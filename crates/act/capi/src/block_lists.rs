@@ -1,15 +1,12 @@
 //! Lists of ranges for kernels: a ring of page-locked memory, which kernels read in place.
 
 use pathline_gpu::{CallStatus, CallerCalls, CopyKernel};
+use pathline_hal::kernel::{PIECES, piece_bytes};
 
 /// Ranges of a list: with the pieces of long ranges, 4,096 ranges fit into one.
-const LIST_RANGES: usize = 8192;
+const LIST_RANGES: usize = 2 * PIECES;
 /// Most lists of a GPU that wait for their kernel; 6 MiB.
 const MAX_LISTS: usize = 32;
-/// Pieces into which the bytes of a batch are cut, if its ranges are longer: many for each of 256 groups of threads.
-const PIECES: usize = 4096;
-/// Shortest piece: the bytes that 32 threads have in flight.
-const SHORTEST_PIECE: usize = 4096;
 /// Flags of host memory that all contexts know and kernels address. Both runtimes have the same numbers.
 pub(crate) const PINNED: u32 = 3;
 /// All lists wait for their kernel: `CUDA_ERROR_NOT_READY`.
@@ -43,11 +40,6 @@ pub(crate) struct BlockLists {
     next: usize,
 }
 
-/// Bytes of the pieces of ranges with that many bytes altogether.
-fn piece_bytes(total: usize) -> usize {
-    (total / PIECES).next_power_of_two().max(SHORTEST_PIECE)
-}
-
 impl BlockLists {
     pub(crate) fn new(kernel: CopyKernel) -> Self {
         Self { kernel, lists: Vec::new(), next: 0 }
@@ -65,8 +57,7 @@ impl BlockLists {
         thread_blocks: u32,
         stream: usize,
     ) -> Result<(), CallStatus> {
-        let total = ranges.iter().map(|range| range[2] as usize).sum();
-        let piece = piece_bytes(total) as u64;
+        let piece = piece_bytes(ranges.iter().map(|range| range[2]).sum());
         let (mut left, mut at) = (ranges.iter().copied(), 0);
         let mut range = left.next();
         loop {
@@ -154,21 +145,4 @@ fn is_over(calls: &dyn CallerCalls, event: usize) -> bool {
 fn free_host(calls: &dyn CallerCalls, address: u64) {
     // SAFETY: host memory of the runtime, freed once. A failure leaks it.
     unsafe { (calls.api().host_free.at)(address) };
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// 4,096 ranges of any size fit into one list.
-    #[test]
-    fn pieces_are_few_and_balanced() {
-        assert_eq!(piece_bytes(0), 4096);
-        assert_eq!(piece_bytes(4096 * 4096), 4096);
-        assert_eq!(piece_bytes(4096 * (64 << 10)), 64 << 10);
-        for bytes in [1usize, 4095, 4097, 70_001, 4 << 20] {
-            let pieces = bytes.div_ceil(piece_bytes(4096 * bytes));
-            assert!(4096 * pieces <= LIST_RANGES, "{bytes}");
-        }
-    }
 }

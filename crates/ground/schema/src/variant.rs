@@ -163,6 +163,22 @@ impl KernelVariant {
     pub const fn chase_bytes(steps: u64) -> Bytes {
         Bytes(steps.saturating_mul(CHAIN_STRIDE))
     }
+    /// The kernel that copies scattered blocks of `each` bytes, as a model sees it: 32 threads copy a block, and
+    /// have up to eight words of 16 B each in flight (`blocks.cu`).
+    pub const fn scattered(units: u32, each: Bytes) -> Self {
+        let step = 32 * 16;
+        let steps = if each.0 > 8 * step { 8 } else { each.0.div_ceil(step) };
+        Self {
+            access: AccessWidth::Words {
+                word: 16,
+                unroll: if steps == 0 { 1 } else { steps as u8 },
+            },
+            hint: CacheHint::Nt,
+            block: 512,
+            grid: GridSize::Blocks(units),
+            ..Self::standard(KernelOp::Copy)
+        }
+    }
     /// Register-only arithmetic that keeps every compute unit busy: eight independent chains of
     /// single precision in each of 1024 threads a unit.
     pub const fn compute() -> Self {

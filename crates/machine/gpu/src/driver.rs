@@ -493,6 +493,18 @@ impl Driver for GpuDriver {
             }
         }
     }
+    fn block_copies(
+        &self,
+        gpu: u32,
+        copies: &[(u64, u64, Bytes)],
+        thread_blocks: u32,
+    ) -> CallResult<KernelId> {
+        self.make_list(gpu, copies, thread_blocks)
+    }
+    fn copy_blocks(&self, stream: StreamId, kernel: KernelId) -> CallResult<()> {
+        let (gpu, handle) = self.stream(self.api.launch.name, stream)?;
+        self.launch_list(gpu, handle, kernel)
+    }
     fn copier(&self, gpu: u32, slots: usize) -> CallResult<Box<dyn BlockCopier>> {
         self.new_copier(gpu, slots)
     }
@@ -503,6 +515,9 @@ impl Driver for GpuDriver {
         self.make_kernel(gpu, variant)
     }
     fn kernel_unload(&self, kernel: KernelId) -> CallResult<()> {
+        if self.free_list(kernel)? {
+            return Ok(());
+        }
         // The code stays loaded for the next case that uses it.
         let gone = self.loaded.borrow_mut().kernels.remove(&kernel.0);
         gone.map(|_| ()).ok_or_else(|| no_such("kernel_unload", &format!("kernel {}", kernel.0)))

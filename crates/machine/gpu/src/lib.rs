@@ -1,6 +1,7 @@
 //! GPUs through their vendor's runtime, and the management libraries; all are bound at run time.
 #![allow(unsafe_code)]
 
+mod block_list;
 mod blocks;
 mod cache;
 mod caller_calls;

@@ -277,6 +277,22 @@ pub trait Driver {
     ) -> Option<CallResult<()>> {
         None
     }
+    /// Loads the kernel that copies ranges `(dst, src, bytes)` in place, by that many thread blocks, with the list
+    /// of them. Unsupported where the GPU does not reach a range, or nothing compiles the kernel.
+    fn block_copies(
+        &self,
+        gpu: u32,
+        copies: &[(u64, u64, Bytes)],
+        thread_blocks: u32,
+    ) -> CallResult<KernelId> {
+        let thing = format!("{} ranges on gpu{gpu}, {thread_blocks} thread blocks", copies.len());
+        Err(CallError::unsupported("block_copies", thing, "this runtime has no such kernel"))
+    }
+    /// Enqueues all copies of [`Driver::block_copies`] as one kernel; their order is undefined.
+    fn copy_blocks(&self, stream: StreamId, kernel: KernelId) -> CallResult<()> {
+        let thing = format!("list {} on stream {}", kernel.0, stream.0);
+        Err(CallError::unsupported("copy_blocks", thing, "this runtime has no such kernel"))
+    }
     /// A copier with `slots` slots for a separate thread that copies to or from a GPU.
     fn copier(&self, gpu: u32, slots: usize) -> CallResult<Box<dyn BlockCopier>> {
         let thing = format!("gpu{gpu}, {slots} slots");

@@ -71,6 +71,15 @@ impl<'m> GpuDevice<'m> {
     pub fn kernel(&self, variant: &KernelVariant) -> CallResult<GpuKernel<'m>> {
         Ok(GpuKernel { driver: self.driver, id: self.driver.kernel(self.index, variant)? })
     }
+    /// Loads the kernel that copies a list of ranges; see [`Driver::block_copies`].
+    pub fn block_copies(
+        &self,
+        copies: &[(u64, u64, Bytes)],
+        thread_blocks: u32,
+    ) -> CallResult<GpuKernel<'m>> {
+        let id = self.driver.block_copies(self.index, copies, thread_blocks)?;
+        Ok(GpuKernel { driver: self.driver, id })
+    }
 }
 
 /// A queue of operations of one GPU.
@@ -95,6 +104,10 @@ impl GpuStream<'_> {
     /// Enqueues a kernel.
     pub fn launch(&self, kernel: &GpuKernel<'_>, launch: &KernelLaunch) -> CallResult<()> {
         self.driver.launch(self.id, kernel.id, launch)
+    }
+    /// Enqueues all copies of a list as one kernel.
+    pub fn copy_blocks(&self, list: &GpuKernel<'_>) -> CallResult<()> {
+        self.driver.copy_blocks(self.id, list.id)
     }
     /// Enqueues a chase over one part of a chain; see [`Driver::follow`].
     pub fn follow(

@@ -61,6 +61,26 @@ pub const COPY_BLOCK: u32 = 512;
 /// A kernel that copies a list of ranges, three words each: destination, source, bytes. Any alignment.
 pub const BLOCKS: &str = include_str!("kernels/blocks.cu");
 
+/// Pieces into which the bytes of a list are cut, if its ranges are longer: many for each of 256 groups of threads.
+pub const PIECES: usize = 4096;
+/// Shortest piece: the bytes that 32 threads have in flight.
+const SHORTEST_PIECE: u64 = 4096;
+
+/// Bytes of the pieces of ranges with that many bytes altogether.
+pub fn piece_bytes(total: u64) -> u64 {
+    (total / PIECES as u64).checked_next_power_of_two().unwrap_or(total).max(SHORTEST_PIECE)
+}
+
+/// The list of the kernel of [`BLOCKS`] for copies `(dst, src, bytes)`: destination, source and bytes of each piece.
+pub fn pieces(copies: &[(u64, u64, Bytes)]) -> impl Iterator<Item = [u64; 3]> {
+    let total = copies.iter().fold(0_u64, |sum, copy| sum.saturating_add(copy.2.0));
+    let piece = piece_bytes(total);
+    copies.iter().flat_map(move |&(dst, src, Bytes(bytes))| {
+        let starts = (0..bytes).step_by(piece as usize);
+        starts.map(move |at| [dst + at, src + at, piece.min(bytes - at)])
+    })
+}
+
 /// The common part of all passes: whole tiles, assigned to the blocks in the order of the variant,
 /// then the remaining words and bytes.
 const PASS: &str = include_str!("kernels/pass.cu");
@@ -391,6 +411,35 @@ mod tests {
         assert!(text.starts_with("// read-w16-u4-b256-g1-p3\n"), "{text}");
         assert!(text.contains("#define PL_PASSES 3") && text.contains("pass < PL_PASSES"));
         assert!(!source(&KernelVariant::standard(KernelOp::Read)).contains("PL_PASSES"));
+    }
+
+    /// 4,096 equal ranges of any size are cut into at most 8,192 pieces, which cover every byte once.
+    #[test]
+    fn pieces_are_few_and_balanced() {
+        assert_eq!(piece_bytes(0), 4096);
+        assert_eq!(piece_bytes(4096 * 4096), 4096);
+        assert_eq!(piece_bytes(4096 * (64 << 10)), 64 << 10);
+        for bytes in [1, 4095, 4097, 70_001, 4 << 20] {
+            let copies = [(1 << 40, 1 << 41, Bytes(bytes)); PIECES];
+            assert!(pieces(&copies).count() <= 2 * PIECES, "{bytes}");
+        }
+        let list: Vec<[u64; 3]> = pieces(&[(100, 9, Bytes(4097)), (7, 8, Bytes(1))]).collect();
+        assert_eq!(list, [[100, 9, 4096], [4196, 4105, 1], [7, 8, 1]]);
+    }
+
+    #[test]
+    fn the_model_of_the_copy_of_blocks_is_its_source() {
+        let variant = KernelVariant::scattered(8, Bytes::kib(64));
+        assert_eq!(u32::from(variant.block), COPY_BLOCK);
+        let AccessWidth::Words { word, unroll } = variant.access else { panic!("{variant}") };
+        assert!(BLOCKS.contains(&format!("#define PL_FLIGHT {unroll}\n")));
+        assert!(BLOCKS.contains("pl_move<pl_w16>") && word == 16);
+        // 512 B are one word of each of 32 threads; less is no less.
+        let unrolled = |bytes| match KernelVariant::scattered(8, Bytes(bytes)).access {
+            AccessWidth::Words { unroll, .. } => unroll,
+            AccessWidth::Bulk { .. } => 0,
+        };
+        assert_eq!([0, 16, 512, 528, 4096, 1 << 20].map(unrolled), [1, 1, 1, 2, 8, 8]);
     }
 
     #[test]

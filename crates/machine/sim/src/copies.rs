@@ -3,12 +3,12 @@
 use std::rc::Rc;
 
 use pathline_flow::FlowOperation;
-use pathline_hal::{CallError, CallResult, CopyChoice, StreamId};
-use pathline_schema::{Bytes, Flow, Mover, Unit};
+use pathline_hal::{CallError, CallResult, CopyChoice, KernelId, StreamId};
+use pathline_schema::{Bytes, Flow, KernelVariant, Mover, Unit};
 
 use crate::driver::SimDriver;
 use crate::memory::BufferSpot;
-use crate::world::{EffectKind, MemoryEffect, SimWorld, TransferLoad};
+use crate::world::{CopyList, EffectKind, MemoryEffect, SimWorld, TransferLoad, no_such};
 
 impl SimDriver {
     /// The mover of a runtime's copy.
@@ -85,15 +85,62 @@ impl SimDriver {
             ready.push((spots, bytes, operation));
         }
         world.charge(self.rank, call.0);
-        for (nth, ((dst, src), bytes, operation)) in ready.into_iter().enumerate() {
+        let after = |at: BufferSpot, bytes: Bytes| BufferSpot { offset: at.offset + bytes.0, ..at };
+        let mut last = None;
+        for ((dst, src), bytes, operation) in ready {
             let does = EffectKind::Copy;
             let effect =
                 MemoryEffect { src: Some(src), dst: Some(dst), bytes: bytes.0, does, damages };
-            // The engine is started once; then it goes down the list.
-            let passes = if nth == 0 { 1.0 } else { 0.0 };
+            // The engine is started once for copies that continue one another; then it goes down the list. Of an
+            // H200 256 of 4 KiB take 24.3 us side by side, 700 us at random places.
+            let follows = last == Some((dst, src));
+            last = Some((after(dst, bytes), after(src, bytes)));
+            let passes = if follows { 0.0 } else { 1.0 };
             let load = TransferLoad { passes, ..TransferLoad::once(bytes) };
             world.enqueue(self.rank, stream.0, operation, load, effect);
         }
+        Ok(())
+    }
+
+    /// Keeps a list of ranges for [`Self::enqueue_list`].
+    pub(crate) fn make_list(
+        &self,
+        gpu: u32,
+        copies: &[(u64, u64, Bytes)],
+        thread_blocks: u32,
+    ) -> CallResult<KernelId> {
+        let mut world = self.world.borrow_mut();
+        world.enter(self.rank, "block_copies", Some(gpu))?;
+        let mut ranges = Vec::new();
+        for &(dst, src, bytes) in copies.iter().filter(|(_, _, bytes)| bytes.0 > 0) {
+            let find = |address| world.find("block_copies", address, bytes);
+            ranges.push((find(dst)?, find(src)?, bytes.0));
+        }
+        let id = world.timeline.handle();
+        world.lists.insert(id, CopyList { gpu, thread_blocks, ranges });
+        Ok(KernelId(id))
+    }
+
+    /// Enqueues the copies of a list as one kernel; all ranges go the way of the first.
+    pub(crate) fn enqueue_list(&self, stream: StreamId, kernel: KernelId) -> CallResult<()> {
+        let mut world = self.world.borrow_mut();
+        let (gpu, damages) = self.enter_stream(&mut world, "copy_blocks", stream)?;
+        let list = world.lists.get(&kernel.0).filter(|list| list.gpu == gpu);
+        let Some(list) = list else {
+            return Err(no_such("copy_blocks", &format!("list {} of gpu{gpu}", kernel.0)));
+        };
+        let Some(&(dst, src, first)) = list.ranges.first() else { return Ok(()) };
+        let bytes = Bytes(list.ranges.iter().map(|range| range.2).sum());
+        let each = Bytes(bytes.0 / list.ranges.len() as u64);
+        let variant = KernelVariant::scattered(list.thread_blocks, each);
+        let from = self.reach(&mut world, stream, gpu, src, first)?;
+        let to = self.reach(&mut world, stream, gpu, dst, first)?;
+        let by = Mover::Kernel { at: Unit::Gpu(gpu), variant };
+        let operation = world.operation("copy_blocks", Flow { src: from, dst: to, by, bytes })?;
+        world.charge(self.rank, operation.call.0);
+        let does = EffectKind::CopyList(kernel.0);
+        let effect = MemoryEffect { src: Some(src), dst: Some(dst), bytes: first, does, damages };
+        world.enqueue(self.rank, stream.0, operation, TransferLoad::once(bytes), effect);
         Ok(())
     }
 }

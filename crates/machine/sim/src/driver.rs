@@ -120,7 +120,7 @@ impl SimDriver {
 
     /// The place where a kernel of `gpu` finds a stretch. Managed pages that it may not reach in
     /// place come to it first, by faults.
-    fn reach(
+    pub(crate) fn reach(
         &self,
         world: &mut SimWorld,
         stream: StreamId,
@@ -596,6 +596,19 @@ impl Driver for SimDriver {
         self.enqueue_batch(stream, copies)
     }
 
+    fn block_copies(
+        &self,
+        gpu: u32,
+        copies: &[(u64, u64, Bytes)],
+        thread_blocks: u32,
+    ) -> CallResult<KernelId> {
+        self.make_list(gpu, copies, thread_blocks)
+    }
+
+    fn copy_blocks(&self, stream: StreamId, kernel: KernelId) -> CallResult<()> {
+        self.enqueue_list(stream, kernel)
+    }
+
     fn copy_engine_name(&self, dst: u64, src: u64, bytes: Bytes, engine: CopyChoice) -> String {
         let mut world = self.world.borrow_mut();
         let mut name = || -> CallResult<String> {
@@ -621,7 +634,8 @@ impl Driver for SimDriver {
     fn kernel_unload(&self, kernel: KernelId) -> CallResult<()> {
         let mut world = self.world.borrow_mut();
         let struck = world.enter(self.rank, "kernel_unload", None);
-        if world.kernels.remove(&kernel.0).is_none() {
+        let known = world.kernels.remove(&kernel.0).is_some();
+        if !known && world.lists.remove(&kernel.0).is_none() {
             return Err(no_such("kernel_unload", &format!("kernel {}", kernel.0)));
         }
         struck.map(|_| ())

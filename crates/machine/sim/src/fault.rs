@@ -11,8 +11,8 @@ pub enum InjectedFault {
     /// The call fails with this severity and reason. A [`Severity::Sticky`] one makes its GPU
     /// unusable: every later call on it fails.
     Fails(Severity, String),
-    /// The call succeeds and one cache line of what it writes is wrong. Only for `copy`, `launch`,
-    /// `migrate`, `host.submit` and `storage.land`; on other calls nothing happens.
+    /// The call succeeds and one cache line of what it writes is wrong. Only for `copy`, `copy_blocks`,
+    /// `launch`, `migrate`, `host.submit` and `storage.land`; on other calls nothing happens.
     Corrupts,
 }
 

@@ -36,6 +36,8 @@ pub(crate) enum EffectKind {
     Read,
     /// It is the same.
     Copy,
+    /// All ranges of the list of that number are the same; source and destination are those of its first.
+    CopyList(u64),
     /// It holds what the operation computes.
     Store(StoredForm),
     /// Its value is never compared.
@@ -50,6 +52,14 @@ pub(crate) enum EffectKind {
 pub(crate) struct LoadedKernel {
     pub(crate) gpu: u32,
     pub(crate) variant: KernelVariant,
+}
+
+/// Ranges that a kernel copies: destination, source, bytes.
+#[derive(Debug)]
+pub(crate) struct CopyList {
+    pub(crate) gpu: u32,
+    pub(crate) thread_blocks: u32,
+    pub(crate) ranges: Vec<(BufferSpot, BufferSpot, u64)>,
 }
 
 /// Submitted work of a team that has not been reaped.
@@ -74,6 +84,7 @@ pub(crate) struct SimWorld {
     pub(crate) topology: Topology,
     pub(crate) switches: RuntimeEnv,
     pub(crate) kernels: BTreeMap<u64, LoadedKernel>,
+    pub(crate) lists: BTreeMap<u64, CopyList>,
     pub(crate) tasks: BTreeMap<u64, TeamTask>,
     /// Teams of whose reads one was damaged: it loaded other bytes than the memory holds.
     pub(crate) misread: BTreeSet<u64>,
@@ -120,6 +131,7 @@ impl SimWorld {
             topology,
             switches,
             kernels: BTreeMap::new(),
+            lists: BTreeMap::new(),
             tasks: BTreeMap::new(),
             misread: BTreeSet::new(),
             peers: BTreeSet::new(),
@@ -264,6 +276,13 @@ impl SimWorld {
             (EffectKind::Copy, Some(src), Some(dst)) => {
                 self.memory.copy(dst, src, effect.bytes);
                 Some(dst)
+            }
+            (EffectKind::CopyList(id), _, dst) => {
+                let ranges = self.lists.get(&id).map_or(&[][..], |list| &list.ranges);
+                for &(dst, src, bytes) in ranges {
+                    self.memory.copy(dst, src, bytes);
+                }
+                dst
             }
             (EffectKind::Store(form), src, Some(dst)) => {
                 self.memory.store(dst, src, effect.bytes, form);

@@ -357,8 +357,8 @@ impl StubNode {
             let ends = start(src).zip(start(dst)).ok_or(status::ILLEGAL_ADDRESS)?;
             *passes.entry(ends.into()).or_default() += bytes;
         }
-        let grid = GridSize::Blocks(blocks);
-        let variant = KernelVariant { grid, ..KernelVariant::standard(KernelOp::Copy) };
+        let each = passes.values().sum::<u64>() / count.max(1);
+        let variant = KernelVariant::scattered(blocks, Bytes(each));
         for (ends, bytes) in passes {
             let known = ends.map(|at| self.blocks.find(at, 1).map(|(_, b)| (b.twin, b.bytes)));
             if let [Some((src, from)), Some((dst, to))] = known {

@@ -21,6 +21,7 @@ pub(super) const CHECKS: &[NamedCheck] = &[
     ("gpu: fill and check, every kind of memory", fill_and_check),
     ("gpu: copy moves exactly the bytes, every direction and engine", copy),
     ("gpu: a batch moves exactly its copies", batch),
+    ("gpu: a kernel moves exactly the ranges of its list", blocks),
     ("gpu: a stream keeps its order", stream_order),
     ("gpu: an event orders two streams", event_orders_streams),
     ("gpu: events are monotone and add up", event_times),
@@ -256,6 +257,41 @@ fn batch(machine: &Machine) -> GpuCheckResult {
     }
     let found = first_wrong(machine, &dst, gap.start, kept.0, 99)?;
     ensure!(found.is_none(), "byte {found:?} between two copies was written");
+    Ok(())
+}
+
+/// Copies ranges of unlike lengths and alignments both ways by one kernel each, and verifies that the gaps between
+/// them stay unchanged.
+fn blocks(machine: &Machine) -> GpuCheckResult {
+    let (_, index, numa) = first_gpu(machine)?;
+    let gpu = machine.gpu(index)?;
+    let (bytes, ranges) = (100_007, [(3_u64, 33_333_u64), (40_000, 16), (90_001, 10_006)]);
+    let host = memory(machine, Place::new(Unit::Numa(numa), MemKind::Pinned), bytes)?;
+    let device = memory(machine, vram(index), bytes)?;
+    for (src, dst) in [(&host, &device), (&device, &host)] {
+        dst.fill(34, false)?;
+        let mut copies = Vec::new();
+        for ((at, length), seed) in ranges.into_iter().zip(35..) {
+            write_part(machine, src, at, length, seed)?;
+            copies.push((dst.address() + at, src.address() + at, Bytes(length)));
+        }
+        let Some(list) = or_unsupported(gpu.block_copies(&copies, 2))? else { return Ok(()) };
+        let gaps = [(36_000, 4000), (50_000, 40_001)];
+        for (at, length) in gaps {
+            write_part(machine, dst, at, length, 99)?;
+        }
+        let stream = gpu.stream()?;
+        stream.copy_blocks(&list)?;
+        stream.wait()?;
+        for ((at, length), seed) in ranges.into_iter().zip(35..) {
+            let found = first_wrong(machine, dst, at, length, seed)?;
+            ensure!(found.is_none(), "byte {found:?} of the range at {at} did not arrive");
+        }
+        for (at, length) in gaps {
+            let found = first_wrong(machine, dst, at, length, 99)?;
+            ensure!(found.is_none(), "byte {found:?} of the gap at {at} was written");
+        }
+    }
     Ok(())
 }
 
