@@ -564,6 +564,8 @@ fn texts() -> Vec<Vec<u8>> {
         "staged@gpu0[numa3]",
         "threads@gpu0[16]",
         "batch@gpu0[256]",
+        "blocks@gpu0[4096]",
+        "blocks@gpu0[256-batch]",
         "relay@gpu2[gpu0+gpu63,64KiB,blit,40+30+30]",
         "call@gpu0[launch-sync]",
     ])

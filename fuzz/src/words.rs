@@ -20,6 +20,7 @@ pub(crate) const TEXT: &[&str] = &[
     "staged@gpu0[numa0]",
     "threads@gpu0[8]",
     "batch@gpu0[64]",
+    "blocks@gpu0[64-g8]",
     "relay@gpu0[gpu1+gpu2,4MiB]",
     "copy-to-all@gpu0[gpu1,8MiB,blit]",
     "call@gpu0[alloc]",

@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use pathline_gpu::{CAPTURE_RELAXED, CallerCalls, CallerKernels};
+use pathline_schema::COPY_UNITS;
 
 use crate::batch_room::BatchRoom;
 use crate::block_lists::{BlockLists, BlockRange, PINNED};
@@ -19,9 +20,6 @@ use crate::shared_node::{NodeOptions, SharedNode};
 const MIN_RANGES: usize = 64;
 /// Ranges of at least this keep to engines, which fill a link with them.
 const MAX_RANGE: usize = 4 << 20;
-/// Thread blocks of a kernel unless the options say otherwise. On an H200 they reach 97 % or more of what 16 do over its
-/// link, and a GEMM meanwhile 0.93 of its rate in place of 0.88.
-const THREAD_BLOCKS: u32 = 8;
 /// Most thread blocks of a kernel.
 const MAX_THREAD_BLOCKS: i32 = 1024;
 /// Longest wait of a caller while a kernel is compiled and methods are measured.
@@ -74,7 +72,7 @@ impl BlockCopies {
         options: &NodeOptions,
     ) -> Self {
         let thread_blocks = match options.max_multiprocessors {
-            0 => THREAD_BLOCKS,
+            0 => COPY_UNITS,
             most => most.clamp(0, MAX_THREAD_BLOCKS).cast_unsigned(),
         };
         Self {

@@ -188,6 +188,9 @@ fn explain_mover(mover: &Mover) -> String {
             "copy of pageable memory by threads through pinned buffers: threads"
         }
         Mover::Batch { .. } => "several copies by one runtime call",
+        Mover::Blocks { .. } => {
+            "scattered blocks: their number, by one kernel (multiprocessors), one call or a copy each"
+        }
         Mover::Relay { .. } => "several paths at once: relays, chunk, blit kernels or copy engines",
         Mover::CopyToAll { .. } => {
             "the same bytes to several GPUs: the others, chunk, blit kernels or copy engines"

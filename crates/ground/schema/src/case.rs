@@ -9,6 +9,9 @@ use crate::{
     serde_as_text, words,
 };
 
+/// Blocks of a kernel are whole words of it.
+const BLOCK_WORD: u64 = 16;
+
 /// The most flows that a case may hold; a text with more is refused, not swallowed.
 const MAX_FLOWS: usize = 4096;
 
@@ -93,6 +96,30 @@ impl Flow {
                     return Some("a batch copies between memories that are not pageable");
                 }
                 (u64::from(copies) > self.bytes.0).then_some("a batch has a byte for each copy")
+            }
+            Mover::Blocks { at, blocks, .. } => {
+                let is_device = |p: &Place| matches!(p.mem, MemKind::Vram | MemKind::VramFine);
+                let is_pinned = |p: &Place| {
+                    p.mem.is_registered()
+                        || matches!(
+                            p.mem,
+                            MemKind::Pinned
+                                | MemKind::PinnedNonCoherent
+                                | MemKind::PinnedWc
+                                | MemKind::PinnedDefault
+                        )
+                };
+                let fits = |(host, gpu): (Place, Place)| {
+                    is_pinned(&host) && is_device(&gpu) && gpu.unit == at
+                };
+                if !self.host_and_gpu().is_some_and(fits) {
+                    return Some(
+                        "blocks go between pinned memory and the memory of the GPU that copies them",
+                    );
+                }
+                let words = u64::from(blocks) * BLOCK_WORD;
+                (!self.bytes.0.is_multiple_of(words))
+                    .then_some("blocks are equal, each a multiple of 16 B")
             }
             Mover::Relay { at, paths } => paths.relay_misfit(self, at),
             Mover::CopyToAll { at, paths } => paths.copy_to_all_misfit(self, at),
@@ -508,6 +535,10 @@ mod tests {
             "numa0.pinned > gpu0.vram by batch@gpu0[16] x 16B",
             "numa0.paged > gpu0.vram by threads@gpu0[4] x 1MiB",
             "gpu0.vram > numa1.huge by threads@gpu0[4] x 1B",
+            "numa0.registered > gpu0.vram by blocks@gpu0[64] x 1KiB",
+            "gpu0.vram-fine > numa1.pinned-nc by blocks@gpu0[3-g16] x 48B",
+            "numa0.pinned > gpu0.vram by blocks@gpu0[2-batch] x 32B",
+            "gpu0.vram > numa0.pinned by blocks@gpu0[2-each] x 32B",
             "numa0.huge > numa0.reg by call@numa0[nic-register] x 1MiB",
             "gpu0.vram > gpu0.reg by call@gpu0[nic-deregister] x 1MiB",
             "gpu0.vram > gpu0.reg by call@gpu0[nic-register-dmabuf] x 1MiB",
@@ -526,6 +557,9 @@ mod tests {
             "numa0.pinned > gpu0.vram by threads@gpu0[4] x 1MiB",
             "numa0.paged > gpu1.vram by threads@gpu0[4] x 1MiB",
             "numa0.paged > gpu0.managed by threads@gpu0[4] x 1MiB",
+            "numa0.paged > gpu0.vram by blocks@gpu0[64] x 1MiB",
+            "numa0.pinned > gpu1.vram by blocks@gpu0[64] x 1MiB",
+            "numa0.pinned > gpu0.vram by blocks@gpu0[3] x 64B",
             "numa0.pinned > gpu0.vram by batch@gpu0[17] x 16B",
             "numa0.huge > numa0.reg by call@gpu0[nic-register] x 1MiB",
             "gpu0.managed > gpu0.reg by call@gpu0[export-dmabuf] x 1MiB",

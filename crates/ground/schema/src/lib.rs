@@ -62,7 +62,8 @@ pub use journal::{BrokenLine, Journal, JournalError, RejectedRecord};
 pub use member::RankMember;
 pub use meta::{MAX_META_BYTES, MAX_META_ITEMS, MetaOp, MetaSpec};
 pub use mover::{
-    CpuHow, CpuOp, CpuWork, MigrateHow, Mover, RuntimeCall, STAGED_CHUNK, STAGED_CHUNKS,
+    COPY_UNITS, CpuHow, CpuOp, CpuWork, MAX_BLOCKS, MigrateHow, Mover, RuntimeCall, STAGED_CHUNK,
+    STAGED_CHUNKS, ScatterMethod,
 };
 pub use mover_facts::{CopyAgent, FaultHandling, IssueCall, MemoryUse, MoverFacts};
 pub use mpi_controls::{MpiBrand, MpiControls, MpiVariable, READ_BACK};

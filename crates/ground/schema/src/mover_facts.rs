@@ -3,7 +3,7 @@
 //! Planning, predicting, calibrating and reporting ask a row and do not match on [`Mover`], so that a
 //! new mover is decided here once and not forgotten there.
 
-use crate::{GpuSet, IoSpec, MessageOp, MigrateHow, Mover, RuntimeCall, words};
+use crate::{GpuSet, IoSpec, MessageOp, MigrateHow, Mover, RuntimeCall, ScatterMethod, words};
 
 /// The engine of a copy by the GPU runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -148,6 +148,32 @@ const BATCH: MoverFacts = MoverFacts {
     ..DMA
 };
 
+const BLOCKS: MoverFacts = MoverFacts {
+    word: "blocks",
+    label: Some("kernel for blocks"),
+    engine_recorded: false,
+    engine: "kernel for blocks",
+    copy_agent: None,
+    issue: Some(IssueCall::Launch),
+    not_fitted: Some("copies of scattered blocks"),
+    ..DMA
+};
+
+const BLOCKS_EACH: MoverFacts = MoverFacts {
+    label: Some("a copy for each block"),
+    engine: "a copy for each block",
+    copy_agent: Some(CopyAgent::Engine),
+    issue: Some(IssueCall::Copy),
+    ..BLOCKS
+};
+
+const BLOCKS_BATCH: MoverFacts = MoverFacts {
+    label: Some("batch of blocks"),
+    engine: "batch of blocks",
+    issue: Some(IssueCall::Batch),
+    ..BLOCKS_EACH
+};
+
 const RELAY: MoverFacts = MoverFacts {
     word: "relay",
     label: Some("relayed copy"),
@@ -248,6 +274,9 @@ impl Mover {
             Self::Staged { .. } => &STAGED,
             Self::Threads { .. } => &THREADS,
             Self::Batch { .. } => &BATCH,
+            Self::Blocks { by: ScatterMethod::Each, .. } => &BLOCKS_EACH,
+            Self::Blocks { by: ScatterMethod::Batch, .. } => &BLOCKS_BATCH,
+            Self::Blocks { by: ScatterMethod::Kernel { .. }, .. } => &BLOCKS,
             Self::Relay { .. } => &RELAY,
             Self::CopyToAll { .. } => &COPY_TO_ALL,
             Self::Call { .. } => &CALL,
@@ -266,6 +295,7 @@ impl Mover {
             | Self::Staged { .. }
             | Self::Threads { .. }
             | Self::Batch { .. }
+            | Self::Blocks { .. }
             | Self::Relay { .. } => MemoryUse::BothEnds,
             Self::CopyToAll { paths, .. } => MemoryUse::EndsAndGpus(paths.gpus),
             Self::Migrate { .. } => MemoryUse::SourceOnly,
@@ -298,6 +328,7 @@ impl Mover {
             | Self::Staged { .. }
             | Self::Threads { .. }
             | Self::Batch { .. }
+            | Self::Blocks { .. }
             | Self::Relay { .. }
             | Self::CopyToAll { .. }
             | Self::Io { .. } => None,

@@ -37,6 +37,7 @@ pub(crate) fn mover_label(topology: &Topology, flow: &Flow) -> String {
         Mover::Staged { .. } => "staged copy".into(),
         Mover::Threads { .. } => "copy by threads".into(),
         Mover::Batch { .. } => "batched copies".into(),
+        Mover::Blocks { .. } => "scattered blocks".into(),
         Mover::Relay { .. } => "relayed copy".into(),
         Mover::CopyToAll { .. } => "copy to all".into(),
         Mover::Call { call, .. } => format!("call {call}"),

@@ -84,7 +84,7 @@ pub(crate) fn bind<'m>(
             let others = others.collect::<CallResult<_>>()?;
             Ok(Box::new(MultipathLane::new(pool.engine(), flow, paths, ends, others)))
         }
-        Mover::Wire { .. } => Err(no_fit(flow)),
+        Mover::Blocks { .. } | Mover::Wire { .. } => Err(no_fit(flow)),
         Mover::Io { io, .. } => {
             let alone = || WorkerRange::alone(&io);
             let workers = worker_range(case, nth).unwrap_or_else(alone);

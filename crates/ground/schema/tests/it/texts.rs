@@ -26,6 +26,7 @@ fn word_soup() -> impl Strategy<Value = String> {
             "isolated", "dma@gpu0", "kernel@gpu0[copy-w16-u4-b256-g2sm]", "256MiB", "*", "?",
             "cpu@numa0[read-avx512-t1]", "migrate@gpu0[fault]", "[", "]", "@", ".", "",
             "staged@gpu0[numa0]", "batch@gpu0[64]", "call@gpu0[alloc]", "threads@gpu0[8]",
+            "blocks@gpu0[64]",
             "99999999999999999999", "r.gpu.vram", "gpu-1", "\u{1F980}", "\t",
         ]).prop_map(str::to_owned),
         1 => "\\PC{0,8}",
@@ -122,6 +123,7 @@ fn canonical_texts() {
         "gpu0.vram > gpu1.vram by staged@gpu0[numa1] x 256MiB",
         "numa0.pinned > gpu0.vram by batch@gpu0[256] x 16MiB",
         "numa0.paged > gpu0.vram by threads@gpu0[8] x 1GiB",
+        "numa0.pinned > gpu0.vram by blocks@gpu0[4096] x 16MiB",
         "numa0.paged > numa0.registered by call@gpu0[register] x 256MiB isolated",
         "gpu0.reg > gpu0.reg by call@gpu0[launch-sync] x 1B isolated",
     ];
@@ -154,6 +156,7 @@ fn errors_name_the_slip_and_the_remedy() {
         "gpu0.vram > gpu1.vram by staged@gpu0[gpu1] x 1MiB",
         "gpu0.vram > gpu1.vram by batch@gpu0[0] x 1MiB",
         "numa0.paged > gpu0.vram by threads@numa0[8] x 1MiB",
+        "numa0.pinned > gpu0.vram by blocks@gpu0[65537] x 1MiB",
         "gpu0.reg > gpu0.reg by call@gpu0[lunch] x 1B",
         "gpu0.vram > gpu1.vram by dma@gpu0 x 1.5MiB",
         "gpu0.vram > gpu1.vram by dma@gpu0 x 0B",

@@ -1,6 +1,9 @@
 //! Paths of several runtime operations, and calls that move nothing.
 
-use pathline_schema::{Flow, MemKind, Mover, Place, RuntimeCall, STAGED_CHUNK, Unit};
+use pathline_schema::{
+    Bytes, Flow, KernelVariant, MemKind, Mover, Ns, Place, Rate, RuntimeCall, STAGED_CHUNK,
+    ScatterMethod, Unit,
+};
 
 use super::builder::{LegMover, LegSide, PathBuilder, gpu_at, measured_or, no};
 use super::{copy, kernel};
@@ -32,14 +35,39 @@ pub(crate) fn staged(net: &NodeGraph, flow: &Flow, via: Unit) -> Result<BuiltPat
     path.finish("copies staged through the host", first_us, time.copy_call_us, false, 0.0)
 }
 
+fn no_batch() -> NoPath {
+    NoPath("this runtime has no call for a batch of copies".into())
+}
+
 /// As one copy of all bytes, enqueued by the call for batches.
 pub(crate) fn batch(net: &NodeGraph, flow: &Flow, at: Unit) -> Result<BuiltPath, NoPath> {
-    let Some(call_time) = net.batch_call() else {
-        return no("this runtime has no call for a batch of copies");
-    };
+    let call_time = net.batch_call().ok_or_else(no_batch)?;
     let mut built = copy::build(net, flow, at, false)?;
     built.operation.call = call_time;
     Ok(built)
+}
+
+/// Scattered blocks. A copy engine starts anew for each, however they were handed to it; a kernel starts once.
+pub(crate) fn blocks(
+    net: &NodeGraph,
+    flow: &Flow,
+    at: Unit,
+    (blocks, by): (u32, ScatterMethod),
+) -> Result<BuiltPath, NoPath> {
+    let each = flow.bytes.0 / u64::from(blocks.max(1));
+    let time = &net.model.time;
+    let call = match by {
+        ScatterMethod::Kernel { units } => {
+            return kernel::build(net, flow, at, KernelVariant::scattered(units, Bytes(each)));
+        }
+        ScatterMethod::Each => Ns::us(time.copy_call_us * f64::from(blocks)),
+        ScatterMethod::Batch => net.batch_call().ok_or_else(no_batch)?,
+    };
+    let built = copy::build(net, flow, at, false)?;
+    let (start, each) = (built.operation.alpha, each as f64);
+    let cap = Rate(each / (start.0 + each / built.operation.cap.0));
+    let operation = FlowOperation { cap, call, alpha: Ns::ZERO, ..built.operation };
+    Ok(BuiltPath { operation, limit: "the start of each block".to_owned() })
 }
 
 /// Host time only: it takes nothing that others could want.

@@ -33,6 +33,7 @@ pub(crate) fn build(net: &NodeGraph, flow: &Flow) -> Result<BuiltPath, NoPath> {
         Mover::Staged { via, .. } => calls::staged(net, flow, via),
         Mover::Threads { at, threads } => threads::build(net, flow, at, threads),
         Mover::Batch { at, .. } => calls::batch(net, flow, at),
+        Mover::Blocks { at, blocks, by } => calls::blocks(net, flow, at, (blocks, by)),
         Mover::Relay { .. } | Mover::CopyToAll { .. } => no("it goes over several paths"),
         Mover::Call { call, .. } => calls::call(net, flow, call),
         Mover::Wire { .. } => {

@@ -1,4 +1,4 @@
-//! Copies of pageable memory by threads.
+//! Copies by threads, and scattered blocks by one kernel.
 
 use pathline_flow::{MachineDesc, Network, RuntimeEnv};
 use pathline_schema::Case;
@@ -42,4 +42,33 @@ fn threads_have_cores_of_their_own() {
     let case: Case = "numa0.paged > gpu0.vram by threads@gpu0[49] x 1GiB".parse().unwrap();
     let why = node.predict(&case).unwrap_err().0;
     assert!(why.contains("48 CPUs, not 49"), "{why}");
+}
+
+/// Two thread blocks have 16 groups of 8 x 512 B each in flight: 128 KiB in 1195 ns are 110 GB/s, more than the link. Of
+/// blocks of 512 B each group has one word in flight: 13.7 GB/s.
+#[test]
+fn small_blocks_leave_the_link_idle() {
+    let node = network("hgx-h200");
+    let rate = |blocks: u32, size: &str| {
+        let case = format!("numa0.pinned > gpu0.vram by blocks@gpu0[{blocks}-g2] x {size}");
+        predict(&node, &case)
+    };
+    let whole = "numa0.pinned > gpu0.vram by kernel@gpu0[copy-w16-u8-nt-b512-g2] x 64MiB";
+    near(rate(512, "64MiB").0, predict(&node, whole).0);
+    let (small, bound) = rate(16384, "8MiB");
+    near(small, 8388.608 / (8388.608 / 13.71 + 3.1));
+    assert!(bound.contains("in flight"), "{bound}");
+}
+
+/// An engine starts for each block: 4 KiB in 2.2 us and 4096 B / 55.6 GB/s are 1.8 GB/s, 128 KiB 28.8 GB/s. On an H200
+/// 1.5 and 36.7 by the call for many.
+#[test]
+fn engines_start_for_each_block() {
+    let node = network("hgx-h200");
+    let of = |by: &str, size: &str| {
+        predict(&node, &format!("numa0.pinned > gpu0.vram by blocks@gpu0[256-{by}] x {size}")).0
+    };
+    near(of("batch", "1MiB"), 4.096 / (2.2 + 4.096 / 55.6));
+    near(of("batch", "32MiB"), 131.072 / (2.2 + 131.072 / 55.6));
+    near(of("each", "1MiB"), of("batch", "1MiB"));
 }

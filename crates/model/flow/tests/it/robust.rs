@@ -42,7 +42,7 @@ const PLACES: [&str; 16] = [
     "gpu5.reg",
 ];
 
-const MOVERS: [&str; 21] = [
+const MOVERS: [&str; 24] = [
     "dma@gpu0",
     "dma@gpu1",
     "dma@gpu9",
@@ -64,6 +64,9 @@ const MOVERS: [&str; 21] = [
     "migrate@gpu0[prefetch]",
     "threads@gpu0[8]",
     "threads@gpu0[4294967295]",
+    "blocks@gpu0[64-g8]",
+    "blocks@gpu0[64-batch]",
+    "blocks@gpu0[64-each]",
 ];
 
 const SIZES: [&str; 5] = ["1B", "16B", "4KiB", "1GiB", "18446744073709551615B"];

@@ -174,7 +174,7 @@ fn mover_kind(flow: &Flow) -> (u8, &'static str) {
         | Mover::Relay { .. }
         | Mover::CopyToAll { .. } => (4, "cpu"),
         Mover::Kernel { .. } if flow.by.is_chase() => (5, "chase"),
-        Mover::Kernel { .. } => (6, "kernel"),
+        Mover::Kernel { .. } | Mover::Blocks { .. } => (6, "kernel"),
         Mover::Dma { .. } | Mover::Blit { .. } | Mover::Staged { .. } | Mover::Batch { .. } => {
             (7, "dma")
         }

@@ -94,6 +94,11 @@ pub fn mover() -> impl Strategy<Value = Mover> {
         (gpu(), any::<u32>()).prop_map(|(at, n)| Mover::Staged { at, via: Unit::Numa(n) }),
         (gpu(), 1..=u32::MAX).prop_map(|(at, threads)| Mover::Threads { at, threads }),
         (gpu(), 1..=u32::MAX).prop_map(|(at, copies)| Mover::Batch { at, copies }),
+        (gpu(), 1..=MAX_BLOCKS, scattered()).prop_map(|(at, blocks, by)| Mover::Blocks {
+            at,
+            blocks,
+            by
+        }),
         (gpu(), paths()).prop_map(|(at, paths)| Mover::Relay { at, paths }),
         (gpu(), paths()).prop_map(|(at, paths)| Mover::CopyToAll { at, paths }),
         (gpu(), select(RuntimeCall::ALL)).prop_map(|(at, call)| Mover::Call { at, call }),
@@ -102,6 +107,13 @@ pub fn mover() -> impl Strategy<Value = Mover> {
         (any::<u32>(), meta()).prop_map(|(n, meta)| Mover::Meta { at: Unit::Numa(n), meta }),
     ]
     .prop_map(has_strategy)
+}
+
+fn scattered() -> impl Strategy<Value = ScatterMethod> {
+    prop_oneof![
+        (1..=1024_u32).prop_map(|units| ScatterMethod::Kernel { units }),
+        select(vec![ScatterMethod::Each, ScatterMethod::Batch]),
+    ]
 }
 
 /// Does not compile until each mover is named; then it needs its strategy above.
@@ -115,6 +127,7 @@ const fn has_strategy(mover: Mover) -> Mover {
         | Mover::Staged { .. }
         | Mover::Threads { .. }
         | Mover::Batch { .. }
+        | Mover::Blocks { .. }
         | Mover::Relay { .. }
         | Mover::CopyToAll { .. }
         | Mover::Call { .. }
