@@ -210,9 +210,13 @@ fn host_memory_of_every_kind_is_copied_and_verified() {
         ("numa0.managed", "gpu0.managed", "migrate@gpu0[fault]"),
         ("numa0.managed", "gpu0.managed", "migrate@gpu0[prefetch]"),
         ("gpu1.managed", "gpu0.managed", "migrate@gpu0[fault]"),
-        // Four rounds of one chunk each.
+        // Four rounds of one chunk each; 64 blocks in 4,096 pieces.
         ("numa0.paged", "gpu0.vram", "threads@gpu0[1]"),
         ("gpu0.vram", "numa0.paged", "threads@gpu0[1]"),
+        ("numa0.pinned", "gpu0.vram", "blocks@gpu0[64-g8]"),
+        ("gpu0.vram", "numa0.pinned", "blocks@gpu0[64-g8]"),
+        ("gpu0.vram", "numa0.pinned", "blocks@gpu0[64-each]"),
+        ("numa0.pinned", "gpu0.vram", "blocks@gpu0[64-batch]"),
     ];
     let text = |(src, dst, by)| format!("r0.{src} > r0.{dst} by {by} x 16MiB");
     let both = [text(paths[0]), text(paths[1])].join(" & ");

@@ -10,9 +10,11 @@ use pathline_hal::{
 };
 use pathline_schema::{
     Bytes, CHASE_STEPS, Cadence, Case, CpuOp, FaultHandling, Flow, KernelOp, KernelVariant,
-    MemKind, MigrateHow, Mover, Ns, Place, Severity, TimerKind, Topology, Unit, VerifyResult,
+    MemKind, MigrateHow, Mover, Ns, Place, ScatterMethod, Severity, TimerKind, Topology, Unit,
+    VerifyResult,
 };
 
+use crate::block_places::BlockPlaces;
 use crate::block_sample::SampledBlock;
 use crate::calls::{self, CallLane};
 use crate::cpu_reach::CpuReach;
@@ -78,13 +80,29 @@ pub(crate) fn bind<'m>(
             let copies = pieces(&ends, flow.bytes, copies);
             streamed(at, ends, GpuWork::Batch { copies }, true)
         }
+        Mover::Blocks { at, blocks, by } => {
+            let each = Bytes(flow.bytes.0 / u64::from(blocks.max(1)));
+            let places = BlockPlaces::new(blocks, each);
+            let copies = places.copies(ends.dst(), ends.src());
+            let list = match by {
+                ScatterMethod::Kernel { units } => {
+                    Some(machine.gpu(index(at, flow)?)?.block_copies(&copies, units)?)
+                }
+                _ if copies.len() as u64 > machine.driver()?.queue_depth() => {
+                    let why = "it has more copies than fit into a held stream";
+                    return Err(CallError::unsupported("bind", flow.to_string(), why));
+                }
+                _ => None,
+            };
+            streamed(at, ends, GpuWork::Blocks { copies, by, list, places }, true)
+        }
         Mover::Relay { paths, .. } | Mover::CopyToAll { paths, .. } => {
             let ends = ends.both().ok_or_else(|| no_fit(flow))?;
             let others = further_destinations(flow, nth).map(|key| pool.get(key));
             let others = others.collect::<CallResult<_>>()?;
             Ok(Box::new(MultipathLane::new(pool.engine(), flow, paths, ends, others)))
         }
-        Mover::Blocks { .. } | Mover::Wire { .. } => Err(no_fit(flow)),
+        Mover::Wire { .. } => Err(no_fit(flow)),
         Mover::Io { io, .. } => {
             let alone = || WorkerRange::alone(&io);
             let workers = worker_range(case, nth).unwrap_or_else(alone);
@@ -224,6 +242,14 @@ enum GpuWork<'m> {
         launch: KernelLaunch,
         followed: Cell<u64>,
     },
+    /// Blocks at scattered places.
+    Blocks {
+        copies: Vec<(u64, u64, Bytes)>,
+        by: ScatterMethod,
+        /// The kernel that copies them, if one does.
+        list: Option<GpuKernel<'m>>,
+        places: BlockPlaces,
+    },
     Migrate {
         to: Place,
         how: MigrateHow,
@@ -264,11 +290,13 @@ impl<'m> StreamLane<'m> {
             GpuWork::Copy { engine } => {
                 machine.driver()?.copy_engine_name(ends.dst(), ends.src(), flow.bytes, *engine)
             }
-            GpuWork::Batch { copies } => {
+            GpuWork::Batch { copies } | GpuWork::Blocks { copies, list: None, .. } => {
                 let (auto, each) = (CopyChoice::Auto, copies.first().map_or(flow.bytes, |c| c.2));
                 machine.driver()?.copy_engine_name(ends.dst(), ends.src(), each, auto)
             }
-            GpuWork::Kernel { .. } | GpuWork::Chase { .. } => "kernel".to_owned(),
+            GpuWork::Kernel { .. } | GpuWork::Chase { .. } | GpuWork::Blocks { .. } => {
+                "kernel".to_owned()
+            }
             GpuWork::Migrate { how, .. } => format!("page migration by {how}"),
         };
         Ok(Self {
@@ -296,6 +324,13 @@ impl<'m> StreamLane<'m> {
             }
             GpuWork::Batch { copies } => self.stream.copy_batch(copies),
             GpuWork::Kernel { kernel, launch, .. } => self.stream.launch(kernel, launch),
+            GpuWork::Blocks { list: Some(list), .. } => self.stream.copy_blocks(list),
+            GpuWork::Blocks { copies, by: ScatterMethod::Batch, .. } => {
+                self.stream.copy_batch(copies)
+            }
+            GpuWork::Blocks { copies, .. } => copies.iter().try_for_each(|&(dst, src, bytes)| {
+                self.stream.copy(dst, src, bytes, CopyChoice::Auto)
+            }),
             GpuWork::Chase { kernel, launch, followed } => {
                 let part = ChainPart { nth: followed.get(), steps: CHASE_STEPS };
                 followed.set(part.nth.wrapping_add(1));
@@ -387,8 +422,12 @@ impl BoundLane for StreamLane<'_> {
     fn most(&self) -> u64 {
         match self.machine.driver() {
             Ok(driver) if !self.blocking => {
-                let each =
-                    if let GpuWork::Batch { copies } = &self.job { copies.len() as u64 } else { 1 };
+                let each = match &self.job {
+                    GpuWork::Batch { copies } | GpuWork::Blocks { copies, list: None, .. } => {
+                        copies.len() as u64
+                    }
+                    _ => 1,
+                };
                 (driver.queue_depth() / each.max(1)).clamp(1, MAX_REPS)
             }
             _ => MAX_REPS,
@@ -400,7 +439,8 @@ impl BoundLane for StreamLane<'_> {
     }
 
     fn has_blocks(&self) -> bool {
-        self.verified && self.ends.dst.is_some()
+        let is_whole = !matches!(self.job, GpuWork::Blocks { .. });
+        self.verified && is_whole && self.ends.dst.is_some()
     }
 
     fn spoil_blocks(&mut self, blocks: &[SampledBlock]) -> CallResult<()> {
@@ -426,6 +466,9 @@ impl BoundLane for StreamLane<'_> {
             if let Some(compared) = compared {
                 return verdict_of(compared);
             }
+        }
+        if let (GpuWork::Blocks { places, .. }, Some(dst)) = (&self.job, &self.ends.dst) {
+            return places.check(dst).map(|()| VerifyResult::Verified);
         }
         // A migration has one buffer, which must still hold its pattern.
         let holder = self.ends.dst.as_ref().or(self.ends.src.as_ref());

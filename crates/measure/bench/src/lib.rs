@@ -4,6 +4,7 @@
 //! Independent of vendors: everything goes through `pathline_hal`.
 
 mod bind;
+mod block_places;
 mod block_sample;
 mod bounce;
 mod calls;

@@ -10,6 +10,9 @@ use pathline_schema::{
     Transport, Unit, WireOp,
 };
 
+/// Bytes of the buffers over which blocks are spread, for a byte of them.
+pub(crate) const BLOCK_SPREAD: u64 = 2;
+
 /// Bytes that a case needs at each unit.
 pub(crate) fn needs(case: &Case) -> BTreeMap<Unit, Bytes> {
     let mut needs: BTreeMap<Unit, Bytes> = BTreeMap::new();
@@ -48,7 +51,10 @@ pub(crate) fn needs(case: &Case) -> BTreeMap<Unit, Bytes> {
                     let buffers = COPY_BUFFER.0 * COPY_BUFFERS as u64;
                     need(flow.cores(), buffers.saturating_mul(u64::from(flow.by.threads())));
                 }
-                let ends = [(Some(flow.src), source_bytes(flow)), (written(flow), flow.bytes)];
+                let ends = [
+                    (Some(flow.src), source_bytes(flow)),
+                    (written(flow), destination_bytes(flow)),
+                ];
                 for (place, bytes) in ends {
                     place.filter(|p| p.mem != MemKind::Reg).inspect(|p| need(p.unit, bytes.0));
                 }
@@ -60,7 +66,18 @@ pub(crate) fn needs(case: &Case) -> BTreeMap<Unit, Bytes> {
 
 /// Bytes of the buffer that a flow reads: more than its payload where it holds several arrays.
 pub(crate) fn source_bytes(flow: &Flow) -> Bytes {
-    flow.by.effect(flow.bytes).reads.max(flow.bytes)
+    match flow.by {
+        Mover::Blocks { .. } => destination_bytes(flow),
+        _ => flow.by.effect(flow.bytes).reads.max(flow.bytes),
+    }
+}
+
+/// Bytes of the buffer that a flow writes: more than its payload where that is spread over it.
+pub(crate) fn destination_bytes(flow: &Flow) -> Bytes {
+    match flow.by {
+        Mover::Blocks { .. } => Bytes(flow.bytes.0.saturating_mul(BLOCK_SPREAD)),
+        _ => flow.bytes,
+    }
 }
 
 /// The end whose buffer is written.

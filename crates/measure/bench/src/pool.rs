@@ -231,7 +231,7 @@ pub(crate) fn destination(flow: &Flow, nth: usize) -> Option<BufferKey> {
         return Some(of_io(flow, io, needs::gpu_memory(flow)?, nth));
     }
     let place = needs::written(flow).filter(|place| place.mem != MemKind::Reg)?;
-    let (bytes, role) = (flow.bytes, BufferRole::Destination);
+    let (bytes, role) = (needs::destination_bytes(flow), BufferRole::Destination);
     Some(BufferKey { place, bytes, role, user: user(flow, place), nth })
 }
 

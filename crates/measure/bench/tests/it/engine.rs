@@ -560,12 +560,16 @@ fn staged_copies_batches_and_calls_are_cases_like_others() {
     assert!(matches!(of(batch), CaseOutcome::Skipped(s) if s.why.contains("no call for a batch")));
 }
 
-/// Copies by threads, in both directions: as the model predicts, every byte compared, and wrong bytes found.
+/// Copies by threads and blocks by one kernel, in both directions: as the model predicts, every byte compared, and
+/// wrong bytes found.
 #[test]
-fn copies_by_threads_are_verified() {
+fn copies_by_threads_and_of_blocks_are_verified() {
     let cases = [
         "numa3.paged > gpu0.vram by threads@gpu0[4] x 256MiB",
         "gpu0.vram > numa3.paged by threads@gpu0[4] x 256MiB",
+        "numa3.pinned > gpu0.vram by blocks@gpu0[256-g8] x 8MiB",
+        "gpu0.vram > numa3.pinned by blocks@gpu0[256-g8] x 8MiB",
+        "numa3.pinned > gpu0.vram by blocks@gpu0[256-each] x 8MiB",
     ];
     let exact = SimOptions { jitter: 0.0, ..SimOptions::default() };
     let (_, journal) = journal_of(&exact, &cases);
@@ -578,9 +582,10 @@ fn copies_by_threads_are_verified() {
         let predicted = network.predict(&m.case).unwrap()[0].time.0;
         assert!((step / predicted - 1.0).abs() < 0.01, "{}: {step} of {predicted} ns", m.case);
     }
-    let faults = (1..2000).map(|nth| FaultOrder::corrupts("copy", nth)).collect();
-    let (_, journal) = journal_of(&SimOptions { faults, ..exact }, &cases[..1]);
-    let wrong =
-        |o: &CaseOutcome| matches!(o, CaseOutcome::Faulted(f) if f.severity == Severity::Corrupt);
-    assert!(wrong(&journal.outcomes[0]), "{:?}", journal.outcomes[0]);
+    for (case, call) in [(cases[0], "copy"), (cases[2], "copy_blocks")] {
+        let faults = (1..2000).map(|nth| FaultOrder::corrupts(call, nth)).collect();
+        let (_, journal) = journal_of(&SimOptions { faults, ..exact.clone() }, &[case]);
+        let wrong = |o: &CaseOutcome| matches!(o, CaseOutcome::Faulted(f) if f.severity == Severity::Corrupt);
+        assert!(wrong(&journal.outcomes[0]), "{case}: {:?}", journal.outcomes[0]);
+    }
 }
