@@ -8,6 +8,7 @@ mod cache_ring;
 mod collective_threads;
 mod contention;
 mod host;
+mod load;
 mod memory;
 mod metadata;
 mod mpi_switches;
@@ -173,6 +174,18 @@ pub const SUITES: &[SuiteSpec] = &[
         about: "copies over several paths: relays, and the same bytes to 2, 4, all GPUs; next to plain ones",
         by_default: |_| false,
         cases: CaseMaker::Figures(multipath::multipath),
+    },
+    SuiteSpec {
+        id: SuiteId::Load,
+        about: "pageable memory to and from a GPU: the runtime's copy, 1 to n threads, pinned memory",
+        by_default: |_| false,
+        cases: CaseMaker::Figures(load::load),
+    },
+    SuiteSpec {
+        id: SuiteId::Blocks,
+        about: "scattered blocks to and from a GPU: a copy each, one call for many, one kernel",
+        by_default: |_| false,
+        cases: CaseMaker::Figures(load::blocks),
     },
     SuiteSpec {
         id: SuiteId::Contention,

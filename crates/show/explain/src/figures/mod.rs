@@ -10,6 +10,7 @@ pub mod host;
 mod host_link;
 mod latency;
 mod latency_bounds;
+pub mod load;
 mod local;
 mod managed;
 mod messages;
@@ -170,6 +171,8 @@ const FIGURES: &[FigureSpec] = &[
     FigureSpec::new(&[SuiteId::Multipath], multipath::find)
         .sentences(&[plain(440)])
         .on_terminal(&[("multipath", Matrix(80)), ("multipath-gain", PageOnly)]),
+    FigureSpec::new(&[SuiteId::Load], load::find).on_terminal(&[("load", Matrix(81))]),
+    FigureSpec::new(&[SuiteId::Blocks], load::find_blocks).on_terminal(&[("blocks", Matrix(82))]),
     FigureSpec::new(&[SuiteId::Contention, SuiteId::Concurrent], contention::find)
         .sentences(&[plain(420), plain(430)]),
     FigureSpec::new(started::SUITES, started::find),

@@ -53,6 +53,8 @@ fn journal_of(suite: SuiteId) -> Journal {
             "numa3.pinned > gpu0.vram by dma@gpu0 x 256MiB",
         ]),
         SuiteId::Multipath => rates(&["gpu2.vram > gpu0.vram by relay@gpu0[gpu1,4MiB] x 1GiB"]),
+        SuiteId::Load => rates(&["numa3.paged > gpu0.vram by threads@gpu0[8] x 1GiB"]),
+        SuiteId::Blocks => rates(&["numa3.pinned > gpu0.vram by blocks@gpu0[4096-g8] x 16MiB"]),
         SuiteId::Contention | SuiteId::Concurrent => {
             let (a, b) = (
                 "numa0.pinned > gpu0.vram by dma@gpu0 x 64MiB",
