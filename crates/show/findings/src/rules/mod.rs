@@ -6,6 +6,7 @@ mod collectives;
 mod copy_engine;
 mod gpu_choice;
 mod host_memory;
+mod load;
 mod messages;
 mod multipath;
 mod numa;
@@ -49,6 +50,7 @@ const RULES: &[FindingRule] = &[
     FindingRule { ids: &[numa::MATTERS, numa::ALIKE], find: numa::find },
     FindingRule { ids: &[routes::FORWARDED, routes::SHARED], find: routes::find },
     FindingRule { ids: &[multipath::FASTER, multipath::NO_GAIN], find: multipath::find },
+    FindingRule { ids: &[load::THREADS, load::KERNEL], find: load::find },
     FindingRule { ids: &[messages::ID], find: messages::find },
     FindingRule {
         ids: &[collectives::LIBRARY, collectives::GRAPH, collectives::SHARE],

@@ -4,4 +4,5 @@
 mod common;
 
 mod conclusions;
+mod load;
 mod multipath;
