@@ -71,25 +71,44 @@ impl SizeEffects {
     /// `not as a global setting: where it gains most, faster from 1MiB on (1.5 to 3.1x), 22 % slower at 64KiB`. None
     /// unless it gains at some size and loses at another between the same ends.
     pub fn text(&self) -> Option<String> {
+        let (faster, first, slower) = self.split()?;
+        let at =
+            first.map_or_else(|| sizes(&faster), |first| format!("from {} on", first.rounded()));
+        let gains = factors(&faster);
+        Some(format!(
+            "not as a global setting: where it gains most, faster {at} ({gains}), {slower}"
+        ))
+    }
+
+    /// `that copy 1MiB or more` or `that copy 64KiB, 1MiB`, and `22 % slower at 64KiB`: where to use the setting, and
+    /// why not elsewhere. None like [`Self::text`].
+    pub fn advice(&self, verb: &str) -> Option<(String, String)> {
+        let (faster, first, slower) = self.split()?;
+        let sizes = first.map_or_else(
+            || faster.iter().map(|effect| effect.bytes.rounded()).collect::<Vec<_>>().join(", "),
+            |first| format!("{} or more", first.rounded()),
+        );
+        Some((format!("that {verb} {sizes}"), slower))
+    }
+
+    /// The sizes at which it gains, the least of them if all above gain and none below, and what it loses at others.
+    fn split(&self) -> Option<(Vec<SizeEffect>, Option<Bytes>, String)> {
         let of = |is: fn(&SizeEffect) -> bool| -> Vec<SizeEffect> {
             self.0.iter().copied().filter(is).collect()
         };
         let (faster, slower) = (of(SizeEffect::is_faster), of(SizeEffect::is_slower));
         let (first, last) = (faster.first()?.bytes, slower.last()?.bytes);
-        let sizes = |of: &[SizeEffect]| {
-            let all: Vec<String> = of.iter().map(|effect| effect.bytes.rounded()).collect();
-            format!("at {}", all.join(", "))
-        };
         let is_above = last < first && self.0.iter().all(|e| e.bytes < first || e.is_faster());
-        let at = if is_above { format!("from {} on", first.rounded()) } else { sizes(&faster) };
         let losses: Vec<f64> = slower.iter().map(|effect| -effect.gain * 100.0).collect();
-        Some(format!(
-            "not as a global setting: where it gains most, faster {at} ({}), {} % slower {}",
-            factors(&faster),
-            range(&losses, 0),
-            sizes(&slower)
-        ))
+        let slower = format!("{} % slower {}", range(&losses, 0), sizes(&slower));
+        Some((faster, is_above.then_some(first), slower))
     }
+}
+
+/// `at 64KiB, 1MiB`
+fn sizes(of: &[SizeEffect]) -> String {
+    let all: Vec<String> = of.iter().map(|effect| effect.bytes.rounded()).collect();
+    format!("at {}", all.join(", "))
 }
 
 /// `1.5 to 3.1x`; of gains below twice the rate `5 to 56 %`.
@@ -153,6 +172,11 @@ mod tests {
             of("c", small, -0.3),
             of("c", large, 0.4),
         ];
+        let advice = SizeEffects::new(all).advice("copy").unwrap();
+        assert_eq!(
+            advice,
+            ("that copy 64MiB or more".to_owned(), "10 % slower at 64KiB".to_owned())
+        );
         let said = SizeEffects::new(all).sentence().unwrap();
         assert_eq!(
             said,

@@ -73,6 +73,21 @@ pub fn percent(share: f64) -> String {
     }
 }
 
+/// `74-75 %`, or one number.
+pub fn percent_range((low, high): (f64, f64)) -> String {
+    let (low, high) = (percent(low), percent(high));
+    if low == high { high } else { format!("{}-{high}", low.trim_end_matches(" %")) }
+}
+
+/// `3 of 28 pairs`, `all 28 pairs`, `one pair`.
+pub fn of_all(n: usize, all: usize, what: &str) -> String {
+    match n == all && all > 1 {
+        true => format!("all {}", count(all, what)),
+        false if all == 1 => format!("one {what}"),
+        false => format!("{n} of {}", count(all, what)),
+    }
+}
+
 /// `1 thread`, `2 threads`.
 pub fn threads(n: u32) -> String {
     count(n as usize, "thread")

@@ -28,6 +28,15 @@ impl ShownValue {
         let value = amount / time.value;
         (value.is_finite() && value > 0.0).then_some(Self { value, interval, ..time })
     }
+    /// The same later or longer by a constant.
+    pub(crate) fn plus(self, more: f64) -> Self {
+        let interval = self.interval.map(|MedianInterval { median, low, high }| MedianInterval {
+            median: median + more,
+            low: low + more,
+            high: high + more,
+        });
+        Self { value: self.value + more, interval, ..self }
+    }
     pub(crate) fn scaled(self, factor: f64) -> Self {
         let interval = self.interval.map(|i| i.scaled(factor));
         Self { value: self.value * factor, interval, ..self }

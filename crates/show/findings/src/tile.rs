@@ -6,7 +6,7 @@ use pathline_explain::figure::RunReport;
 use pathline_explain::figures::pairs::{PairMover, pairs};
 use pathline_explain::run::{CaseQuantity, RunEntry};
 use pathline_schema::{
-    Bytes, Cadence, CpuOp, Flow, IoCache, IoOp, IoOrder, KernelOp, Mover, SuiteId,
+    Bytes, Cadence, CpuOp, Flow, IoCache, IoOp, IoOrder, KernelOp, Mover, SuiteId, TimerKind,
 };
 use serde::Serialize;
 
@@ -138,7 +138,12 @@ fn host_tile(evidence: &Evidence, inward: bool, figure: &str) -> Option<SummaryT
     let detail = format!("{}, gpu{gpu}, {}", kind.label(), chosen.bytes.rounded());
     let spark = over_size.into_iter().map(|point| point.1).collect();
     let name = (direction(inward), detail);
-    Some(tile(evidence, name, &chosen.rate, CaseQuantity::Payload, spark, figure))
+    let tile = tile(evidence, name, &chosen.rate, CaseQuantity::Payload, spark, figure);
+    // Where GPU and host share one memory no link is between them, and no engine comes near the memory's peak.
+    let path = evidence.run.entry(chosen.rate.case);
+    let path = path.and_then(|entry| evidence.run.cell(entry, CaseQuantity::Payload).path);
+    let has_link = path.is_none_or(|path| !path.narrowest.ends_with("HBM"));
+    Some(SummaryTile { share_of_peak: tile.share_of_peak.filter(|_| has_link), ..tile })
 }
 
 /// The fastest pair of GPUs by the runtime's copy, or by kernels.
@@ -256,7 +261,13 @@ fn latency_tile(evidence: &Evidence, figure: &str) -> Option<SummaryTile> {
         choose(&between).or_else(|| choose(&|flow| on_gpu(flow) == (false, true)))
     {
         let ends = format!("{}→{}", flow.src.unit, flow.dst.unit);
-        let detail = format!("copy of {}, {ends}, one at a time", flow.bytes);
+        let entry = evidence.run.entry(time.case);
+        let timer = entry.and_then(|entry| Some(entry.series().first()?.timer));
+        let how = match timer {
+            Some(TimerKind::DeviceEvents) => "between two events",
+            _ => "one at a time",
+        };
+        let detail = format!("copy of {}, {ends}, {how}", flow.bytes);
         let name = ("latency", detail);
         return Some(tile(evidence, name, &time, CaseQuantity::StepUs, spark, figure));
     }

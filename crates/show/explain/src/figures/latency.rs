@@ -12,7 +12,7 @@ use super::{
 };
 use crate::fmt;
 use crate::peer_class::PeerView;
-use crate::run::{CaseQuantity, EntryState, RunEntry, RunView};
+use crate::run::{CaseQuantity, RunEntry, RunView, start_cost};
 
 const SUITE: SuiteId = SuiteId::Latency;
 
@@ -67,7 +67,7 @@ fn copies(run: &RunView) -> Option<(Figure, Option<String>)> {
         format!("Latency of {bytes} copies: {time}{start}.")
     });
     let figure =
-        frame(run, (SUITE, ""), "latency", format!("Time of a {bytes} copy, one at a time"))
+        frame(run, (SUITE, ""), "latency", format!("Time of a {bytes} copy between two events"))
             .finding(finding)
             .draw(matrix);
     Some((figure, sentence))
@@ -119,31 +119,23 @@ fn path_classes(matrix: &MatrixBody) -> Option<String> {
     (all.len() > 1).then(|| all.join(", "))
 }
 
-/// A cost of starting below this is within the precision of 1 % of a copy that takes 5 us.
-const LEAST_START_US: f64 = 0.05;
-
-/// Whether times of single operations include the timer. A copy timed alone, as in runs before
-/// differences were used, includes an empty pair of events.
+/// What of the times is an empty pair of events, which copies that are queued behind others lack.
 fn start_clause<'a>(run: &RunView, entries: impl Iterator<Item = &'a RunEntry<'a>>) -> String {
-    let sampled = |entry: &'a RunEntry<'a>| match entry.state {
-        EntryState::Sampled(series) => series,
-        EntryState::Absent(_) => &[],
-    };
-    let series: Vec<&FlowSeries> = entries.flat_map(sampled).collect();
-    let starts: Vec<f64> =
-        series.iter().flat_map(|s| s.start_costs()).map(|cost| cost.0 / 1e3).collect();
-    if let Some(start) = SeriesSummary::of(&starts) {
-        // A model has no such cost.
-        return match start.median {
-            us if us < LEAST_START_US => String::new(),
-            us => format!("; {} more if not queued behind another", fmt::number(us)),
-        };
-    }
-    let pair = run.journal.begin.overhead_ns.get(TimerKind::DeviceEvents.word());
-    let device = series.iter().any(|s| s.timer == TimerKind::DeviceEvents);
-    match pair.filter(|ns| device && **ns > 0.0) {
-        Some(ns) => format!("; {} of it is an empty pair of events", fmt::number(ns / 1e3)),
-        None => String::new(),
+    let series: Vec<&FlowSeries> = entries.flat_map(RunEntry::series).collect();
+    let starts: Vec<f64> = series
+        .iter()
+        .filter(|s| !s.start_ns.is_empty())
+        .map(|s| start_cost(std::slice::from_ref(*s)))
+        .collect();
+    let on_device = series.iter().any(|s| s.timer == TimerKind::DeviceEvents);
+    // A copy timed alone, as in runs before differences were used, includes the pair, too.
+    let pair = run.journal.begin.overhead_ns.get(TimerKind::DeviceEvents.word()).copied();
+    let start = SeriesSummary::of(&starts).map(|starts| starts.median);
+    match start.or(pair.filter(|_| on_device)) {
+        Some(ns) if ns > 0.0 => {
+            format!("; {} of it is an empty pair of events", fmt::number(ns / 1e3))
+        }
+        _ => String::new(),
     }
 }
 
@@ -230,7 +222,7 @@ fn host_copies(run: &RunView) -> Option<Figure> {
     } else {
         String::new()
     };
-    let title = "Time of a 16 B copy between host and GPU, one at a time";
+    let title = "Time of a 16 B copy between host and GPU, between two events";
     frame(run, (SUITE, "*.pinned > *.vram by dma"), "latency-host", title)
         .finding(finding)
         .draw_bars(("us", BetterWhen::Lower), bars)

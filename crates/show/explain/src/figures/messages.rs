@@ -41,20 +41,35 @@ fn between_nodes(run: &RunView) -> Option<String> {
     let all = of_op(run, SuiteId::MpiPairs, |op| matches!(op, WireOp::Send { .. }));
     let of_device = |s: &&SentFlow| s.kind() == SendKind::from_kind(MemKind::Vram);
     let size = all.iter().filter(of_device).map(SentFlow::size).max()?;
-    let rates = |apart: bool| {
+    let cells = |apart: bool, flows: usize| -> Vec<FigureCell> {
         let of = all.iter().filter(of_device).filter(|s| s.size() == size);
         let of = of.filter(|s| (node(s.flow.src.rank) != node(s.flow.dst.rank)) == apart);
-        let cells: Vec<FigureCell> = of.map(|s| run.cell(s.entry, CaseQuantity::Payload)).collect();
-        let values = values(cells.iter());
-        let (low, high) = super::extremes(&values);
-        (!values.is_empty()).then(|| fmt::range(low, high))
+        let of = of.filter(|s| s.entry.case.timed.len() == flows);
+        of.map(|s| run.cell(s.entry, CaseQuantity::Payload)).collect()
     };
-    let library = run.library(via(&all));
+    let rates = |cells: &[FigureCell]| {
+        let (low, high) = super::extremes(&values(cells.iter()));
+        cells.iter().any(|cell| cell.value.is_some()).then(|| fmt::range(low, high))
+    };
+    let apart = cells(true, 1);
+    let limit = apart.first().and_then(|cell| {
+        let (share, path) = (cell.share_of_ceiling()?, cell.path.as_ref()?);
+        Some(format!(
+            " ({} of {}, {})",
+            fmt::percent(share),
+            fmt::gbs(cell.ceiling?),
+            path.narrowest
+        ))
+    });
+    let both = rates(&cells(true, 2)).map(|both| format!(", {both} both ways at once"));
     Some(format!(
-        "{} GB/s between nodes, {} within one ({library}, device memory, {}).",
-        rates(true)?,
-        rates(false)?,
-        size.rounded()
+        "Messages of {} by {} reach {} GB/s between nodes{}{}, and {} within one (device memory).",
+        size.rounded(),
+        run.library(via(&all)),
+        rates(&apart)?,
+        limit.unwrap_or_default(),
+        both.unwrap_or_default(),
+        rates(&cells(false, 1))?,
     ))
 }
 

@@ -127,7 +127,7 @@ fn library(evidence: &Evidence, all: &[CollectiveTime]) -> Option<Finding> {
         0..=5 => fmt::list(ops),
         n => format!("{n} of {operations} operations"),
     };
-    let short = format!("{winner}, for {named} ({})", factor_text(&factors));
+    let short = format!("Use {winner}, for {named} ({})", factor_text(&factors));
     let texts: Vec<String> =
         winners.iter().map(|(winner, ops)| format!("{winner}: {}", fmt::list(ops))).collect();
     let observation = format!(

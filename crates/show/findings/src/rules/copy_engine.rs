@@ -119,9 +119,9 @@ fn reads(
     let rates = |of: &[SoundValue]| of.iter().map(|v| v.value).collect::<Vec<_>>();
     let size = best.1.case.timed.first()?.bytes.rounded();
     let observation = format!(
-        "Between {} GPU pairs, copy kernels that read at the destination reach {} GB/s{}, kernels \
+        "Between {}, copy kernels that read at the destination reach {} GB/s{}, kernels \
          that write at the source {} ({size}).",
-        if found.len() == all { format!("all {all}") } else { format!("{} of {all}", found.len()) },
+        fmt::of_all(found.len(), all, "GPU pair"),
         level_text(&rates(&reads)),
         widest_text(&reads),
         range_text(&writes),
@@ -264,9 +264,8 @@ fn cause(caps: &GpuCaps, slow: &[SlowPair]) -> String {
         );
     }
     format!(
-        "The engine reaches {}-{} of the links' {} GB/s.",
-        fmt::percent(low / wide).trim_end_matches(" %"),
-        fmt::percent(high / narrow),
+        "The engine reaches {} of the links' {} GB/s.",
+        fmt::percent_range((low / wide, high / narrow)),
         fmt::range(narrow, wide)
     )
 }
@@ -299,12 +298,7 @@ fn action(evidence: &Evidence, by_runtime: bool, predicted: bool, factors: &[f64
     let caps = evidence.caps();
     let measured = by_size(evidence);
     let has_small = measured.iter().any(|(_, effect)| effect.bytes == SizeEffects::USUAL[0]);
-    let effects = SizeEffects::new(measured).sentence();
-    let (by_size, set) = match &effects {
-        Some(text) => (format!("{text} Where copies are larger: "), "set"),
-        None if has_small => (String::new(), "Set"),
-        None => ("For copies of this size: ".to_owned(), "set"),
-    };
+    let effects = SizeEffects::new(measured).advice("copy");
     let unseen = match effects.is_none() && !has_small {
         true => format!(
             ". Smaller ones were not measured and may be slower: `{}` decides",
@@ -312,14 +306,25 @@ fn action(evidence: &Evidence, by_runtime: bool, predicted: bool, factors: &[f64
         ),
         false => String::new(),
     };
-    let known = if predicted { "" } else { " (as measured)" };
-    let unknown = if predicted { "" } else { " (not measured)" };
+    let (where_, loss) = match effects {
+        Some((sizes, loss)) => {
+            (format!(" in processes {sizes} between GPUs"), format!("; it is {loss}"))
+        }
+        None if has_small => Default::default(),
+        None => (" for copies of this size".to_owned(), String::new()),
+    };
+    // The other setting keeps these copies out of the engine as well.
+    let unknown = match (predicted, evidence.is_simulated()) {
+        (true, _) => "",
+        (false, true) => " (not simulated)",
+        (false, false) => " (not measured)",
+    };
     match (caps.copy_engine_env.filter(|_| by_runtime), caps.peer_engine_env) {
         (Some(all), Some(peers)) => format!(
-            "{by_size}{set} {all}=0{known}, or {peers}=0 to keep {} for host copies{unknown}{unseen}.",
+            "Set {all}=0{where_}, or {peers}=0 to keep {} for host copies{unknown}{loss}{unseen}.",
             caps.engine_name
         ),
-        (Some(all), None) => format!("{by_size}{set} {all}=0{unseen}."),
+        (Some(all), None) => format!("Set {all}=0{where_}{loss}{unseen}."),
         (None, _) => format!(
             "Copy between these GPUs by a kernel, not by {} ({}).",
             caps.copy_calls[0],

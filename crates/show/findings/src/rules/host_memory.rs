@@ -88,9 +88,8 @@ fn pageable(evidence: &Evidence, all: &[HostTransfer]) -> Option<Finding> {
     // The largest smaller size at which pageable memory loses little.
     let fine = found.iter().filter(|g| g.pageable.bytes < size && g.factor <= LITTLE);
     let fine = fine.max_by_key(|g| g.pageable.bytes).map_or(String::new(), |g| {
-        let (slow, fast) = (g.pageable.rate.value, g.pinned.rate.value);
-        let (slow, fast) = (fmt::number(slow), fmt::number(fast));
-        format!("; up to {} {slow} of {fast}", g.pageable.bytes.rounded())
+        let loss = 1.0 - g.pageable.rate.value / g.pinned.rate.value;
+        format!("; {} slower at {}", fmt::percent(loss), g.pageable.bytes.rounded())
     });
     found.retain(|g| g.pageable.bytes == size);
     let first = found.first()?;
@@ -409,12 +408,11 @@ fn crossover(evidence: &Evidence, all: &[HostTransfer]) -> Option<Finding> {
     );
     Some(Finding {
         short: format!(
-            "Zero-copy matches pinned copies up to {} ({} GB/s); at {} copies win: {}, {}",
+            "Zero-copy keeps up with pinned copies to {}; at {} it has {} GB/s, a copy {}",
             range[0],
-            fmt::number(last.read.rate.value),
             range[1],
-            fmt::number(from.copy.rate.value),
-            fmt::number(from.read.rate.value)
+            fmt::number(from.read.rate.value),
+            fmt::number(from.copy.rate.value)
         ),
         action: format!(
             "Read inputs of up to {} in place; copy larger ones from pinned memory first.",

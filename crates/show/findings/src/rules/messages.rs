@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use pathline_explain::fmt;
 use pathline_explain::message_records::library_name;
 use pathline_schema::{Bytes, CopyAgent, MemKind, Place, SizeEffects, Transport, WireOp};
 
@@ -83,9 +84,8 @@ fn finding(evidence: &Evidence, via: Transport) -> Option<Finding> {
     let (library, size) =
         (library_name(evidence.run.journal, via), most.engine.case.timed.first()?.bytes.rounded());
     let observation = format!(
-        "Between {} of {compared} GPU pairs, messages of {size} by {library} reach {} GB/s{} with {}, \
-         {} with blit kernels.",
-        slow.len(),
+        "Between {}, messages of {size} by {library} reach {} GB/s{} with {}, {} with blit kernels.",
+        fmt::of_all(slow.len(), compared, "compared GPU pair"),
         range_text(&engines),
         widest_text(&engines),
         caps.engine_name,
@@ -104,10 +104,10 @@ fn finding(evidence: &Evidence, via: Transport) -> Option<Finding> {
             "The library copies with the runtime, and one {} engine has one rate whatever the links.",
             caps.engine_name.trim_end_matches(" engine")
         ),
-        action: match SizeEffects::new(effects).sentence() {
-            Some(by_size) => format!(
-                "{by_size} Start the job with {setting}=0 if its messages are larger, unless they must overlap \
-                 with kernels."
+        action: match SizeEffects::new(effects).advice("send") {
+            Some((jobs, loss)) => format!(
+                "Start jobs {jobs} at once with {setting}=0, unless their messages must overlap with kernels; \
+                 it is {loss}."
             ),
             None => format!(
                 "Start the job with {setting}=0, unless its messages must overlap with kernels."
