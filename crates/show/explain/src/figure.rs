@@ -252,6 +252,8 @@ pub struct LossClassRow {
     pub forwarded: bool,
     /// Number of paths.
     pub paths: usize,
+    /// Number of others that are slower than their peers, whose values the row leaves out.
+    pub slow: usize,
     /// Theoretical peak of the hop.
     pub peak: (f64, f64),
     /// Peak less packet overhead and forwarding.
@@ -260,8 +262,8 @@ pub struct LossClassRow {
     pub limit: Option<(f64, f64)>,
     /// Measured rates.
     pub measured: (f64, f64),
-    /// Median of measured rate divided by peak: 0 to 1, and above if the peak is exceeded.
-    pub share: f64,
+    /// Least and greatest measured rate divided by its peak: 0 to 1, and above if the peak is exceeded.
+    pub share: (f64, f64),
     /// Main cause of the loss: `packet overhead`, `copy engine`; empty if the peak is reached.
     pub held_by: String,
 }

@@ -127,9 +127,12 @@ pub(crate) fn general(name: &str) -> String {
 type ClassCell = (f64, f64, f64, Option<f64>);
 
 /// Classes of a figure's paths by narrowest hop, forwarding and limit, in ascending order of peak.
-/// Ignores cells without peak or route.
-pub fn loss_classes<'a>(cells: impl Iterator<Item = &'a FigureCell>) -> Vec<LossClassRow> {
-    let mut classes: BTreeMap<(String, bool, String), Vec<ClassCell>> = BTreeMap::new();
+/// Ignores cells without peak or route, and counts those of `slow` cases.
+pub fn loss_classes<'a>(
+    cells: impl Iterator<Item = &'a FigureCell>,
+    slow: &[Case],
+) -> Vec<LossClassRow> {
+    let mut classes: BTreeMap<(String, bool, String), (Vec<ClassCell>, usize)> = BTreeMap::new();
     for cell in cells {
         let (Some(value), Some(peak), Some(path)) = (cell.value, cell.ceiling, &cell.path) else {
             continue;
@@ -141,25 +144,29 @@ pub fn loss_classes<'a>(cells: impl Iterator<Item = &'a FigureCell>) -> Vec<Loss
         // Switches forward every path of their GPUs equally.
         let forwarded = path.route.matches('-').count() > 1 && !path.route.contains("switch");
         let key = (general(&path.narrowest), forwarded, held_by(&path.losses));
-        classes.entry(key).or_default().push((value, peak, after, limit));
+        let class = classes.entry(key).or_default();
+        match cell.case.as_ref().is_some_and(|case| slow.contains(case)) {
+            true => class.1 += 1,
+            false => class.0.push((value, peak, after, limit)),
+        }
     }
     let mut rows: Vec<LossClassRow> = classes
         .into_iter()
-        .map(|((hop, forwarded, held_by), cells)| {
+        .filter(|(_, (cells, _))| !cells.is_empty())
+        .map(|((hop, forwarded, held_by), (cells, slow))| {
             let range =
                 |of: fn(&ClassCell) -> f64| extremes(&cells.iter().map(of).collect::<Vec<_>>());
             let limits: Vec<f64> = cells.iter().filter_map(|c| c.3).collect();
-            let mut shares: Vec<f64> = cells.iter().map(|c| c.0 / c.1).collect();
-            shares.sort_by(f64::total_cmp);
             LossClassRow {
                 hop,
                 forwarded,
                 paths: cells.len(),
+                slow,
                 peak: range(|c| c.1),
                 after_protocol: range(|c| c.2),
                 limit: (!limits.is_empty()).then(|| extremes(&limits)),
                 measured: range(|c| c.0),
-                share: shares.get(shares.len() / 2).copied().unwrap_or_default(),
+                share: range(|c| c.0 / c.1),
                 held_by,
             }
         })
@@ -182,7 +189,7 @@ fn held_by(losses: &[LossStep]) -> String {
 /// peak (packet overhead); 1 more class.`
 pub fn losses<'a>(cells: impl Iterator<Item = &'a FigureCell>) -> String {
     const SHOWN: usize = 3;
-    let mut rows = loss_classes(cells);
+    let mut rows = loss_classes(cells, &[]);
     rows.sort_by_key(|row| std::cmp::Reverse(row.paths));
     let mut texts: Vec<String> = rows.iter().take(SHOWN).map(describe_class).collect();
     match rows.len().saturating_sub(SHOWN) {
@@ -201,7 +208,7 @@ fn describe_class(row: &LossClassRow) -> String {
         "" => String::new(),
         why => format!(" (limited by {why})"),
     };
-    format!("{paths} over {hop}{forwarded} {reach} {} of peak{why}", fmt::percent(*share))
+    format!("{paths} over {hop}{forwarded} {reach} {} of peak{why}", fmt::percent_range(*share))
 }
 
 #[cfg(test)]
@@ -271,7 +278,7 @@ mod tests {
             cell(&pair(0, 6), 50.3),
             cell(&pair(0, 1), 50.4),
         ];
-        let rows = loss_classes(cells.iter());
+        let rows = loss_classes(cells.iter(), &[]);
         let brief: Vec<(&str, bool, usize, &str)> = rows
             .iter()
             .map(|r| (r.hop.as_str(), r.forwarded, r.paths, r.held_by.as_str()))
@@ -288,7 +295,7 @@ mod tests {
         assert_eq!((rows[0].peak, rows[0].measured), ((50.0, 50.0), (37.5, 37.6)));
         // 50 x 64 / 85 = 37.647.
         assert!((rows[0].after_protocol.0 - 37.647).abs() < 0.01, "{rows:?}");
-        assert!((rows[3].share - 50.4 / 200.0).abs() < 1e-9);
+        assert!((rows[3].share.1 - 50.4 / 200.0).abs() < 1e-9);
         assert_eq!(
             losses(cells[..1].iter()),
             " 1 over xGMI, 1 link reaches 75 % of peak (limited by packet overhead)."

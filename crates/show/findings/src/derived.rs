@@ -109,11 +109,12 @@ impl<'a> DerivedRun<'a> {
         conclusions: &'a RunConclusions,
     ) -> Self {
         let warnings = report.warnings.iter();
+        let slow = &conclusions.verdict.slow;
         Self {
             format: DERIVED_FORMAT,
             identity: DerivedIdentity::new(journal, report),
             conclusions,
-            figures: report.figures.iter().map(DerivedFigure::new).collect(),
+            figures: report.figures.iter().map(|figure| DerivedFigure::new(figure, slow)).collect(),
             warnings: warnings.map(DerivedWarning::new).collect(),
         }
     }

@@ -7,6 +7,7 @@ use pathline_explain::figure::{
 };
 use pathline_explain::loss_breakdown::loss_classes;
 use pathline_explain::peer_class::PeerView;
+use pathline_schema::Case;
 use serde::Serialize;
 
 /// One figure with its cells.
@@ -168,8 +169,8 @@ pub struct DerivedGap<'a> {
 type CellPlace<'p> = ((usize, usize), &'p str, &'p str);
 
 impl<'a> DerivedFigure<'a> {
-    /// The JSON value of a figure.
-    pub fn new(figure: &'a Figure) -> Self {
+    /// The JSON value of a figure; classes leave out the values of `slow` cases.
+    pub fn new(figure: &'a Figure, slow: &[Case]) -> Self {
         let mut derived = Self {
             id: &figure.id,
             suite: &figure.suite,
@@ -179,7 +180,7 @@ impl<'a> DerivedFigure<'a> {
             ..Self::default()
         };
         match &figure.body {
-            FigureBody::Matrix(m) => derived.add_matrix(m),
+            FigureBody::Matrix(m) => derived.add_matrix(m, slow),
             FigureBody::Curves(c) => {
                 (derived.kind, derived.unit, derived.better) = ("curves", &c.y_unit, c.better);
                 derived.column_axis = &c.x_unit;
@@ -224,13 +225,13 @@ impl<'a> DerivedFigure<'a> {
         derived
     }
 
-    fn add_matrix(&mut self, m: &'a MatrixBody) {
+    fn add_matrix(&mut self, m: &'a MatrixBody, slow: &[Case]) {
         (self.kind, self.unit, self.better) = ("matrix", &m.unit, m.better);
         (self.row_axis, self.column_axis) = (&m.row_axis, &m.col_axis);
         self.rows.clone_from(&m.rows);
         self.columns = m.cols.iter().map(String::as_str).collect();
         if m.better == BetterWhen::Higher {
-            self.losses = loss_classes(m.cells.iter().flatten());
+            self.losses = loss_classes(m.cells.iter().flatten(), slow);
             self.losses.retain(|class| class.peak.1.is_finite() && class.peak.1 > 0.0);
         }
         let peers = PeerView::from_matrix(m);

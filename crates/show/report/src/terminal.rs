@@ -273,7 +273,7 @@ fn matrices(page: &mut TermPage, report: &RunReport, slow: &[Case]) {
                 let half = page.width.saturating_sub(3) / 2;
                 // A table wider than its matrix would leave no room for a second matrix.
                 let room = if width <= half { half } else { page.width };
-                block.extend(first_screen::loss_table(matrix, room, page.paint));
+                block.extend(first_screen::loss_table(matrix, slow, room, page.paint));
                 blocks.push(block);
             }
             None => {

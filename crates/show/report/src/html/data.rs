@@ -1,8 +1,8 @@
 //! The data of a page, as its script reads it.
 
 use pathline_explain::figure::RunReport;
-use pathline_findings::{DerivedFigure, DerivedWarning, FindingSeverity, RunConclusions};
-use pathline_schema::plain_text;
+use pathline_findings::{DerivedFigure, DerivedWarning, RunConclusions};
+use pathline_schema::{Case, plain_text};
 use serde::Serialize;
 use serde_json::{Number, Value};
 
@@ -30,8 +30,8 @@ pub(super) struct RunData<'a> {
     pub(super) pictures: Vec<Value>,
     /// Warnings; those about a case mark its values.
     pub(super) warnings: Vec<DerivedWarning<'a>>,
-    /// Paths that a finding calls faulty: `gpu7→gpu4`.
-    pub(super) sick: Vec<&'a str>,
+    /// Cases of paths that are slower than their peers.
+    pub(super) sick: Vec<String>,
 }
 
 impl<'a> RunData<'a> {
@@ -40,15 +40,14 @@ impl<'a> RunData<'a> {
         report: &'a RunReport,
         conclusions: &'a RunConclusions,
     ) -> Self {
-        let faults = conclusions.findings.iter().filter(|f| f.severity == FindingSeverity::Fault);
-        let places = faults.flat_map(|finding| &finding.places);
+        let slow = &conclusions.verdict.slow;
         Self {
             name,
             simulated: report.simulated.is_some(),
-            figures: report.figures.iter().map(DerivedFigure::new).collect(),
+            figures: report.figures.iter().map(|figure| DerivedFigure::new(figure, slow)).collect(),
             pictures: Vec::new(),
             warnings: report.warnings.iter().map(DerivedWarning::new).collect(),
-            sick: places.filter_map(|place| place.split(',').next()).collect(),
+            sick: slow.iter().map(Case::to_string).collect(),
         }
     }
 }

@@ -70,7 +70,7 @@ fn without_scripts_every_value_stands_in_a_table() {
     for figure in &report.figures {
         let (_, rest) = tables.split_once(&format!("<h3>{}</h3>", figure.title)).unwrap();
         let (table, _) = rest.split_once("</table>").unwrap();
-        for cell in pathline_findings::DerivedFigure::new(figure).cells {
+        for cell in pathline_findings::DerivedFigure::new(figure, &[]).cells {
             let value = cell.value.map_or("–".to_owned(), super::number::num);
             assert!(table.contains(&format!("<td class=\"n\">{value}")), "{}: {cell:?}", figure.id);
             assert!(table.contains(&pathline_schema::markup_text(&cell.row)), "{cell:?}");

@@ -316,8 +316,13 @@ fn tile_table(
 }
 
 /// The classes of paths in a matrix of rates by their limits, unless all reach their peak.
-pub(super) fn loss_table(matrix: &MatrixBody, width: usize, paint: TermPaint) -> TermLines {
-    let rows = loss_classes(matrix.cells.iter().flatten());
+pub(super) fn loss_table(
+    matrix: &MatrixBody,
+    slow: &[Case],
+    width: usize,
+    paint: TermPaint,
+) -> TermLines {
+    let rows = loss_classes(matrix.cells.iter().flatten(), slow);
     // Shares of a rate have no peak of a link.
     if rows.is_empty() || !matrix.unit.contains("GB/s") {
         return Vec::new();
@@ -332,18 +337,22 @@ pub(super) fn loss_table(matrix: &MatrixBody, width: usize, paint: TermPaint) ->
     let hop = |row: &LossClassRow| {
         format!("{}{}", row.hop, if row.forwarded { ", forwarded" } else { "" })
     };
+    let pairs = |row: &LossClassRow| match row.slow {
+        0 => row.paths.to_string(),
+        slow => format!("{}+{slow}!", row.paths),
+    };
     let held_by = |row: &LossClassRow| match row.held_by.as_str() {
         "" => "links".to_owned(),
         by => by.to_owned(),
     };
     let table = TermTable::new([
         column("narrowest hop", 0, false, &hop),
-        column("pairs", 1, true, &|row| row.paths.to_string()),
+        column("pairs", 1, true, &pairs),
         column("peak", 0, true, &|row| range(row.peak)),
         column("after protocol", 4, true, &|row| range(row.after_protocol)),
         column("limit", 3, true, &|row| row.limit.map_or_else(String::new, range)),
         column("measured", 0, true, &|row| range(row.measured)),
-        column("of peak", 2, true, &|row| fmt::percent(row.share)),
+        column("of peak", 2, true, &|row| fmt::percent_range(row.share)),
         column("limited by", 0, false, &held_by),
     ]);
     table.lines(width, paint)
@@ -381,7 +390,7 @@ impl ScreenLayout {
         let slow = &conclusions.verdict.slow;
         let figure = shown.map_or_else(Vec::new, |figure| draw_figure(figure, slow, width, paint));
         let losses = shown.and_then(MainFigure::matrix);
-        let losses = losses.map_or_else(Vec::new, |matrix| loss_table(matrix, width, paint));
+        let losses = losses.map_or_else(Vec::new, |matrix| loss_table(matrix, slow, width, paint));
         // One class repeats what the values say: a heading and a line.
         let losses = if losses.len() > 2 { losses } else { Vec::new() };
         let room = width.saturating_sub(columns(&figure) + 3);
@@ -437,17 +446,19 @@ impl<'a> MainFigure<'a> {
     }
 }
 
-/// The matrix with the slow paths if there are some, else copies between GPUs if measured, else the first
-/// matrix, else the first figure.
+/// The matrix with the slowest path if there is one, else any with slow paths, else copies between GPUs if
+/// measured, else the first matrix, else the first figure.
 fn main_figure<'a>(report: &'a RunReport, slow: &[Case]) -> Option<MainFigure<'a>> {
     let shown = super::shown_matrices(report);
-    let has_slow = |(figure, _): &&(&Figure, &MatrixBody)| {
+    let has = |(figure, _): &(&Figure, &MatrixBody), slow: &[Case]| {
         let mut cases = figure.cells().filter_map(|cell| cell.case.as_ref());
         cases.any(|case| slow.contains(case))
     };
     let of_gpus = || shown.iter().find(|(figure, _)| figure.id.starts_with("pairs-"));
     let all = super::all_matrices(report);
-    let chosen = all.iter().find(has_slow).or_else(of_gpus).or_else(|| shown.first());
+    let worst = slow.get(..1).unwrap_or_default();
+    let with_slow = [worst, slow].into_iter().find_map(|of| all.iter().find(|one| has(one, of)));
+    let chosen = with_slow.or_else(of_gpus).or_else(|| shown.first());
     if let Some(&(figure, matrix)) = chosen {
         return Some(MainFigure::Matrix(figure, matrix));
     }

@@ -21,12 +21,8 @@ function suspicion(run, cell) {
 }
 /** What a mark means, in a word. */
 const doubtWord = ([mark]) => (mark === '*' ? 'assumed' : 'suspect');
-/** Whether a cell is on a path that a finding names as faulty, and slower than its peers. */
-function isSick(run, cell) {
-  if (!(cell.speed < 0.95) || !cell.case) return false;
-  const ends = /(gpu\d+|numa\d+)\.\S+ > (?:r\d+\.)?(gpu\d+|numa\d+)\./.exec(cell.case);
-  return Boolean(ends) && run.sick.has(`${ends[1]}→${ends[2]}`);
-}
+/** Whether a cell is of a path that is slower than its peers. */
+const isSick = (run, cell) => Boolean(cell.case) && run.sick.has(cell.case);
 const isOver = (cell) => share(cell) > 1.02 || cell.mark === '!';
 const FAR = 0.1;
 

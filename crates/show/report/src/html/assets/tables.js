@@ -108,15 +108,16 @@ function drawLosses(fig, box) {
   const most = Math.max(...fig.losses.map((c) => c.peak[1]));
   const wide = (v) => `${Math.max(0, v / most * 100)}%`;
   const range = ([low, high]) => (num(low) === num(high) ? num(high) : `${num(low)}–${num(high)}`);
+  const share = ([low, high]) => (percent(low) === percent(high) ? percent(high) : `${percent(low)}–${percent(high)}`);
   const bar = (c) => el('div', { className: 'loss' },
-    el('span', { className: 'name' }, `${c.hop}${c.forwarded ? ', forwarded' : ''} ×${c.paths}`),
+    el('span', { className: 'name' }, `${c.hop}${c.forwarded ? ', forwarded' : ''} ×${c.paths}${c.slow ? ` (${c.slow} slow)` : ''}`),
     el('span', { className: 'track' },
       el('i', { className: 'peak', style: { width: wide(c.peak[1]) } }),
       el('i', { className: 'protocol', style: { width: wide(c.after_protocol[1]) } }),
       c.limit && el('i', { className: 'limit', style: { width: wide(c.limit[1]) } }),
       el('i', { className: 'fill', style: { width: wide(c.measured[1]) } })),
     el('span', { className: 'number' }, el('b', {}, range(c.measured)), ` of ${range(c.peak)}`),
-    el('span', { className: 'why' }, `${percent(c.share)}${c.held_by ? `, limited by ${c.held_by}` : ''}`));
+    el('span', { className: 'why' }, `${share(c.share)}${c.held_by ? `, limited by ${c.held_by}` : ''}`));
   box.append(el('div', { className: 'losses' }, [...fig.losses].reverse().map(bar)));
 }
 
