@@ -7,6 +7,7 @@ use pathline_stats::{ascending, interpolated};
 use serde::Serialize;
 
 use crate::edits::PartEdit;
+use crate::labels::loss_text;
 use crate::peers::median_without;
 use crate::posterior::{self, ln_likelihood};
 
@@ -41,6 +42,9 @@ pub struct Culprit {
     /// The suspects that it slows, by index of the path.
     #[serde(skip)]
     pub paths: Vec<usize>,
+    /// The damaged elements, two where one does not explain everything, and the share that is left of each.
+    #[serde(skip)]
+    pub left: Vec<(String, f64)>,
     /// Whether it is of hardware, and not only a path that is slow by itself.
     #[serde(skip)]
     pub is_part: bool,
@@ -289,6 +293,7 @@ impl<'c> PathLosses<'c> {
                 next: next.map(|next| self.name(next)),
                 decided_by: next.and_then(|next| self.decisive_probe(fitted, next)),
                 paths: self.slowed(fitted),
+                left: self.elements(fitted).zip(fitted.left.iter().copied()).collect(),
                 is_part: fitted.edits.iter().all(|&edit| self.is_part(edit)),
             }
         };
@@ -301,9 +306,13 @@ impl<'c> PathLosses<'c> {
         self.suspects.iter().copied().filter(|path| self.exposes(fitted, *path)).collect()
     }
 
+    fn elements(&self, fitted: &FittedEdit) -> impl Iterator<Item = String> {
+        let edits = fitted.edits.iter().filter_map(|&edit| self.edits.get(edit));
+        edits.map(|edit| edit.element.clone())
+    }
+
     fn name(&self, fitted: &FittedEdit) -> String {
-        let names = fitted.edits.iter().filter_map(|&edit| self.edits.get(edit));
-        names.map(|edit| edit.element.clone()).collect::<Vec<_>>().join(" and ")
+        self.elements(fitted).collect::<Vec<_>>().join(" and ")
     }
 
     fn damage(&self, fitted: &FittedEdit) -> String {
@@ -313,7 +322,7 @@ impl<'c> PathLosses<'c> {
             let lost = ((1.0 - left) * parts).round();
             let whole =
                 edit.parts > 1 && lost >= 1.0 && (1.0 - left - lost / parts).abs() < RESOLVED_LOSS;
-            let share = format!("{:.1} % of its speed is lost", (1.0 - left) * 100.0);
+            let share = format!("{} of its speed is lost", loss_text(std::iter::once(1.0 - left)));
             Some(if whole { format!("{share}: {lost:.0} of {} links", edit.parts) } else { share })
         };
         fitted.edits.iter().zip(&fitted.left).filter_map(one).collect::<Vec<_>>().join("; ")

@@ -1,5 +1,7 @@
 //! Texts for paths, movers and the spread that is normal for them.
 
+use std::collections::BTreeSet;
+
 use pathline_schema::{Case, Flow, KernelOp, MemKind, Mover, Topology, Unit};
 
 use serde::Serialize;
@@ -27,7 +29,11 @@ pub(crate) fn mover_label(topology: &Topology, flow: &Flow) -> String {
         Mover::Dma { at } => {
             let gpu = at.gpu().and_then(|n| topology.gpus.iter().find(|gpu| gpu.index == n));
             let sdma = gpu.is_some_and(|gpu| gpu.caps().copy_engine_env.is_some());
-            if sdma { "SDMA copy" } else { "engine copy" }.into()
+            let copy = if sdma { "SDMA copy" } else { "engine copy" };
+            match is_read_by_engine(flow) {
+                true => format!("{copy} by {at}"),
+                false => copy.to_owned(),
+            }
         }
         Mover::Blit { .. } => "blit kernel".into(),
         Mover::Kernel { variant, .. } if variant.op == KernelOp::Chase => "load latency".into(),
@@ -85,4 +91,46 @@ pub(crate) fn tail_kind(case: &Case) -> TailKind {
         }
     };
     case.flows().map(of_flow).max().unwrap_or(TailKind::Latency)
+}
+
+/// Whether the engine of the destination moves a copy between two GPUs.
+pub(crate) fn is_read_by_engine(flow: &Flow) -> bool {
+    matches!(flow.by, Mover::Dma { at } if at == flow.dst.unit && flow.src.unit.gpu().is_some() && flow.src.unit != at)
+}
+
+/// `7 pairs out of gpu3`, `2 paths`: the ends of flows, each counted once.
+pub(crate) fn paths_text(flows: &[Flow]) -> String {
+    let ends: BTreeSet<[Unit; 2]> =
+        flows.iter().map(|flow| [flow.src.unit, flow.dst.unit]).collect();
+    let is_pair =
+        |ends: &[Unit; 2]| ends[0] != ends[1] && ends.iter().all(|unit| unit.gpu().is_some());
+    let noun = if ends.iter().all(is_pair) { "pair" } else { "path" };
+    let plural = if ends.len() == 1 { "" } else { "s" };
+    let common = |side: usize| {
+        let units: BTreeSet<Unit> = ends.iter().map(|ends| ends[side]).collect();
+        units.first().copied().filter(|_| units.len() == 1)
+    };
+    let side = match (common(0), common(1)) {
+        (Some(src), None) => format!(" out of {src}"),
+        (None, Some(dst)) => format!(" into {dst}"),
+        _ => {
+            let sets = ends.iter().map(|ends| BTreeSet::from(*ends));
+            let all = sets.reduce(|a, b| &a & &b).unwrap_or_default();
+            all.first()
+                .filter(|_| all.len() == 1)
+                .map_or(String::new(), |unit| format!(" of {unit}"))
+        }
+    };
+    format!("{} {noun}{plural}{side}", ends.len())
+}
+
+/// `31 to 32 %`: the range of shares of a speed.
+pub(crate) fn loss_text(losses: impl Iterator<Item = f64> + Clone) -> String {
+    let percent = |share: f64| match share * 100.0 {
+        small if small < 9.95 => format!("{small:.1}"),
+        large => format!("{large:.0}"),
+    };
+    let low = percent(losses.clone().fold(f64::INFINITY, f64::min));
+    let high = percent(losses.fold(0.0, f64::max));
+    if low == high { format!("{high} %") } else { format!("{low} to {high} %") }
 }

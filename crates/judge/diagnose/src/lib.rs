@@ -12,6 +12,7 @@ mod peers;
 pub mod posterior;
 mod setting_effect;
 mod settings;
+mod slow_group;
 
 pub use collectives::cause::{CauseScore, CollectiveCause, judge_causes, likely_causes};
 pub use collectives::ledger::{
@@ -39,3 +40,4 @@ pub use pathline_message::NodeCut;
 pub use peers::{NodePeers, PeerRatio, compare_with_peers, peer_classes, unit_shape};
 pub use setting_effect::{predict_rate, predict_setting};
 pub use settings::{SettingCheck, check_settings};
+pub use slow_group::{SlowGroup, gpus_in, part_remedy, slow_groups};

@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::culprit::{Culprit, PathLoss, PathLosses};
 use crate::edits::node_edits;
 use crate::health::report::as_text;
-use crate::labels::{TailKind, case_label, ends_label, mover_label, tail_kind};
+use crate::labels::{TailKind, case_label, ends_label, is_read_by_engine, mover_label, tail_kind};
 use crate::peers::{PeerRatio, compare_with_peers, peer_classes};
 use crate::posterior;
 
@@ -184,6 +184,32 @@ impl CaseComparison {
         self.culprits.first().filter(|culprit| culprit.is_part && culprit.odds >= posterior::SURE)
     }
 
+    /// The cases that are slower than their peers, and those of all cases that the named part slows.
+    pub fn covered(
+        &self,
+        topology: &Topology,
+        network: Option<&Network>,
+        all: &[&Case],
+    ) -> Vec<Case> {
+        let slow = self.cases.iter().filter(|case| case.slow && case.peers > 1);
+        let mut covered: Vec<Case> = slow.map(|case| case.case.clone()).collect();
+        let Some(part) = self.part() else { return covered };
+        let unnamed: Vec<(&Case, &str)> = all.iter().map(|case| (*case, "")).collect();
+        for edit in node_edits(topology, network, &unnamed) {
+            let Some((_, left)) = part.left.iter().find(|(name, _)| *name == edit.element) else {
+                continue;
+            };
+            for exposure in &edit.exposures {
+                let Some(case) = all.get(exposure.probe) else { continue };
+                let is_slowed = exposure.slowdown(*left) > normal_spread(tail_kind(case));
+                if is_slowed && !covered.contains(case) {
+                    covered.push((*case).clone());
+                }
+            }
+        }
+        covered
+    }
+
     /// Paths that are slower than their peers, the slowest first, one entry for each pair of ends.
     pub fn unlike_paths(&self, topology: &Topology) -> Vec<UnlikePath> {
         let mut paths: BTreeMap<String, Vec<(usize, &ComparedCase)>> = BTreeMap::new();
@@ -191,11 +217,18 @@ impl CaseComparison {
             let ends: Vec<String> = case.case.timed.iter().map(ends_label).collect();
             paths.entry(ends.join(" + ")).or_default().push((nth, case));
         }
-        let fine = |ends: &str| Some(paths.get(ends)?.iter().all(|(_, case)| !case.slow));
+        let is_read = |case: &ComparedCase| case.case.timed.iter().all(is_read_by_engine);
+        let is_fine = |case: &ComparedCase| !case.slow || is_read(case);
+        let fine = |ends: &str| Some(paths.get(ends)?.iter().all(|(_, case)| is_fine(case)));
         let unlike = paths.values().filter_map(|cases| {
             let (slow, others): (Vec<_>, Vec<_>) = cases.iter().partition(|(_, case)| case.slow);
             let worst = slow.iter().map(|(_, case)| *case);
-            let worst = worst.min_by(|a, b| a.ratio.total_cmp(&b.ratio))?;
+            // A table of pairs has what the source or a kernel moves.
+            let rank = |case: &ComparedCase| (is_read(case), case.ratio);
+            let worst = worst.min_by(|a, b| {
+                let (a, b) = (rank(a), rank(b));
+                a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
+            })?;
             let movers = movers_of(topology, &slow);
             let movers_fine = movers_of(topology, &others);
             let part = self.part().filter(|part| slow.iter().any(|(n, _)| part.paths.contains(n)));

@@ -109,7 +109,7 @@ impl<'a> DerivedRun<'a> {
         conclusions: &'a RunConclusions,
     ) -> Self {
         let warnings = report.warnings.iter();
-        let slow = &conclusions.verdict.slow;
+        let slow = &conclusions.verdict.covered;
         Self {
             format: DERIVED_FORMAT,
             identity: DerivedIdentity::new(journal, report),

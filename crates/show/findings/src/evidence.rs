@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use pathline_diagnose::{UnlikePath, compare_run};
+use pathline_diagnose::{SlowGroup, compare_run, slow_groups};
 use pathline_explain::fmt;
 use pathline_explain::run::{CaseQuantity, RunEntry, RunView};
 use pathline_explain::run_identity::machine_of;
@@ -40,10 +40,14 @@ pub(crate) struct Evidence<'a> {
     /// The machine as the model knows it.
     pub(crate) network: Option<&'a Network>,
     suspect: BTreeSet<&'a str>,
-    /// Paths that are slower than their peers, the slowest first.
-    pub(crate) unlike: Vec<UnlikePath>,
-    /// The cases of these paths that show it.
+    /// Paths that are slower than their peers, by their cause.
+    pub(crate) slow_groups: Vec<SlowGroup>,
+    /// The cases of these paths that show it, the worst of the first group first.
     pub(crate) slow: Vec<Case>,
+    /// These and others that the same part slows: they show the fault, and nothing else.
+    pub(crate) covered: Vec<Case>,
+    /// Results that rest on assumed constants of a model, which `run` lacks.
+    assumed: Vec<RunEntry<'a>>,
     /// Number of cases that were compared with peers.
     pub(crate) compared: usize,
     /// Number of results that are left out.
@@ -71,33 +75,65 @@ impl<'a> Evidence<'a> {
         let disturbed = real(&whole) - real(&run);
         let comparison = compare_run(journal, network);
         let mut unlike = comparison.unlike_paths(&journal.topology);
-        unlike.retain(|path| run.entry(&path.case).is_some());
+        // What is assumed of a model is the same for all of a class.
+        let assumed: Vec<RunEntry<'a>> =
+            whole.entries.iter().filter(|entry| entry.is_assumed()).copied().collect();
+        unlike.retain(|path| {
+            run.entry(&path.case).is_some() || assumed.iter().any(|entry| *entry.case == path.case)
+        });
+        let slow_groups = slow_groups(unlike);
         let slow = comparison.cases.iter().filter(|case| case.slow && case.peers > 1);
+        let mut slow: Vec<Case> = slow.map(|case| case.case.clone()).collect();
+        let worst = slow_groups.first().and_then(SlowGroup::worst).map(|path| &path.case);
+        slow.sort_by_key(|case| Some(case) != worst);
+        let all: Vec<&Case> = whole.entries.iter().map(|entry| entry.case).collect();
+        let covered = match slow_groups.is_empty() {
+            true => Vec::new(),
+            false => comparison.covered(&journal.topology, network, &all),
+        };
         Self {
-            slow: slow.map(|case| case.case.clone()).collect(),
+            slow_groups,
+            slow,
+            covered,
+            assumed,
             run,
             network,
             suspect: suspect.map(|note| note.subject.as_str()).collect(),
-            unlike,
             compared: comparison.compared(),
             disturbed,
         }
     }
 
-    /// The value of a case; none if it has too few samples for an interval, too wide a one, or a warning.
+    /// The value of a case; none if it has too few samples for an interval, too wide a one, or a warning, or if a
+    /// part that is slow makes it slow.
     pub(crate) fn value(
         &self,
         entry: &RunEntry<'a>,
         quantity: CaseQuantity,
     ) -> Option<SoundValue<'a>> {
+        let value = self.value_of_any(entry, quantity)?;
+        (!self.covered.contains(value.case)).then_some(value)
+    }
+
+    /// The value of a path that may be slow: the time of a chain of loads, else a rate.
+    pub(crate) fn value_of_slow(&self, case: &Case) -> Option<SoundValue<'a>> {
+        let assumed = || self.assumed.iter().find(|entry| entry.case == case);
+        let entry = self.run.entry(case).or_else(assumed)?;
+        match entry.lone().is_some_and(|flow| flow.by.is_chase()) {
+            true => self.value_of_any(entry, CaseQuantity::StepUs),
+            false => self.value_of_any(entry, CaseQuantity::Payload),
+        }
+    }
+
+    fn value_of_any(&self, entry: &RunEntry<'a>, quantity: CaseQuantity) -> Option<SoundValue<'a>> {
         let shown = entry.shown(quantity)?;
         let own = shown.interval?;
         let of_node = self.run.node_interval(entry.case, quantity);
         let (low, high) = of_node.map_or((own.low, own.high), |node| (node.low, node.high));
         let (value, unit, case) = (shown.value, quantity.unit(), entry.case);
         let narrow = high - low <= 2.0 * WIDEST * value;
-        let sound = narrow && !self.suspect.contains(case.to_string().as_str());
-        sound.then_some(SoundValue { value, low, high, unit, case })
+        let is_sound = narrow && !self.suspect.contains(case.to_string().as_str());
+        is_sound.then_some(SoundValue { value, low, high, unit, case })
     }
 
     /// Number of results that were beyond a ceiling or disturbed.
@@ -120,6 +156,7 @@ impl<'a> Evidence<'a> {
         let (value, unit, case) = (shown.value, CaseQuantity::Payload.unit(), entry.case);
         let is_narrow = low < value && high - low <= 2.0 * WIDEST * value;
         let is_sound = is_narrow && !self.suspect.contains(case.to_string().as_str());
+        let is_sound = is_sound && !self.covered.contains(case);
         is_sound.then_some(SoundValue { value, low, high, unit, case })
     }
 

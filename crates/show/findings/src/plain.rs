@@ -18,8 +18,11 @@ fn make_plain(texts: &mut [&mut String]) {
 impl RunConclusions {
     /// Replaces in every text what steers a terminal; line ends become spaces.
     pub(crate) fn into_plain(mut self) -> Self {
-        let Self { verdict: RunAnswer { state: _, reason, gpus: _, slow: _ }, findings, tiles } =
-            &mut self;
+        let Self {
+            verdict: RunAnswer { state: _, reason, gpus: _, slow: _, covered: _ },
+            findings,
+            tiles,
+        } = &mut self;
         make_plain(&mut [reason]);
         findings.iter_mut().for_each(plain_finding);
         for tile in tiles {

@@ -171,12 +171,15 @@ fn pair_tile(evidence: &Evidence, figure: &str) -> Option<SummaryTile> {
         (None, _) => "kernel writes",
     };
     let size = best.case.timed.first()?.bytes.rounded();
-    let detail = format!("{by}, gpu{src}→gpu{dst} of {} pairs, {size}", rates.len());
+    let all: Vec<_> = measured.iter().filter(|p| p.verb == verb && !p.both).collect();
+    let detail = format!("{by}, gpu{src}→gpu{dst} of {} pairs, {size}", all.len());
     let mut spark: Vec<f64> = rates.iter().map(|r| r.3.value).collect();
     spark.sort_by(f64::total_cmp);
-    let slow = rates.iter().filter(|r| evidence.slow.contains(r.2.case)).map(|r| r.3.value);
+    let slow = all.iter().filter(|p| evidence.slow.contains(p.entry.case));
+    let slow = slow.filter_map(|p| Some(evidence.value_of_slow(p.entry.case)?.value));
     let slowest = spark.first().copied().filter(|slowest| *slowest < WORTH_SHOWING * best.value);
-    let slowest = slow.reduce(f64::min).or(slowest);
+    // Next to a slow pair, one of narrower links is not what is wrong.
+    let slowest = slow.reduce(f64::min).or(slowest.filter(|_| evidence.slow.is_empty()));
     let tile = tile(evidence, ("D2D", detail), best, CaseQuantity::Payload, spark, figure);
     Some(SummaryTile { slowest, ..tile })
 }

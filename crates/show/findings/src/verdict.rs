@@ -1,8 +1,7 @@
 //! The verdict on a node that a run allows.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use pathline_diagnose::UnlikePath;
 use pathline_explain::case_end::CaseEnds;
 use pathline_explain::figure::{FigureCell, RunReport, Suspicion};
 use pathline_explain::figures::pairs::pairs;
@@ -15,7 +14,6 @@ use pathline_schema::{
 use serde::Serialize;
 
 use crate::evidence::Evidence;
-use crate::rules::slow_groups;
 
 /// The verdict and its reason.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -27,9 +25,12 @@ pub struct RunAnswer {
     /// GPUs of the part that makes paths slow, or what these have in common, or the ends of the slowest.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<u32>,
-    /// Cases of paths that are slower than their peers, which figures mark.
+    /// Cases of paths that are slower than their peers, which figures mark; the one that the reason names first.
     #[serde(skip)]
     pub slow: Vec<Case>,
+    /// These, and all others that the same part slows: classes of paths leave them out.
+    #[serde(skip)]
+    pub covered: Vec<Case>,
 }
 
 impl RunAnswer {
@@ -142,22 +143,23 @@ fn of_figures(journal: &Journal, report: &RunReport, evidence: &Evidence) -> Run
     if sound == 0 {
         return none_sound(journal, report, evidence, &scope);
     }
-    if let [worst, others @ ..] = slow_groups(&evidence.unlike).as_slice() {
+    if let [worst, others @ ..] = evidence.slow_groups.as_slice() {
         let others: usize = others.iter().map(|group| group.paths.len()).sum();
         let more = match others {
             0 => String::new(),
             n => format!("; {} slower, too", fmt::count(n, "other path")),
         };
-        let of_part = Some(worst.gpus()).filter(|gpus| !gpus.is_empty());
         return RunAnswer {
-            gpus: of_part.unwrap_or_else(|| common_gpus(&evidence.unlike)),
+            gpus: worst.gpus(),
             slow: evidence.slow.clone(),
+            covered: evidence.covered.clone(),
             ..RunAnswer::new(NodeVerdict::Suspect, format!("{}{more}", worst.summary()))
         };
     }
     let all = journal.outcomes.len() + journal.partial.len();
     let busy = match evidence.disturbed() {
         0 => String::new(),
+        1 => format!("; 1 of {} was disturbed", fmt::count(all, "result")),
         n => format!("; {n} of {} were disturbed", fmt::count(all, "result")),
     };
     if evidence.compared == 0 {
@@ -209,17 +211,6 @@ fn unfilled_pairs(run: &RunView) -> (usize, usize) {
         *most = most.max(share);
     }
     (filled.values().filter(|share| **share < 0.5).count(), filled.len())
-}
-
-/// The GPUs that all of these paths have in common, or the ends of the first.
-fn common_gpus(paths: &[UnlikePath]) -> Vec<u32> {
-    let ends = |path: &UnlikePath| -> BTreeSet<u32> {
-        let places = path.case.timed.iter().flat_map(|flow| [flow.src, flow.dst]);
-        places.filter_map(|place| place.unit.gpu()).collect()
-    };
-    let first = paths.first().map(ends).unwrap_or_default();
-    let common = paths.iter().fold(first.clone(), |common, path| &common & &ends(path));
-    if common.is_empty() { first } else { common }.into_iter().collect()
 }
 
 /// Why no result of a run allows a verdict, though nothing failed. Undecided if paths of GPUs were to be compared.

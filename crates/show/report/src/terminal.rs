@@ -20,8 +20,8 @@ use pathline_explain::figure::{
 };
 use pathline_explain::figures::{TerminalUse, terminal_use};
 use pathline_explain::fmt;
-use pathline_findings::RunConclusions;
-use pathline_schema::{Case, shell_word};
+use pathline_findings::{RunAnswer, RunConclusions};
+use pathline_schema::shell_word;
 
 /// Maximum number of GPU kinds to list; the page has all.
 const MAX_GPUS: usize = 4;
@@ -59,7 +59,7 @@ pub fn summary(
     page.gap();
     headlines(&mut page, report);
     pictures(&mut page, report);
-    matrices(&mut page, report, &conclusions.verdict.slow);
+    matrices(&mut page, report, &conclusions.verdict);
     sheets::gaps(&mut page, report);
     marks(&mut page, report);
     absences(&mut page, report);
@@ -260,7 +260,8 @@ fn all_matrices(report: &RunReport) -> Vec<(&Figure, &MatrixBody)> {
 }
 
 /// Heat maps, two side by side if they fit, each with the classes of its paths.
-fn matrices(page: &mut TermPage, report: &RunReport, slow: &[Case]) {
+fn matrices(page: &mut TermPage, report: &RunReport, verdict: &RunAnswer) {
+    let RunAnswer { slow, covered, .. } = verdict;
     let mut blocks: Vec<Vec<(String, usize)>> = Vec::new();
     let shown = all_matrices(report);
     for &(figure, matrix) in &shown {
@@ -273,7 +274,7 @@ fn matrices(page: &mut TermPage, report: &RunReport, slow: &[Case]) {
                 let half = page.width.saturating_sub(3) / 2;
                 // A table wider than its matrix would leave no room for a second matrix.
                 let room = if width <= half { half } else { page.width };
-                block.extend(first_screen::loss_table(matrix, slow, room, page.paint));
+                block.extend(first_screen::loss_table(matrix, covered, room, page.paint));
                 blocks.push(block);
             }
             None => {

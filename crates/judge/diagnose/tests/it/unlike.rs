@@ -66,7 +66,7 @@ fn one_slow_mover_is_named_and_the_others_are_fine() {
     // 2 % is twice what is normal between GPUs, and 30 times what these pairs differ by.
     assert_eq!(unlike.len(), 1, "{unlike:?}");
     assert!((unlike[0].ratio - 1.0 / 1.02).abs() < 0.002);
-    assert_eq!(unlike[0].movers, ["engine copy"]);
+    assert_eq!(unlike[0].movers, ["engine copy", "engine copy by gpu0"]);
     assert!(unlike[0].movers_fine.iter().any(|mover| mover.starts_with("kernel")));
 }
 

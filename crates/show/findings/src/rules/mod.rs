@@ -18,7 +18,6 @@ mod unlike;
 
 pub(crate) use below_model::find as find_below_model;
 pub(crate) use collectives::largest_all_reduce;
-pub(crate) use unlike::slow_groups;
 
 use crate::Finding;
 use crate::evidence::Evidence;

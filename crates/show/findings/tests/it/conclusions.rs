@@ -14,7 +14,7 @@ use pathline_schema::{
     SuiteId, Unit, VerifyResult,
 };
 
-use crate::common::{conclusions, fixture, made, simulated, simulated_ranks, text};
+use crate::common::{conclusions, fixture, made, simulated, simulated_ranks, simulated_with, text};
 
 static MI250X: LazyLock<(Journal, Network)> = LazyLock::new(|| simulated("mi250x"));
 static H200S: LazyLock<(Journal, Network)> = LazyLock::new(|| fixture("h200-x4"));
@@ -262,7 +262,41 @@ fn slow_paths_out_of_one_gpu_are_one_finding() {
     assert_eq!(all.verdict.gpus, [2]);
     assert!(all.verdict.slow.len() >= 7, "{:?}", all.verdict.slow);
     // 1 - 1 / 1.1 is 9.1 %.
-    assert!(all.verdict.reason.contains("7 paths are 9"), "{}", all.verdict.reason);
+    assert!(all.verdict.reason.contains("7 pairs out of gpu2 are 9"), "{}", all.verdict.reason);
+}
+
+/// The engines of gpu3 at 0.6 of their rate: one fault, of the seven pairs that the matrix marks, and in no other
+/// finding, class or headline value but as the worst. One xGMI link carries 37.6 GB/s, 0.6 of an engine 30.2.
+#[test]
+fn a_slow_copy_engine_is_one_finding_of_the_pairs_that_its_matrix_marks() {
+    for (machine, loss) in [("mi250x", "20 to 40 %"), ("hgx-h200", "32 %")] {
+        let fault = "[[fault]]\nelement = \"gpu3\"\nkind = \"engine\"\nshare = 0.6";
+        let (journal, network) = simulated_with(machine, fault);
+        let report = run_report::build(&journal, Some(&network));
+        let all = conclude(&journal, Some(&network), &report);
+        let faults = all.findings.iter().filter(|f| f.severity == FindingSeverity::Fault);
+        let faults: Vec<&Finding> = faults.collect();
+        assert_eq!(faults.len(), 1, "{machine}: {faults:?}");
+        let said = format!(
+            "gpu3 copy engines to peers: 7 pairs out of gpu3 are {loss} slower than their peers"
+        );
+        assert!(all.verdict.reason.starts_with(&said), "{}", all.verdict.reason);
+        assert!(faults[0].observation.starts_with(&said), "{}", faults[0].observation);
+        let figure = report.figures.iter().find(|figure| figure.id == "pairs-dma").unwrap();
+        let marked = figure.cells().filter_map(|cell| cell.case.as_ref());
+        let marked: Vec<&Case> = marked.filter(|case| all.verdict.slow.contains(case)).collect();
+        assert!(marked.len() == 7 && marked.contains(&&all.verdict.slow[0]), "{marked:?}");
+        assert_eq!(faults[0].arms[0].case, all.verdict.slow[0]);
+        for finding in all.findings.iter().filter(|finding| finding.id == "engine-limits-pairs") {
+            assert!(!finding.places.iter().any(|p| p.starts_with("gpu3→")), "{finding:?}");
+        }
+        let derived = DerivedRun::new(&journal, &report, &all);
+        let classes = derived.figures.iter().find(|figure| figure.id == "pairs-dma").unwrap();
+        assert_eq!(classes.losses.iter().map(|class| class.slow).sum::<usize>(), 7);
+        assert!(classes.losses.iter().all(|class| class.share.1 < 1.3 * class.share.0));
+        let tile = all.tiles.iter().find(|tile| tile.name == "D2D").unwrap();
+        assert!(tile.detail.contains("of 56 pairs") && tile.slowest < Some(0.7 * tile.value));
+    }
 }
 
 /// Which of the pairs is the fastest is noise; the tile has the first over the widest links.

@@ -1,7 +1,7 @@
 //! The data of a page, as its script reads it.
 
 use pathline_explain::figure::RunReport;
-use pathline_findings::{DerivedFigure, DerivedWarning, RunConclusions};
+use pathline_findings::{DerivedFigure, DerivedWarning, RunAnswer, RunConclusions};
 use pathline_schema::{Case, plain_text};
 use serde::Serialize;
 use serde_json::{Number, Value};
@@ -40,11 +40,15 @@ impl<'a> RunData<'a> {
         report: &'a RunReport,
         conclusions: &'a RunConclusions,
     ) -> Self {
-        let slow = &conclusions.verdict.slow;
+        let RunAnswer { slow, covered, .. } = &conclusions.verdict;
         Self {
             name,
             simulated: report.simulated.is_some(),
-            figures: report.figures.iter().map(|figure| DerivedFigure::new(figure, slow)).collect(),
+            figures: report
+                .figures
+                .iter()
+                .map(|figure| DerivedFigure::new(figure, covered))
+                .collect(),
             pictures: Vec::new(),
             warnings: report.warnings.iter().map(DerivedWarning::new).collect(),
             sick: slow.iter().map(Case::to_string).collect(),

@@ -387,10 +387,11 @@ impl ScreenLayout {
         paint: TermPaint,
     ) -> Vec<Self> {
         let above = tile_table(conclusions, width, paint, false);
-        let slow = &conclusions.verdict.slow;
+        let RunAnswer { slow, covered, .. } = &conclusions.verdict;
         let figure = shown.map_or_else(Vec::new, |figure| draw_figure(figure, slow, width, paint));
         let losses = shown.and_then(MainFigure::matrix);
-        let losses = losses.map_or_else(Vec::new, |matrix| loss_table(matrix, slow, width, paint));
+        let losses =
+            losses.map_or_else(Vec::new, |matrix| loss_table(matrix, covered, width, paint));
         // One class repeats what the values say: a heading and a line.
         let losses = if losses.len() > 2 { losses } else { Vec::new() };
         let room = width.saturating_sub(columns(&figure) + 3);

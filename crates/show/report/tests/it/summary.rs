@@ -147,6 +147,7 @@ fn full_conclusions() -> RunConclusions {
             reason: "gpu2→gpu3 is 37 % below its 11 peers".into(),
             gpus: Vec::new(),
             slow: Vec::new(),
+            covered: Vec::new(),
         },
         findings: vec![
             finding("a", FindingSeverity::Fault, None),
@@ -202,6 +203,7 @@ fn classes_that_differ_have_a_table_and_slow_paths_a_mark() {
     assert!(!text.contains("slower than its peers ("), "{text}");
     let slow = "gpu0.vram > gpu1.vram by dma@gpu0 x 256MiB".parse().unwrap();
     conclusions.verdict.slow = vec![slow];
+    conclusions.verdict.covered = conclusions.verdict.slow.clone();
     conclusions.tiles[2].slowest = Some(20.0);
     let text = of(&conclusions, false);
     assert!(text.contains("!: slower than its peers (1 pair)"), "{text}");

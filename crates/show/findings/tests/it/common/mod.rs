@@ -21,7 +21,13 @@ const MEMORY: Bytes = Bytes::gib(64);
 
 /// A run of the default suites on a simulated machine.
 pub(crate) fn simulated(preset: &str) -> (Journal, Network) {
-    let desc = MachineDesc::preset(preset).unwrap();
+    simulated_with(preset, "")
+}
+
+/// The same with `[[fault]]`s.
+pub(crate) fn simulated_with(preset: &str, faults: &str) -> (Journal, Network) {
+    let (_, text) = *MachineDesc::presets().iter().find(|(name, _)| *name == preset).unwrap();
+    let desc = MachineDesc::parse(preset, &format!("{text}\n{faults}")).unwrap();
     let machine = pathline_sim::machine(&desc, RuntimeEnv::default(), 1).unwrap();
     let scope = PlanScope { simulated: true, ..PlanScope::new(&machine.topology, MEMORY) };
     let plan = RunPlan::new(&scope, &[], &[]).unwrap();

@@ -1,0 +1,143 @@
+//! Slow paths of one cause, in the words that every command uses.
+
+use std::collections::BTreeSet;
+
+use pathline_schema::{Flow, Topology};
+
+use crate::labels::{is_read_by_engine, loss_text, paths_text};
+use crate::outlier::UnlikePath;
+
+/// Paths out of or into one GPU that make one fault, where no part explains them better.
+const MIN_OF_GPU: usize = 3;
+
+/// Slow paths with one cause.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SlowGroup {
+    /// The part that slows them: `xGMI gpu2-gpu4, both directions`; none where no part explains them.
+    pub part: Option<String>,
+    /// The paths, the slowest first.
+    pub paths: Vec<UnlikePath>,
+}
+
+/// Slow paths by the part that slows them, else by the GPU that they leave or enter; that of the slowest first.
+pub fn slow_groups(mut rest: Vec<UnlikePath>) -> Vec<SlowGroup> {
+    let mut groups = Vec::new();
+    while let Some(worst) = rest.first().cloned() {
+        let with = |is_of: &dyn Fn(&UnlikePath) -> bool| {
+            rest.iter().filter(|path| is_of(path)).cloned().collect::<Vec<_>>()
+        };
+        let (part, paths) = match &worst.part {
+            Some(part) => (Some(part.clone()), with(&|path| path.part.as_ref() == Some(part))),
+            None => {
+                let [out, into] = [0, 1].map(|side: usize| {
+                    let end = |path: &UnlikePath| match path.case.timed.as_slice() {
+                        [flow] => Some([flow.src.unit, flow.dst.unit][side]),
+                        _ => None,
+                    };
+                    let unit = end(&worst).filter(|unit| unit.gpu().is_some());
+                    with(&|path| path.part.is_none() && unit.is_some() && end(path) == unit)
+                });
+                let most = if out.len() >= into.len() { out } else { into };
+                (None, if most.len() >= MIN_OF_GPU { most } else { vec![worst] })
+            }
+        };
+        rest.retain(|path| !paths.contains(path));
+        groups.push(SlowGroup { part, paths });
+    }
+    groups
+}
+
+impl SlowGroup {
+    /// The flows that stand for the group: of single copies those that the source or a kernel moves, as a table of
+    /// pairs has them, else all single copies, else all.
+    fn shown(&self) -> Vec<&UnlikePath> {
+        let lone = |path: &&UnlikePath| path.case.timed.len() == 1;
+        let usual = |path: &&UnlikePath| {
+            lone(path) && path.case.timed.iter().all(|f| !is_read_by_engine(f))
+        };
+        let of = |is_meant: &dyn Fn(&&UnlikePath) -> bool| {
+            self.paths.iter().filter(is_meant).collect::<Vec<_>>()
+        };
+        [of(&usual), of(&lone), of(&|_| true)]
+            .into_iter()
+            .find(|all| !all.is_empty())
+            .unwrap_or_default()
+    }
+
+    /// The path that stands for the group: the slowest of those that a table of pairs has.
+    pub fn worst(&self) -> Option<&UnlikePath> {
+        self.shown().into_iter().min_by(|a, b| a.ratio.total_cmp(&b.ratio))
+    }
+
+    /// `gpu3 copy engines to peers: 7 pairs out of gpu3 are 31 to 32 % slower than their peers`.
+    pub fn summary(&self) -> String {
+        let (shown, Some(worst)) = (self.shown(), self.worst()) else { return String::new() };
+        let losses = shown.iter().map(|path| 1.0 - path.ratio);
+        let part = self.part.as_ref().map_or(String::new(), |part| format!("{part}: "));
+        let flows: Vec<Flow> =
+            shown.iter().flat_map(|path| path.case.timed.iter().copied()).collect();
+        match shown.len() {
+            1 => format!(
+                "{part}{} is {} slower than its {} peers",
+                worst.path,
+                loss_text(losses),
+                worst.peers
+            ),
+            _ => format!(
+                "{part}{} are {} slower than their peers, the worst {}",
+                paths_text(&flows),
+                loss_text(losses),
+                worst.path
+            ),
+        }
+    }
+
+    /// GPUs of the part, else those that all paths have in common, else the ends of the slowest.
+    pub fn gpus(&self) -> Vec<u32> {
+        let named = self.part.as_deref().map(gpus_in).unwrap_or_default();
+        let ends = |path: &UnlikePath| -> BTreeSet<u32> {
+            path.case
+                .timed
+                .iter()
+                .flat_map(|f| [f.src, f.dst])
+                .filter_map(|p| p.unit.gpu())
+                .collect()
+        };
+        let all = || self.paths.iter().map(ends);
+        let common = all().reduce(|a, b| &a & &b).unwrap_or_default();
+        let sets = [named, common, self.worst().map(ends).unwrap_or_default()];
+        sets.into_iter().find(|set| !set.is_empty()).unwrap_or_default().into_iter().collect()
+    }
+
+    /// Whether an engine that reads from its peers makes copies slow, too.
+    pub fn has_engine_reads(&self) -> bool {
+        let reads = |path: &UnlikePath| path.case.timed.iter().all(is_read_by_engine);
+        self.paths.iter().any(reads) && !self.shown().into_iter().any(reads)
+    }
+
+    /// What to do if the paths stay slow: `reset gpu3, then the vendor`.
+    pub fn remedy(&self, topology: &Topology) -> String {
+        part_remedy(topology, self.part.as_deref().unwrap_or_default(), &self.gpus())
+    }
+}
+
+/// What to do about a part of these GPUs.
+pub fn part_remedy(topology: &Topology, part: &str, gpus: &[u32]) -> String {
+    let names = gpus.iter().map(|gpu| format!("gpu{gpu}")).collect::<Vec<_>>().join(", ");
+    let first = topology.gpus.iter().find(|gpu| gpus.contains(&gpu.index));
+    match first.map(|gpu| gpu.caps().link_errors) {
+        None => "check the memory modules and the processors".to_owned(),
+        // The links of a copy engine or of a memory carry other copies as they should.
+        _ if part.contains("engine") || part.contains("HBM") => {
+            format!("reset {names}, then the vendor")
+        }
+        Some(Some(command)) => format!("`{command}` for {names}, reseat, then the vendor"),
+        Some(None) => format!("check the links of {names}"),
+    }
+}
+
+/// GPUs that the name of a part has: 2 and 4 of `xGMI gpu2-gpu4`.
+pub fn gpus_in(part: &str) -> BTreeSet<u32> {
+    let words = part.split(|c: char| !c.is_ascii_alphanumeric());
+    words.filter_map(|word| word.strip_prefix("gpu")?.parse().ok()).collect()
+}
