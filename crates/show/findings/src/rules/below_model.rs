@@ -19,7 +19,8 @@ const WORTH_ASKING: f64 = 0.95;
 /// A fault if it is slower than everything that the constants of the model leave open. None if it is as fast as
 /// predicted, or the model does not describe the library. `text` is that of the description.
 pub(crate) fn find(evidence: &Evidence, desc: &MachineDesc, text: &str) -> Option<Finding> {
-    let one = largest_all_reduce(evidence)?;
+    // A part that is slow explains it.
+    let one = largest_all_reduce(evidence).filter(|_| evidence.slow_groups.is_empty())?;
     let case = one.rate.case;
     let is_ccl = case.timed.first()?.by.wire()?.via == Transport::Ccl;
     desc.software.rccl.as_ref().filter(|_| is_ccl)?;
