@@ -4,9 +4,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
+use pathline_diagnose::posterior::SURE;
 use pathline_diagnose::{
-    HealthSettings, REFERENCE_ERROR, ReferenceComparison, RunDigest, TailKind,
-    compare_with_reference, measured_in_runs, predicted_by_twin,
+    HealthReport, HealthSettings, REFERENCE_ERROR, ReferenceComparison, RunDigest, TailKind,
+    compare_with_reference, gpus_in, measured_in_runs, part_remedy, predicted_by_twin,
 };
 use pathline_flow::{MachineDesc, Network, RuntimeEnv};
 use pathline_report::health::{
@@ -390,8 +391,11 @@ fn document(args: &HealthArgs, started: &str, outcome: HealthOutcome) -> HealthD
         }
     });
     let measured = measured.collect();
+    let topology = view.as_ref().map(|view| &view.topology);
+    let action = topology.map_or_else(String::new, |topology| action(topology, &report));
     let mut document = HealthDocument {
         simulated,
+        action,
         node: view.as_ref().map(identity).unwrap_or_default(),
         reason: report.reason.clone(),
         seconds: HealthPhases {
@@ -411,6 +415,27 @@ fn document(args: &HealthArgs, started: &str, outcome: HealthOutcome) -> HealthD
     };
     document.set_state(state, args.format() == HealthFormat::Nagios);
     document
+}
+
+/// What to do about a node: by its part, if one is named.
+fn action(topology: &Topology, report: &HealthReport) -> String {
+    let (first, again) = match report.state {
+        NodeVerdict::Fail => ("drain this node", "; check again"),
+        NodeVerdict::Suspect => ("check the empty node again with `--budget 30s`", ""),
+        NodeVerdict::Ok | NodeVerdict::Undecided => return String::new(),
+    };
+    let best = report.culprits.first().map_or(0.0, |culprit| culprit.probability);
+    let likely = report.culprits.iter().filter(|culprit| culprit.probability * SURE > best);
+    let names: Vec<&str> = likely.map(|culprit| culprit.element.as_str()).collect();
+    let names = names.join(" or ");
+    let part = match names.is_empty() || report.state != NodeVerdict::Fail {
+        true => String::new(),
+        false => {
+            let gpus: Vec<u32> = gpus_in(&names).into_iter().collect();
+            format!("; {}", part_remedy(topology, &names, &gpus))
+        }
+    };
+    format!("{first}{part}{again} (docs/use/operators.md)")
 }
 
 /// The node in a line: `8 x NVIDIA H200, 18 NVLinks each, NVML 580.95`.

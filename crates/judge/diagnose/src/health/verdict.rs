@@ -1,6 +1,6 @@
 //! From evidence and facts to a verdict.
 
-use pathline_schema::NodeVerdict;
+use pathline_schema::{Flow, NodeVerdict};
 use pathline_stats::{ascending, interpolated};
 
 use crate::culprit::{Culprit, PathLosses};
@@ -9,6 +9,7 @@ use crate::health::losses::probe_losses;
 use crate::health::monitor::{HealthMonitor, ProbeSeries};
 use crate::health::plan::PathCeiling;
 use crate::health::report::{ClassShare, HealthReport, SuspectPath, TestPower};
+use crate::labels::{loss_text, paths_text};
 use crate::posterior::SURE;
 
 /// The most characters of a reason.
@@ -223,14 +224,16 @@ fn state(
     }
     let confirmed: Vec<&SuspectPath> = suspects.iter().filter(|s| s.confirmed).collect();
     if let Some(worst) = confirmed.first() {
-        let part = culprits.first().filter(|c| c.odds >= SURE && confirmed.len() > 1);
-        let reason = part.map_or_else(
-            || describe(worst),
-            |part| match format!("{}: {}", part.element, part.damage) {
+        let reason = match likely_parts(culprits).as_slice() {
+            [] => describe(worst),
+            [part] if confirmed.len() == 1 => named_path(part, worst),
+            _ if confirmed.len() == 1 => describe(worst),
+            [part] => match format!("{}: {}", part.element, part.damage) {
                 long if long.chars().count() > REASON_CHARS => part.element.clone(),
                 reason => reason,
             },
-        );
+            parts => slow_together(monitor, &confirmed, parts),
+        };
         return (NodeVerdict::Fail, reason);
     }
     if let Some(reason) = unstable(monitor, unjudged) {
@@ -239,6 +242,40 @@ fn state(
     match undecided(monitor, checked) {
         Some(why) => (NodeVerdict::Undecided, why),
         None => (NodeVerdict::Ok, power(monitor).text),
+    }
+}
+
+/// A slow path, by its part if it is not slow by itself.
+fn named_path(part: &Culprit, path: &SuspectPath) -> String {
+    let text = format!("{}: {}", part.element, describe(path));
+    let is_named = part.is_part && text.chars().count() <= REASON_CHARS;
+    if is_named { text } else { describe(path) }
+}
+
+/// Parts of which none is much less probable than the first.
+fn likely_parts(culprits: &[Culprit]) -> Vec<&Culprit> {
+    let odds = |culprit: &Culprit| {
+        culprits.first().map_or(f64::INFINITY, |best| best.probability / culprit.probability)
+    };
+    let likely: Vec<&Culprit> = culprits.iter().filter(|culprit| odds(culprit) < SURE).collect();
+    let is_clear = likely.len() == 1 || likely.iter().all(|culprit| culprit.is_part);
+    if is_clear { likely } else { Vec::new() }
+}
+
+/// `7 pairs out of gpu3 are 32 % slower: NVLink gpu3 to switches or gpu3 copy engines to peers`.
+fn slow_together(
+    monitor: &HealthMonitor<'_>,
+    suspects: &[&SuspectPath],
+    parts: &[&Culprit],
+) -> String {
+    let probes = suspects.iter().filter_map(|suspect| monitor.plan.probes.get(suspect.probe));
+    let flows: Vec<Flow> = probes.flat_map(|probe| probe.case.timed.iter().copied()).collect();
+    let losses = loss_text(suspects.iter().map(|suspect| suspect.loss));
+    let slow = format!("{} are {losses} slower", paths_text(&flows));
+    let names: Vec<&str> = parts.iter().map(|part| part.element.as_str()).collect();
+    match format!("{slow}: {}", names.join(" or ")) {
+        long if long.chars().count() > REASON_CHARS => slow,
+        reason => reason,
     }
 }
 
@@ -318,7 +355,7 @@ fn power(monitor: &HealthMonitor<'_>) -> TestPower {
         rounds: monitor.rounds,
         processes: monitor.processes.len(),
         text: format!(
-            "{which} within {:.1} % of their peers, throughout {} processes, now",
+            "{which} within {} % of their peers, in {} processes",
             loss * 100.0,
             processes.unwrap_or(0)
         ),

@@ -136,7 +136,7 @@ fn the_share_of_slow_processes_decides() {
     let (state, processes, report) = host(&[0], 1.07);
     assert_eq!(state, NodeVerdict::Ok, "{}", report.reason);
     assert!((5..=7).contains(&processes), "{processes}");
-    assert!(report.reason.contains("throughout 3 processes"), "{}", report.reason);
+    assert!(report.reason.contains("in 3 processes"), "{}", report.reason);
     assert!(report.notes.iter().any(|note| note.contains("in 1 of ")), "{:?}", report.notes);
     // Two, and 20 / 0.051^2 = 4.57^5.9.
     let (state, processes, report) = host(&[0, 2], 1.07);
@@ -241,7 +241,7 @@ fn what_was_not_read_or_is_slow_everywhere_does_not_pass() {
     let state = |facts: &NodeFacts| monitor.report(facts).state;
     assert_eq!(state(&NodeFacts::default()), NodeVerdict::Ok);
     let reason = monitor.report(&NodeFacts::default()).reason;
-    assert_eq!(reason, "all 88 paths are within 3.0 % of their peers, throughout 3 processes, now");
+    assert_eq!(reason, "all 88 paths are within 3 % of their peers, in 3 processes");
     let unread = NodeFacts {
         unread: vec!["gpu3 was not read".into()],
         limits: vec!["no counters".into()],
@@ -305,7 +305,7 @@ fn equals_in_a_slow_state_do_not_hide_a_slow_path() {
     };
     let (report, _) = noiseless(node, slow);
     assert_eq!(report.state, NodeVerdict::Fail, "{report:?}");
-    assert!(report.reason.starts_with(members[0]), "{}", report.reason);
+    assert!(report.reason.contains(members[0]), "{}", report.reason);
 }
 
 #[test]

@@ -86,6 +86,9 @@ pub struct HealthDocument {
     pub state: NodeVerdict,
     /// Reason of the verdict, at most 100 characters.
     pub reason: String,
+    /// What to do about a node that is slow or may be; empty for others.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub action: String,
     /// Exit code of the command.
     pub exit_code: u8,
     /// Durations of its parts.
@@ -146,6 +149,7 @@ impl HealthDocument {
             started: started.to_owned(),
             state,
             reason: error.chars().take(100).collect(),
+            action: String::new(),
             exit_code: UNUSABLE,
             seconds: HealthPhases::default(),
             processes: 0,

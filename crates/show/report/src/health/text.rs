@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use pathline_diagnose::{HealthReport, SuspectPath};
+use pathline_explain::fmt;
 use pathline_schema::NodeVerdict;
 
 use super::document::HealthDocument;
@@ -32,6 +33,9 @@ pub fn text(document: &HealthDocument, width: usize) -> String {
         }
         page.more(against.slower.len());
     }
+    if !document.action.is_empty() {
+        page.paragraph("do", &document.action);
+    }
     let seconds = &document.seconds;
     if seconds.budget > 0.0 {
         let clock = if document.seconds.is_virtual { " of virtual time" } else { "" };
@@ -39,22 +43,23 @@ pub fn text(document: &HealthDocument, width: usize) -> String {
         page.paragraph(
             "time",
             &format!(
-                "{:.2} of {} s{clock}: {:.2} s to open, {:.2} s to bind, {} in {}",
+                "{:.1} of {} s{clock}, {} in {}",
                 seconds.total,
                 seconds.budget,
-                seconds.opening,
-                seconds.binding,
                 plural(rounds, "round"),
                 plural(document.processes as usize, "process"),
             ),
         );
+    }
+    if document.paths.is_empty() && document.simulated.is_none() {
+        page.paragraph("next", "`pathline health -m mi250x` checks a simulated node of eight GCDs");
     }
     page.text
 }
 
 fn evidence(page: &mut TextPage, document: &HealthDocument, report: &HealthReport) {
     page.list("faults", &report.faults);
-    let suspects: Vec<String> = report.suspects.iter().map(suspect).collect();
+    let suspects: Vec<String> = report.suspects.iter().map(|one| suspect(document, one)).collect();
     page.list("suspects", &suspects);
     for (nth, culprit) in report.culprits.iter().take(2).enumerate() {
         let mut line = format!(
@@ -87,22 +92,31 @@ fn evidence(page: &mut TextPage, document: &HealthDocument, report: &HealthRepor
     page.list("uncovered", &uncovered);
 }
 
-fn suspect(suspect: &SuspectPath) -> String {
-    let (low, high) = suspect.loss_range;
-    format!(
-        "{}: {:.2} % slower ({:.2} to {:.2}) than {} peers, {:.1} us against {:.1} us, {}",
-        suspect.path,
-        suspect.loss * 100.0,
-        low * 100.0,
-        high * 100.0,
-        suspect.peers,
-        suspect.measured_ns / 1e3,
-        suspect.reference_ns / 1e3,
-        match (suspect.confirmed, suspect.evidence.len()) {
-            (true, n) => format!("in {n} of {n} processes"),
-            (false, 1) => "in one process, not confirmed".to_owned(),
-            (false, n) => format!("not in each of {n} processes"),
+/// `gpu3→gpu2, SDMA copy: 30.1 of 50.3 GB/s (40 % slower than 3 peers), in 3 of 3 processes`; small copies by time.
+fn suspect(document: &HealthDocument, suspect: &SuspectPath) -> String {
+    let class = document.classes.iter().find(|class| class.label == suspect.class);
+    let bytes = class.and_then(|class| Some(class.bytes_per_second? * class.median_seconds?));
+    let values = match bytes {
+        // Bytes a nanosecond are GB/s.
+        Some(bytes) => {
+            let rate = |ns: f64| fmt::number(bytes / ns);
+            format!("{} of {} GB/s", rate(suspect.measured_ns), rate(suspect.reference_ns))
         }
+        None => {
+            let us = |ns: f64| fmt::number(ns / 1e3);
+            format!("{} us, peers {}", us(suspect.measured_ns), us(suspect.reference_ns))
+        }
+    };
+    let processes = match (suspect.confirmed, suspect.evidence.len()) {
+        (true, n) => format!("in {n} of {n} processes"),
+        (false, 1) => "in one process, not confirmed".to_owned(),
+        (false, n) => format!("not in each of {n} processes"),
+    };
+    format!(
+        "{}: {values} ({} slower than {}), {processes}",
+        suspect.path,
+        fmt::percent(suspect.loss),
+        plural(suspect.peers, "peer"),
     )
 }
 
