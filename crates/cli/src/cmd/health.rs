@@ -277,7 +277,7 @@ fn compare(
              DIR/NAME.digest.json`"
         ));
     }
-    let mut judgement = judge(&found, plan.probes.len(), &path.to_string());
+    let mut judgement = judge(&found, plan.standing, &path.to_string());
     let mut result = format!(
         "{} of {} paths are more than {} % slower than {path}, after division by their class",
         found.slower.len(),
@@ -364,7 +364,14 @@ fn document(args: &HealthArgs, started: &str, outcome: HealthOutcome) -> HealthD
         let of_class = plan.probes.iter().find(|probe| probe.class == class)?;
         of_class.case.timed.first().map(|flow| flow.bytes.as_f64())
     };
-    let classes = plan.classes.iter().enumerate().map(|(nth, class)| {
+    // What no round has and no fault asked for is no part of the check.
+    let is_part = |nth: usize| {
+        nth < plan.standing || paths.get(nth).is_some_and(|times| !times.by_process.is_empty())
+    };
+    let shown = plan.probes.iter().enumerate().filter(|(nth, _)| is_part(*nth));
+    let shown = shown.map(|(_, probe)| probe.class + 1).max().unwrap_or(0);
+    let classes = plan.classes.iter().enumerate().take(shown);
+    let classes = classes.map(|(nth, class)| {
         let share = report.classes.iter().find(|share| share.class == class.label);
         let median_ns = share.and_then(|share| share.median_ns);
         let is_rate = class.tail != TailKind::Latency;
@@ -378,7 +385,8 @@ fn document(args: &HealthArgs, started: &str, outcome: HealthOutcome) -> HealthD
         }
     });
     let classes = classes.collect();
-    let measured = plan.probes.iter().zip(&paths).map(|(probe, times)| {
+    let measured = plan.probes.iter().zip(&paths).enumerate();
+    let measured = measured.filter(|(nth, _)| is_part(*nth)).map(|(_, (probe, times))| {
         let medians = times
             .by_process
             .iter()

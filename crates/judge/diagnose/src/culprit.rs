@@ -291,7 +291,9 @@ impl<'c> PathLosses<'c> {
                 probability: shares.get(nth).copied().unwrap_or(0.0),
                 odds: next.map_or(f64::INFINITY, odds).min(1e9),
                 next: next.map(|next| self.name(next)),
-                decided_by: next.and_then(|next| self.decisive_probe(fitted, next)),
+                decided_by: next
+                    .filter(|next| odds(next) < posterior::SURE)
+                    .and_then(|next| self.decisive_probe(fitted, next)),
                 paths: self.slowed(fitted),
                 left: self.elements(fitted).zip(fitted.left.iter().copied()).collect(),
                 is_part: fitted.edits.iter().all(|&edit| self.is_part(edit)),
@@ -299,6 +301,23 @@ impl<'c> PathLosses<'c> {
         };
         let listed = ranked.iter().take(MOST_CULPRITS).enumerate();
         listed.map(|(nth, f)| culprit(nth, f)).filter(|c| c.probability >= 0.01).collect()
+    }
+
+    /// Of these paths those whose time the best explanation and another that is not much less probable predict
+    /// differently.
+    pub(crate) fn separating(&self, paths: std::ops::Range<usize>) -> Vec<usize> {
+        let ranked = self.ranked();
+        let Some(best) = ranked.first() else { return Vec::new() };
+        let odds = |rival: &FittedEdit| posterior::odds(best.ln_probability, rival.ln_probability);
+        let rivals = ranked.iter().skip(1).take_while(|rival| odds(rival) < posterior::SURE);
+        let slowdowns = |fitted: &FittedEdit| self.slowdowns(&fitted.edits, &fitted.left);
+        let (expected, rivals) = (slowdowns(best), rivals.map(slowdowns).collect::<Vec<_>>());
+        let of = |all: &BTreeMap<usize, f64>, path: &usize| all.get(path).copied().unwrap_or(0.0);
+        let differs = |path: &usize| {
+            let margin = self.paths.get(*path).map_or(f64::INFINITY, |path| path.margin);
+            rivals.iter().any(|rival| (of(rival, path) - of(&expected, path)).abs() > margin)
+        };
+        paths.filter(differs).collect()
     }
 
     /// The suspects that an edit slows.

@@ -17,7 +17,8 @@ pub(crate) struct CandidateClass {
 
 /// Chooses classes by greedy set cover: first the one that shows the most parts that nothing chosen
 /// shows, for its time; then, while a round stays below `longest` ns, the one that separates the most
-/// parts which look the same. `edits` has the exposures of all candidates to each part.
+/// parts which look the same. If rounds may take any time, parts look the same if some damage of each has
+/// the same effect. `edits` has the exposures of all candidates to each part.
 pub(crate) fn choose_classes(
     classes: &BTreeMap<usize, CandidateClass>,
     edits: &[PartEdit],
@@ -26,7 +27,7 @@ pub(crate) fn choose_classes(
 ) -> BTreeSet<usize> {
     let mut chosen: BTreeSet<usize> =
         classes.iter().filter(|(_, class)| class.basic).map(|(n, _)| *n).collect();
-    let shown = Shown { classes, edits, loss };
+    let shown = Shown { classes, edits, loss, any_damage: longest.is_infinite() };
     let mut seen = chosen.iter().flat_map(|class| shown.by(*class)).collect::<BTreeSet<_>>();
     let open = |chosen: &BTreeSet<usize>| -> Vec<usize> {
         classes.keys().filter(|class| !chosen.contains(class)).copied().collect()
@@ -74,6 +75,8 @@ struct Shown<'a> {
     classes: &'a BTreeMap<usize, CandidateClass>,
     edits: &'a [PartEdit],
     loss: f64,
+    /// Whether parts look alike if some damage of each has the same effect, and not only the same damage.
+    any_damage: bool,
 }
 
 impl Shown<'_> {
@@ -98,7 +101,14 @@ impl Shown<'_> {
             .collect();
         let look = |edit: &PartEdit| -> Vec<(usize, i64)> {
             let seen = edit.exposures.iter().filter(|exposure| probes.contains(&exposure.probe));
-            seen.map(|exposure| (exposure.probe, (exposure.spare * 25.0).round() as i64)).collect()
+            let least = seen.clone().map(|exposure| exposure.spare).fold(1.0, f64::min);
+            // Of a share `left` the slowdown is (1 - spare) / left: ratios between probes are those of 1 - spare.
+            let level = |spare: f64| match self.any_damage {
+                true => ((1.0 - spare) / (1.0 - least)).ln(),
+                false => spare,
+            };
+            seen.map(|exposure| (exposure.probe, (level(exposure.spare) * 25.0).round() as i64))
+                .collect()
         };
         self.edits.iter().map(look).collect::<BTreeSet<_>>().len()
     }
@@ -140,6 +150,12 @@ mod tests {
         let edits = [edit("a", &[0]), edit("d", &[0, 3])];
         assert_eq!(choose_classes(&classes, &edits, 0.03, 50.0), BTreeSet::from([0]));
         assert_eq!(choose_classes(&classes, &edits, 0.03, 105.0), BTreeSet::from([0, 3]));
+        // An engine and a link that leaves half to spare slow the same probe, each by some damage.
+        let mut edits = [edit("engine", &[0]), edit("link", &[0, 1])];
+        edits[1].exposures.iter_mut().for_each(|exposure| exposure.spare = 0.5);
+        edits[1].least = 0.9;
+        assert_eq!(choose_classes(&classes, &edits, 0.03, 105.0), BTreeSet::from([0]));
+        assert_eq!(choose_classes(&classes, &edits, 0.03, f64::INFINITY), BTreeSet::from([0, 1]));
     }
 
     #[test]

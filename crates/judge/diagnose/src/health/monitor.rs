@@ -253,7 +253,7 @@ impl<'p> HealthMonitor<'p> {
 
     /// Probes with peers that were not shown to be within the loss and steady.
     pub fn undecided(&self) -> Vec<usize> {
-        let probes = 0..self.plan.probes.len();
+        let probes = 0..self.plan.standing;
         probes.filter(|&probe| self.has_peers(probe) && !self.is_cleared(probe)).collect()
     }
 
@@ -290,7 +290,7 @@ impl<'p> HealthMonitor<'p> {
     /// With processes as samples this is an e-process again: the likelihood of a path that is slow in
     /// [`SLOW_SHARE`] of processes, relative to one that is slow in [`HealthSettings::state_share`].
     pub(crate) fn is_confirmed(&self, probe: usize) -> bool {
-        let paths = self.plan.probes.len().max(1) as f64;
+        let paths = self.plan.standing.max(1) as f64;
         let asked = (paths / self.settings.alpha.max(1e-300)).log10();
         let slow = self.series(probe).filter(|series| series.is_slow());
         let loss = slow.filter_map(ProbeSeries::loss).fold(f64::INFINITY, f64::min);

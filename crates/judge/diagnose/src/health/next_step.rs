@@ -1,6 +1,7 @@
 //! What a health check measures next, and its verdict on what it has measured.
 
 use crate::health::facts::NodeFacts;
+use crate::health::losses::probe_losses;
 use crate::health::monitor::{HealthMonitor, MAX_PROCESSES, ProbeSeries, REFERENCES};
 use crate::health::report::HealthReport;
 use crate::health::verdict::{judge_node, unjudged_classes};
@@ -23,7 +24,7 @@ pub enum NextStep {
 impl HealthMonitor<'_> {
     /// What to measure next.
     pub fn next_step(&self) -> NextStep {
-        let probes = || 0..self.plan.probes.len();
+        let probes = || 0..self.plan.standing;
         let Some(last) = self.processes.last() else {
             let comparable = probes().any(|probe| self.has_peers(probe));
             return if comparable {
@@ -56,8 +57,11 @@ impl HealthMonitor<'_> {
                 return NextStep::FreshProcess(self.with_class(&suspects, REFERENCES));
             }
         }
+        if probes().any(|probe| self.is_confirmed(probe)) {
+            return self.next_to_separate(last);
+        }
         // A path that comes and goes for sure, or a class that cannot be judged, does not pass.
-        if probes().any(|probe| self.is_confirmed(probe) || self.is_unstable(probe))
+        if probes().any(|probe| self.is_unstable(probe))
             || self.unjudged.get().is_some_and(|classes| !classes.is_empty())
         {
             return NextStep::Decided;
@@ -72,10 +76,34 @@ impl HealthMonitor<'_> {
             uncleared.iter().partition(|&&probe| self.slow_processes(probe) > 0);
         let watched = if states.is_empty() { probes().collect() } else { states };
         let short = here(&ProbeSeries::is_short, &watched);
-        let is_alone = others.is_empty() || watched.len() == self.plan.probes.len();
+        let is_alone = others.is_empty() || watched.len() == self.plan.standing;
         match short.is_empty() || !is_alone {
             false => NextStep::Watch(self.with_class(&short, REFERENCES)),
             true => self.after_watch(),
+        }
+    }
+
+    /// Probes that no round has, but that tell apart the parts which explain a fault alike: in a process of their
+    /// own, once, as long as rounds decide something.
+    fn next_to_separate(&self, last: &[ProbeSeries]) -> NextStep {
+        let later = self.plan.standing..self.plan.probes.len();
+        let is_begun = |probe: &usize| self.series(*probe).next().is_some();
+        if later.clone().any(|probe| is_begun(&probe)) {
+            let is_open = |probe: &usize| {
+                let series = last.get(*probe).filter(|series| !series.times.is_empty());
+                series.is_some_and(ProbeSeries::is_open)
+            };
+            let open: Vec<usize> = later.filter(is_open).collect();
+            return match open.is_empty() {
+                true => NextStep::Decided,
+                false => NextStep::MoreRounds(self.with_class(&open, REFERENCES)),
+            };
+        }
+        match probe_losses(self).separating(later) {
+            wanted if wanted.is_empty() || self.processes.len() >= MAX_PROCESSES => {
+                NextStep::Decided
+            }
+            wanted => NextStep::FreshProcess(self.with_class(&wanted, REFERENCES)),
         }
     }
 

@@ -55,6 +55,9 @@ pub struct SymmetryClass {
 pub struct HealthPlan {
     /// The probes; times are given in their order.
     pub probes: Vec<HealthProbe>,
+    /// Number of the first probes that are measured on every node. The others are measured only to tell apart
+    /// parts that explain a fault alike.
+    pub standing: usize,
     /// Classes of equal paths.
     pub classes: Vec<SymmetryClass>,
     /// Parts of the node that no probe sees.
@@ -137,21 +140,26 @@ impl HealthPlan {
         let known = network.or(derived.as_ref());
         let candidates = candidates(topology, known, network.is_some());
         let elements = known.map(Network::elements).unwrap_or_default();
-        let chosen = choose(topology, &candidates, &elements, loss);
-        let flows: Vec<PlannedFlow> =
-            candidates.into_iter().filter(|c| chosen.contains(&c.class)).collect();
-        Self::of_flows(topology, known, &elements, flows, loss)
+        let [chosen, all] = [MAX_ROUND, f64::INFINITY]
+            .map(|longest| choose(topology, &candidates, &elements, loss, longest));
+        let mut flows: Vec<PlannedFlow> = candidates
+            .into_iter()
+            .filter(|c| chosen.contains(&c.class) || all.contains(&c.class))
+            .collect();
+        flows.sort_by_key(|planned| !chosen.contains(&planned.class));
+        let standing = flows.iter().filter(|planned| chosen.contains(&planned.class)).count();
+        Self::of_flows(topology, known, &elements, (flows, standing), loss)
     }
 
     fn of_flows(
         topology: &Topology,
         network: Option<&Network>,
         elements: &[NodeElement],
-        flows: Vec<PlannedFlow>,
+        (flows, standing): (Vec<PlannedFlow>, usize),
         loss: f64,
     ) -> Self {
         let mut numbers: BTreeMap<usize, usize> = BTreeMap::new();
-        let mut plan = Self::default();
+        let mut plan = Self { standing, ..Self::default() };
         for planned in &flows {
             let case = Case::together(vec![planned.flow]);
             let label = case_label(topology, &case);
@@ -174,19 +182,22 @@ impl HealthPlan {
         }
         let shapes = shapes(&flows);
         let edits = element_edits(elements, &shapes);
-        let small = edits.iter().filter(|edit| edit.greatest_loss() < loss);
+        let mut seen = edits.clone();
+        seen.iter_mut().for_each(|edit| edit.exposures.retain(|e| e.probe < standing));
+        let small = seen.iter().filter(|edit| edit.greatest_loss() < loss);
         plan.unseen = name_alike(small.map(|edit| edit.element.to_string()))
             .into_iter()
             .map(|parts| format!("{parts}: no test here would notice a {:.1} % loss", loss * 100.0))
             .collect();
-        let alone = plan.probes.iter().filter(|probe| plan.peers(probe.class) == 0);
+        let alone = plan.probes.iter().take(standing).filter(|p| plan.peers(p.class) == 0);
         let alone: Vec<String> =
             alone.map(|probe| format!("{}: it has no peer", probe.label)).collect();
         plan.unseen.extend(alone);
         plan.unseen.extend(skipped_pairs(topology));
         plan.edits = edits.into_iter().filter(|edit| !edit.exposures.is_empty()).collect();
+        let labelled = plan.probes.iter().take(standing);
         let labelled: Vec<(&Case, &str)> =
-            plan.probes.iter().map(|probe| (&probe.case, probe.label.as_str())).collect();
+            labelled.map(|probe| (&probe.case, probe.label.as_str())).collect();
         plan.edits.extend(general_edits(&labelled, topology, elements.is_empty()));
         plan
     }
@@ -202,7 +213,7 @@ impl HealthPlan {
             let bytes = probe.case.timed.first()?.bytes.as_f64();
             ceiling.as_ref().map(|ceiling| bytes / ceiling.rate)
         };
-        self.probes.iter().zip(&self.ceilings).map(time).sum()
+        self.probes.iter().zip(&self.ceilings).take(self.standing).map(time).sum()
     }
 }
 
@@ -354,12 +365,13 @@ fn shapes(flows: &[PlannedFlow]) -> Vec<(usize, f64, FlowShape)> {
     known.filter_map(|(n, p)| Some((n, p.bytes(), p.shape.clone()?))).collect()
 }
 
-/// The classes to measure.
+/// The classes to measure in rounds of at most `longest` predicted ns.
 fn choose(
     topology: &Topology,
     candidates: &[PlannedFlow],
     elements: &[NodeElement],
     loss: f64,
+    longest: f64,
 ) -> BTreeSet<usize> {
     let mut classes: BTreeMap<usize, CandidateClass> = BTreeMap::new();
     for (n, planned) in candidates.iter().enumerate() {
@@ -371,7 +383,7 @@ fn choose(
         class.basic |= local || is_basic(topology, &planned.flow);
     }
     let edits = element_edits(elements, &shapes(candidates));
-    choose_classes(&classes, &edits, loss, MAX_ROUND)
+    choose_classes(&classes, &edits, loss, longest)
 }
 
 /// Groups parts that differ only in their unit: `copy engines to the host of gpu0-gpu7`.
@@ -447,6 +459,10 @@ mod tests {
             assert!(round < 0.2e9, "{machine}: {round} ns");
             let members: usize = plan.classes.iter().map(|class| class.paths).sum();
             assert_eq!(members, plan.probes.len());
+            let standing = plan.probes.iter().take(plan.standing).map(|probe| probe.class);
+            let later = plan.probes.iter().skip(plan.standing).map(|probe| probe.class);
+            let first = later.min().unwrap_or(plan.classes.len());
+            assert!(standing.max() < Some(first), "{machine}: a class is whole");
         }
     }
 

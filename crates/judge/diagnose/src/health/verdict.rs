@@ -300,7 +300,7 @@ fn unstable(monitor: &HealthMonitor<'_>, unjudged: &Unjudged) -> Option<String> 
 
 /// Why a node that shows no fault does not pass; none if it does.
 fn undecided(monitor: &HealthMonitor<'_>, checked: &Checked<'_>) -> Option<String> {
-    let paths = monitor.plan.probes.len();
+    let paths = monitor.plan.standing;
     if paths == 0 {
         return Some("nothing to judge: no GPU was found".into());
     }
@@ -335,7 +335,7 @@ fn describe(suspect: &SuspectPath) -> String {
 }
 
 fn power(monitor: &HealthMonitor<'_>) -> TestPower {
-    let paths = monitor.plan.probes.len();
+    let paths = monitor.plan.standing;
     let compared = (0..paths).filter(|&probe| monitor.has_peers(probe)).count();
     let cleared: Vec<usize> =
         (0..paths).filter(|&probe| monitor.has_peers(probe) && monitor.is_cleared(probe)).collect();

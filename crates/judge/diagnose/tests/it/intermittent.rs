@@ -44,8 +44,7 @@ fn passes(runs: u64, draw: impl Fn(&mut fastrand::Rng) -> Intermittent) -> u64 {
         let mut random = fastrand::Rng::with_seed(seed + 77);
         let node = &nodes[random.usize(..2)];
         let is_compared = |probe: usize| node.plan.classes[node.plan.probes[probe].class].paths > 2;
-        let compared: Vec<usize> =
-            (0..node.plan.probes.len()).filter(|p| is_compared(*p)).collect();
+        let compared: Vec<usize> = (0..node.plan.standing).filter(|p| is_compared(*p)).collect();
         let path = compared[random.usize(..compared.len())];
         let fault = draw(&mut random);
         let phase = random.f64() * 10.0;

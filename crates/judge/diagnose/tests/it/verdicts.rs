@@ -119,6 +119,26 @@ fn noiseless(node: &TestNode, factor: impl Fn(usize, &str) -> f64) -> (HealthRep
     }
 }
 
+/// Copies by the engine of gpu3 take 1 / 0.68 of their time: its engine or its links. No round has kernel copies, which
+/// the rest of the budget goes to.
+#[test]
+fn an_engine_and_the_links_behind_it_are_told_apart_by_kernels() {
+    let node = &test_nodes()[1];
+    for (movers, part) in [
+        (vec!["engine copy"], "gpu3 copy engines to peers: "),
+        (vec!["engine copy", "kernel copy"], "NVLink gpu3 to switches: "),
+    ] {
+        let slow = |_: usize, label: &str| {
+            let is_slow = movers.iter().any(|mover| label.ends_with(mover));
+            if label.starts_with("gpu3→gpu") && is_slow { 1.0 / 0.68 } else { 1.0 }
+        };
+        let (report, _) = noiseless(node, slow);
+        assert_eq!(report.state, NodeVerdict::Fail, "{report:?}");
+        assert!(report.reason.starts_with(part), "{}", report.reason);
+        assert_eq!(report.power.paths, 88, "probes of no round are not counted");
+    }
+}
+
 #[test]
 fn the_share_of_slow_processes_decides() {
     let node = &test_nodes()[0];

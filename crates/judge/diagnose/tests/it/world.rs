@@ -214,7 +214,7 @@ pub(crate) fn run_at(
                 process += 1;
                 seconds += PROCESS_START;
                 state = draw_states(&tails, states, noise, &mut random);
-                pace.begin_process(seconds, 2 * probes.len() > tails.len());
+                pace.begin_process(seconds, 2 * probes.len() > node.plan.standing);
                 begun = Some(probes);
                 continue;
             }
@@ -241,7 +241,7 @@ pub(crate) fn run_at(
         monitor.add_round(process, &times);
         pace.end_round();
     }
-    let medians = first.into_iter().map(median).collect();
+    let medians = first.into_iter().take(node.plan.standing).map(median).collect();
     SimulatedRun { report: monitor.report(&facts), seconds, medians }
 }
 

@@ -357,7 +357,7 @@ impl HealthCheck<'_> {
         monitor: &mut HealthMonitor<'_>,
         paths: &mut [PathTimes],
     ) {
-        let mut which: Vec<usize> = (0..plan.probes.len()).collect();
+        let mut which: Vec<usize> = (0..plan.standing).collect();
         let mut next = Some(first);
         while self.processes <= MAX_PROCESSES {
             let Some(process) = next.take().or_else(|| self.open_again()) else { break };
@@ -451,7 +451,7 @@ impl HealthCheck<'_> {
         }
         self.pace.begin_process(
             self.elapsed(Some(&process)).as_secs_f64(),
-            2 * which.len() > plan.probes.len(),
+            2 * which.len() > plan.standing,
         );
         let mut rounds_here = 0;
         loop {

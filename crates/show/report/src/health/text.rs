@@ -82,7 +82,7 @@ fn evidence(page: &mut TextPage, document: &HealthDocument, report: &HealthRepor
     if power.cleared > 0 && power.text != document.reason {
         page.paragraph("cleared", &power.text);
     }
-    let open = power.paths - report.suspects.len() - power.cleared;
+    let open = power.paths.saturating_sub(report.suspects.len() + power.cleared);
     if open > 0 && document.state == NodeVerdict::Fail {
         let stopped = format!("{open} paths: the check ended with the fault");
         page.paragraph("undecided", &stopped);
