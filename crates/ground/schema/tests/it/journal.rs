@@ -191,7 +191,7 @@ fn a_newer_format_is_refused_by_name() {
 
 #[test]
 fn other_files_are_no_journal() {
-    assert!(matches!(read(""), Err(JournalError::NoBegin)));
+    assert!(matches!(read(""), Err(JournalError::Empty)));
     assert!(matches!(read(&line(&skip(0))), Err(JournalError::NoBegin)));
     assert!(matches!(read("hello\n"), Err(JournalError::Line { line: 1, .. })));
     assert!(matches!(read("hello\nworld\n"), Err(JournalError::Line { line: 1, .. })));
