@@ -153,10 +153,12 @@ pub(crate) fn page_faults(flow: &Flow) -> Option<FaultHandling> {
     })
 }
 
-/// Whether the call of an operation blocks until its bytes have arrived.
+/// Whether the host times an operation from its call to the end of its bytes: the call blocks until they have
+/// arrived, or its own time counts, which is most of that of small blocks.
 pub(crate) fn is_blocking(flow: &Flow) -> bool {
     let pageable = |p: &Place| matches!(p.mem, MemKind::Paged | MemKind::Huge);
-    flow.by.facts().copy_agent.is_some() && (pageable(&flow.src) || pageable(&flow.dst))
+    matches!(flow.by, Mover::Blocks { .. })
+        || flow.by.facts().copy_agent.is_some() && (pageable(&flow.src) || pageable(&flow.dst))
 }
 
 #[cfg(test)]

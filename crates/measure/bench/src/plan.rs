@@ -12,7 +12,7 @@ use crate::needs::{is_blocking, needs, needs_driver, page_faults};
 use crate::no_match;
 use crate::rank_files;
 use crate::scope::PlanScope;
-use crate::suites::{PROBE_BUDGET, SUITES, SuiteSpec, between, bystander, default_host_cases};
+use crate::suites::{SUITES, SuiteSpec, between, bystander, default_host_cases};
 
 /// Maximum cases sampled in turn. More would delay the first figure of a group too much.
 const GROUP: usize = 16;
@@ -86,7 +86,7 @@ impl RunPlan {
             if scope.simulated && !between::has_model(&case) {
                 continue;
             }
-            let budget = suite.cases.are_probes().then_some(PROBE_BUDGET);
+            let budget = suite.budget();
             let suite = suite.id.word();
             let hits: Vec<usize> =
                 (0..patterns.len()).filter(|&i| patterns[i].matches(&case)).collect();

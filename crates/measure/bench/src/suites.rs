@@ -80,6 +80,19 @@ impl CaseMaker {
 /// H200s take 3.3 ms for concurrent copies into all of them), 40 of a lone path.
 pub const PROBE_BUDGET: Ns = Ns::ms(60.0);
 
+/// The same of a copy of pageable memory: a GiB takes the runtime 0.15 s, and an interval six samples.
+const LOAD_BUDGET: Ns = Ns::ms(1000.0);
+
+impl SuiteSpec {
+    /// Time budget of each of its cases, where it is not the one of the settings.
+    pub(crate) fn budget(&self) -> Option<Ns> {
+        match self.id {
+            SuiteId::Load => Some(LOAD_BUDGET),
+            _ => self.cases.are_probes().then_some(PROBE_BUDGET),
+        }
+    }
+}
+
 /// All suites.
 ///
 /// A run without `--suite` on a node of 8 GPUs must end within 180 s. A bandwidth case takes 60 to

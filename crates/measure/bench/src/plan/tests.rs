@@ -5,6 +5,8 @@ use super::*;
 use pathline_flow::MachineDesc;
 use pathline_schema::{Gpu, HostInfo, Link, LinkEnd, LinkKind, NumaDomain};
 
+use crate::suites::PROBE_BUDGET;
+
 /// Two GPUs joined by a link, one domain of four CPUs of which two may be used.
 fn topology() -> Topology {
     let gpu = |index| Gpu { index, numa: Some(0), memory: Bytes::gib(1), ..Gpu::default() };
