@@ -6,33 +6,34 @@ mod answer_parts;
 mod model_limits;
 mod mpi_controls;
 mod on_command;
+mod reviewed_settings;
 mod setting_names;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use pathline_advise::{
     ADVICE_FORMAT, Advice, AdviceFile, AdviceLimits, AdviceOrigin, AdviceScope, AdviceStep,
-    AdviceVerdict, ArmEnv, ArmTask, CommandTask, SettingScope, TrialArm, TrialRunner, advise,
-    answers_text, is_setting, known_settings, not_reviewed, questions, review, script_settings,
-    usual_collectives, usual_file_subjects, usual_mpi_messages, usual_subjects,
+    AdviceVerdict, ArmEnv, ArmTask, CommandTask, JobScript, SettingScope, TrialArm, TrialRunner,
+    advise, answers_text, known_settings, not_reviewed, questions, review, usual_collectives,
+    usual_file_subjects, usual_mpi_messages, usual_subjects,
 };
 use pathline_bench::{Executor, MachineInfo, RunPlan};
 use pathline_paste::read_paste;
 use pathline_runner::{
     CaseTrials, HostMachine, HostSurvey, MachineChoice, MachineModel, RankJob, RunRequest,
-    StorePlaces, half_of_free, hostname, read_text, switches,
+    StorePlaces, half_of_free, hostname, switches,
 };
 use pathline_schema::{Case, MpiControls, RunSettings, Unit, WorldKind};
 
 use self::advice_progress::AdviceProgress;
-use self::answer_files::{MAX_FILE, earlier_answers, write_answers};
+use self::answer_files::{earlier_answers, write_answers};
 use self::answer_parts::{answer_origin, host_parts, machine_parts};
 use self::model_limits::{ignore_unmodelled, is_modelled, without_assumed};
 use self::mpi_controls::{controls_of_ranks, ignore_missing, judge_settings};
 use self::on_command::is_rate;
+use self::reviewed_settings::{is_about, is_answered, unanswered};
 use self::setting_names::judge_names;
 use super::case_machine::{on_machine, plan_cases};
 use super::trial_placement::TrialPlacement;
@@ -103,7 +104,7 @@ fn verdict(answers: &[Advice], again: bool, is_review: bool) -> ExitKind {
     if answers.iter().all(unclear) {
         return ExitKind::CouldNotJudge;
     }
-    let is_dropped = |a: &Advice| a.verdict.word() == "DROP";
+    let is_dropped = |a: &Advice| matches!(a.verdict.word(), "DROP" | "SUSPECT");
     if again && !answers.iter().all(Advice::is_change)
         || is_review && answers.iter().any(is_dropped)
     {
@@ -155,34 +156,41 @@ impl AdviceRun<'_> {
     /// Judges variables that are set: by what is known of them, else by trials.
     fn on_settings(&self, task: Option<&CommandTask>) -> Result<(AdviceOrigin, Vec<Advice>)> {
         let script = self.script()?;
-        let variables = self.reviewed(script.as_deref())?;
+        let job = script.as_deref().map(JobScript::read);
         let model = self.args.machine.as_deref().map(MachineModel::read).transpose()?;
         let topology = match &model {
             Some(model) => model.desc().topology(),
             None => HostSurvey::new(None).topology,
         };
+        let node = model.is_some().then_some(&topology);
+        let stated = job.as_ref().map(|job| self.stated(job, node)).unwrap_or_default();
+        let variables = self.reviewed(job.as_ref(), stated.is_empty())?;
+        // Where trials are possible, they decide on what a document suspects.
+        let is_tried = |name: &str| variables.contains_key(name);
+        let (suspects, mut answers): (Vec<Advice>, Vec<Advice>) = stated
+            .into_iter()
+            .partition(|a| a.verdict == AdviceVerdict::Suspect && is_about(a, is_tried));
         let count = topology.gpus.len() as u32;
         let gpus = self.args.ranks.unwrap_or(count);
         // What a script asks for counts before the allocation in which this runs.
-        let stated = script.and_then(|text| read_paste(text.as_bytes()).context.nodes);
-        let nodes = self.args.nodes.or(stated).or_else(slurm_nodes);
-        let mut answers =
-            known_settings(&variables, &SettingScope { topology: &topology, gpus, nodes });
+        let asked = script.as_ref().and_then(|text| read_paste(text.as_bytes()).context.nodes);
+        let nodes = self.args.nodes.or(asked).or_else(slurm_nodes);
+        let scope = SettingScope { topology: &topology, gpus, nodes };
+        let mut known = known_settings(&unanswered(&variables, &answers), &scope);
         if task.is_some() {
             // Trials of the command decide what nothing states.
-            answers.retain(|answer| answer.verdict != AdviceVerdict::Unclear);
+            known.retain(|answer| answer.verdict != AdviceVerdict::Unclear);
         }
+        answers.extend(known);
         if model.is_none() {
-            let rest = |(name, _): &(&String, &String)| !is_answered(&answers, name);
-            let rest: ArmEnv = variables.iter().filter(rest).map(pair).collect();
+            let rest = unanswered(&variables, &answers);
             // A command may have another MPI than this host.
             if task.is_none() {
-                answers.extend(judge_settings(&rest));
+                answers.extend(judge_settings(&rest, job.is_some()));
             }
-            answers.extend(judge_names(&rest, task.is_none()));
+            answers.extend(judge_names(&rest, task.is_none() && job.is_none()));
         }
-        let rest: ArmEnv =
-            variables.iter().filter(|(name, _)| !is_answered(&answers, name)).map(pair).collect();
+        let rest = unanswered(&variables, &answers);
         let origin = match &model {
             Some(model) => answer_origin(&model.desc().name, Vec::new(), true),
             None => answer_origin(&hostname(), host_parts(), false),
@@ -195,7 +203,11 @@ impl AdviceRun<'_> {
         let undecided = |settings: &ArmEnv, why: &str| {
             let why =
                 format!("no trial can decide here: {why}; --command runs your program for that");
-            not_reviewed(settings, &why)
+            let is_suspect = |name: &str| is_answered(&suspects, name);
+            let (_, open): (Vec<_>, Vec<_>) =
+                not_reviewed(settings, &why).into_iter().partition(|a| is_about(a, is_suspect));
+            let named = suspects.iter().filter(|a| is_about(a, |name| settings.contains_key(name)));
+            named.cloned().chain(open).collect::<Vec<_>>()
         };
         answers.extend(undecided(&untried, unmodelled));
         if rest.is_empty() {
@@ -234,47 +246,6 @@ impl AdviceRun<'_> {
             }
             Err(why) => Err(why),
         }
-    }
-
-    /// The job script, if one is reviewed.
-    fn script(&self) -> Result<Option<String>> {
-        let read = |path: &PathBuf| {
-            let what = || format!("--job {}: expected a job script", path.display());
-            read_text(path, MAX_FILE).with_context(what)
-        };
-        self.args.job.as_ref().map(read).transpose()
-    }
-
-    /// The variables that are set and asked about.
-    fn reviewed(&self, script: Option<&str>) -> Result<ArmEnv> {
-        let names = self.args.review.as_deref().unwrap_or_default();
-        let set: ArmEnv = match script {
-            Some(text) => script_settings(text),
-            None => {
-                let all = std::env::vars_os();
-                all.filter_map(|(name, value)| {
-                    Some((name.into_string().ok()?, value.into_string().ok()?))
-                })
-                .collect()
-            }
-        };
-        let missing: Vec<&str> =
-            names.iter().map(String::as_str).filter(|name| !set.contains_key(*name)).collect();
-        if !missing.is_empty() {
-            bail!("{}: not set, so there is nothing to review", missing.join(", "));
-        }
-        let asked = |name: &str| match names.is_empty() {
-            true => is_setting(name),
-            false => names.iter().any(|n| n == name),
-        };
-        let asked: ArmEnv =
-            set.into_iter().filter(|(name, value)| asked(name) && !value.is_empty()).collect();
-        if asked.is_empty() {
-            bail!(
-                "no variable of a GPU runtime, MPI, NCCL, RCCL or UCX is set; name others after --review"
-            );
-        }
-        Ok(asked)
     }
 
     fn on_cases(&self) -> Result<(AdviceOrigin, Vec<Advice>)> {
@@ -411,16 +382,6 @@ fn default_only(case: &Case) -> AdviceScope {
         baseline: TrialArm::of_case("default", case.clone()),
         choices: Vec::new(),
     }
-}
-
-/// Whether one of these answers is about a variable.
-fn is_answered(answers: &[Advice], name: &str) -> bool {
-    let settings = answers.iter().filter_map(|a| a.choice.as_ref().map(|c| &c.settings));
-    settings.flatten().any(|(known, _)| known == name)
-}
-
-fn pair((name, value): (&String, &String)) -> (String, String) {
-    (name.clone(), value.clone())
 }
 
 /// Reads of the files of each store, from the first NUMA domain with cores.

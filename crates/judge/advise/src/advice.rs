@@ -29,6 +29,8 @@ pub enum AdviceVerdict {
     Withdrawn,
     /// The setting cannot act here.
     Ignored,
+    /// It slows or harms as a document says, if the job does what that is about.
+    Suspect,
     /// The trials decide nothing.
     #[serde(alias = "undecided")]
     Unclear,
@@ -36,7 +38,8 @@ pub enum AdviceVerdict {
 
 impl AdviceVerdict {
     /// The words that reports print, in their order.
-    pub(crate) const WORDS: [&'static str; 5] = ["DO", "PREDICTED", "DROP", "KEEP", "UNDECIDED"];
+    pub(crate) const WORDS: [&'static str; 6] =
+        ["DO", "PREDICTED", "DROP", "SUSPECT", "KEEP", "UNDECIDED"];
 
     /// As reports print it: what to do with the setting.
     pub const fn word(self) -> &'static str {
@@ -45,6 +48,7 @@ impl AdviceVerdict {
             Self::Predicted => "PREDICTED",
             Self::BySize | Self::Keep => "KEEP",
             Self::Remove | Self::Withdrawn | Self::Ignored => "DROP",
+            Self::Suspect => "SUSPECT",
             Self::Unclear => "UNDECIDED",
         }
     }
@@ -147,6 +151,12 @@ impl Advice {
             guarded: Vec::new(),
             screened: Vec::new(),
         }
+    }
+
+    /// An answer about an option of a job script, without trials: `why` is a sentence without a full stop.
+    pub(crate) fn of_option(option: String, verdict: AdviceVerdict, why: String) -> Self {
+        let untried = untried_setting(&option, "", verdict, why);
+        Self { subject: option, choice: None, ..untried }
     }
 
     /// The size of what is moved; none of a command.

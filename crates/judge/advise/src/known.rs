@@ -116,6 +116,8 @@ const KNOWN: &[KnownSetting] = &[
         judge: network_only,
         source: "NCCL user guide; AWS removed it from its benchmark, awslabs/awsome-distributed-ai#1077",
     },
+    // It acts within a node.
+    KnownSetting { name: "FI_EFA_ENABLE_SHM_TRANSFER", judge: |_, _| None, source: "" },
     KnownSetting { name: "FI_EFA_*", judge: network_only, source: "libfabric, fi_efa(7)" },
     KnownSetting {
         name: "CUDA_LAUNCH_BLOCKING",
@@ -142,12 +144,12 @@ const KNOWN: &[KnownSetting] = &[
         judge: |scope, value| {
             let off = value.trim() == "0" && !scope.topology.gpus.is_empty();
             off.then(|| {
-                let why =
-                    "MPI then refuses GPU memory, so the program has to stage each message itself";
-                (AdviceVerdict::Remove, why.to_owned())
+                let why = "MPI then takes no GPU memory: right for programs that pass none, as those whose \
+                           GPUs talk by NCCL or RCCL";
+                (AdviceVerdict::Unclear, why.to_owned())
             })
         },
-        source: "Cray MPICH, intro_mpi(3)",
+        source: "Cray MPICH, intro_mpi(3); CSCS, NCCL",
     },
 ];
 
@@ -192,7 +194,7 @@ pub fn known_settings(variables: &ArmEnv, scope: &SettingScope<'_>) -> Vec<Advic
 /// Variables that a job script or command line sets: `export A=1`, `A='b c' program`, `-x A=1`, `--env A=1`,
 /// `--export=ALL,A=1`, `--mca name value` as `OMPI_MCA_name`, also in lines of Slurm. The last value of a name counts,
 /// as a shell reads it; values that a shell would compute are left out.
-pub fn script_settings(text: &str) -> ArmEnv {
+pub(crate) fn script_settings(text: &str) -> ArmEnv {
     let options = text.lines().filter_map(|line| line.trim_start().strip_prefix("#SBATCH"));
     let mut found = ArmEnv::new();
     options.chain([text]).for_each(|text| add_settings(&shell_words(text), &mut found));
@@ -273,7 +275,7 @@ mod tests {
         assert_eq!(of("NCCL_P2P_DISABLE", "0"), None);
         assert_eq!(of("CUDA_LAUNCH_BLOCKING", "1"), Some(AdviceVerdict::Remove));
         assert_eq!(of("NCCL_ALGO", "Ring"), None);
-        assert_eq!(of("MPICH_GPU_SUPPORT_ENABLED", "0"), Some(AdviceVerdict::Remove));
+        assert_eq!(of("MPICH_GPU_SUPPORT_ENABLED", "0"), Some(AdviceVerdict::Unclear));
         assert_eq!(verdicts("", "", 0, &[("MPICH_GPU_SUPPORT_ENABLED", "0")]), [], "no GPU");
     }
 

@@ -5,6 +5,7 @@ use pathline_schema::{MpiBrand, MpiControls, MpiVariable, nearest_name};
 
 use crate::advice::{Advice, AdviceVerdict, untried_setting};
 use crate::arm::ArmEnv;
+use crate::setting_table::cray_names;
 
 /// The most values that an answer lists.
 const MAX_VALUES: usize = 16;
@@ -18,10 +19,6 @@ const LAUNCHER_FRAMEWORKS: [&str; 16] = [
     "orte", "prte", "ess", "plm", "rmaps", "ras", "odls", "oob", "rml", "routed", "grpcomm", "iof",
     "state", "errmgr", "filem", "schizo",
 ];
-
-/// Variables of Cray MPICH beyond those of MPICH, which MPI_T need not list: the names that `MPICH_ENV_DISPLAY=1`
-/// of 8.1.17 prints, and of later ones intro_mpi(3).
-const CRAY_NAMES: &str = include_str!("../data/cray_names.txt");
 
 /// Whether a variable is one of an MPI library itself, by its name; not of its launcher.
 pub fn is_mpi_setting(name: &str) -> bool {
@@ -49,12 +46,18 @@ fn readers(name: &str) -> Option<&'static [MpiBrand]> {
     }
 }
 
+/// Why a script's MPI library does not read a name: it is one of another.
+pub(crate) fn of_another_mpi(name: &str, brand: MpiBrand) -> Option<String> {
+    let readers = readers(name).filter(|readers| !readers.contains(&brand))?;
+    let names: Vec<&str> = readers.iter().map(|brand| brand.name()).take(2).collect();
+    let (whose, own) = (names.join(" and "), brand.name());
+    Some(format!("{name} is a variable of {whose}, and the script uses {own}"))
+}
+
 /// Whether Cray MPICH reads a name that MPI_T need not list.
 fn is_of_cray(name: &str) -> bool {
     let rest = name.strip_prefix("MPICH_");
-    rest.is_some_and(|rest| {
-        rest.starts_with("MPIIO_") || CRAY_NAMES.lines().any(|name| name == rest)
-    })
+    rest.is_some_and(|rest| rest.starts_with("MPIIO_") || cray_names().any(|name| name == rest))
 }
 
 /// A library as it starts with none of the variables, with the one that is judged, and all that are set.
@@ -111,7 +114,7 @@ pub fn missing_mpi_setting(name: &str, library: &MpiControls) -> Option<String> 
 
 fn near_cray_name(name: &str, brand: MpiBrand) -> Option<String> {
     let rest = name.strip_prefix("MPICH_").filter(|_| brand == MpiBrand::CrayMpich)?;
-    nearest_name(rest, CRAY_NAMES.lines()).map(|near| format!("MPICH_{near}"))
+    nearest_name(rest, cray_names()).map(|near| format!("MPICH_{near}"))
 }
 
 impl MpiSettingReading<'_> {

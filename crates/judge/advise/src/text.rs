@@ -9,6 +9,7 @@ use crate::arm::ArmTask;
 use crate::gain_text::{factor_digits, gain_text, share_text};
 use crate::guard_figure::GuardOutcome;
 use crate::questions::MORE_PATHS;
+use crate::script_review::stated_effect;
 use crate::session::AdviceLimits;
 
 /// The most defaults that are kept of which each is listed.
@@ -115,10 +116,20 @@ fn gain_of(advice: &Advice, all: &[Advice]) -> f64 {
     gains.fold(f64::NEG_INFINITY, f64::max)
 }
 
-/// Whether an answer is about a variable that is set: its choice removes one.
+/// Whether an answer is about a variable that is set, which its choice removes, or an option of a script.
 fn is_review(advice: &Advice) -> bool {
     let choice = advice.choice.as_ref();
-    choice.is_some_and(|choice| choice.settings.values().any(String::is_empty))
+    advice.verdict == AdviceVerdict::Suspect
+        || choice.is_some_and(|choice| choice.settings.values().any(String::is_empty))
+}
+
+/// `: what it does; helps: when` of a variable on which nothing decides.
+fn known_effect(advice: &Advice) -> String {
+    let names = advice.choice.iter().flat_map(|choice| choice.settings.keys());
+    let mut effects =
+        names.filter(|_| advice.verdict == AdviceVerdict::Unclear && is_review(advice));
+    let effect = effects.find_map(|name| stated_effect(name));
+    effect.map(|effect| format!(": {effect}")).unwrap_or_default()
 }
 
 /// What is moved, and its size: what stands after the last comma, if that is a size.
@@ -155,7 +166,7 @@ impl AnswerGroup<'_> {
         for (ends, members) in self.by_ends() {
             let of: Vec<String> = members.iter().map(|(size, a)| member_text(size, a)).collect();
             let of = match of.iter().all(String::is_empty) {
-                true => ends.to_owned(),
+                true => format!("{ends}{}", known_effect(members[0].1)),
                 false => format!("{ends}: {}", of.join("; ")),
             };
             text.push_str(&wrapped("", &of, INDENT, width));
@@ -245,7 +256,7 @@ fn member_text(size: &str, advice: &Advice) -> String {
             let bound = advice.bound.map(|bound| format!(" (none gains {} %)", share_text(bound)));
             best.map(|gain| format!("{}{}", gain_text(gain), bound.unwrap_or_default()))
         }
-        AdviceVerdict::Ignored => None,
+        AdviceVerdict::Ignored | AdviceVerdict::Suspect => None,
     };
     format!("{size} {}", gain.unwrap_or_default()).trim().to_owned()
 }

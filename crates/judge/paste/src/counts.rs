@@ -301,8 +301,9 @@ fn nodes_of_launcher(context: &mut PasteContext, text: &str) {
         let joined = || options.contains(&"-N").then(joined)?;
         value(options).and_then(whole).or_else(joined)
     });
-    let listed =
-        value(&["-H", "-host", "--host", "-hosts", "--hosts"]).filter(|_| is_mpi).map(|list| {
+    let listed = value(&["-H", "-host", "--host", "-hosts", "--hosts"])
+        .filter(|list| is_mpi && !list.contains('$'))
+        .map(|list| {
             let mut hosts: Vec<&str> =
                 list.split(',').filter_map(|host| host.split(':').next()).collect();
             hosts.sort_unstable();
@@ -406,6 +407,7 @@ mod tests {
         ] {
             assert_eq!(found(text).nodes, Some(nodes), "{text}");
         }
+        assert_eq!(found("mpirun -np ${N} -H ${HOSTS} ./a").nodes, None);
         assert_eq!(found("a node with 8 x H100").gpu_count, Some(8));
     }
 }

@@ -53,8 +53,12 @@ pub(super) fn ignore_missing(scope: &mut AdviceScope, library: &MpiControls) {
     }
 }
 
-/// What the MPI library of this host says of variables that are set.
-pub(super) fn judge_settings(variables: &ArmEnv) -> Vec<Advice> {
+/// What the MPI library of this host says of variables that are set. A script is for another library, unless the
+/// environment names it.
+pub(super) fn judge_settings(variables: &ArmEnv, is_script: bool) -> Vec<Advice> {
+    if is_script && std::env::var_os(LIBRARY).is_none() {
+        return Vec::new();
+    }
     let mut asked = variables.iter().filter(|(name, _)| is_mpi_setting(name)).peekable();
     if asked.peek().is_none() {
         return Vec::new();
