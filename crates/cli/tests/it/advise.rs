@@ -3,6 +3,8 @@
 use std::fs;
 use std::process::{Command, Output};
 
+use pathline_flow::MachineDesc;
+use pathline_place::{PlaceRequest, RankPlace, place_ranks};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -528,4 +530,44 @@ fn a_gain_that_harms_another_figure_is_withdrawn() {
     assert!(fails.contains("DROP") && fails.contains("exit code 1"), "{fails}");
     let rate = advise(&["--command", app, "--guard", "busbw (.*)", "--set", "A=1"], &[]);
     assert!(err(&rate).contains("use --guard-rate"), "{}", err(&rate));
+}
+
+/// Names, values and defaults need no GPU; the CPUs of ranks are those that `place` gives them.
+#[test]
+fn a_script_is_judged_without_a_gpu() {
+    let dir = TempDir::new().expect("a folder");
+    let script = dir.path().join("job.sh");
+    let path = script.to_str().expect("a path");
+    let review = |text: &str, more: &[&str]| {
+        fs::write(&script, text).expect("a file");
+        let output = advise(&[&["--job", path], more].concat(), &[]);
+        let text = out(&output).split_whitespace().collect::<Vec<_>>().join(" ");
+        (text, output.status.code())
+    };
+    let lines = "module load cray-mpich rocm/6.2\nexport NCCL_MIN_NCHANELS=8 NCCL_DEBUG=WARNING\n\
+                 export OMPI_MCA_pml=ucx FI_CXI_RX_MATCH_MODE=hybrid\n";
+    let (text, code) = review(lines, &[]);
+    assert_eq!(code, Some(1), "{text}");
+    for said in [
+        "4 settings: 3 drop, 1 undecided.",
+        "DROP No library reads NCCL_MIN_NCHANELS; did you mean NCCL_MIN_NCHANNELS.",
+        "'WARNING' is none of its values: it takes VERSION, WARN, INFO, ABORT, TRACE",
+        "DROP OMPI_MCA_pml is a variable of Open MPI, and the script uses Cray MPICH.",
+        "FI_CXI_RX_MATCH_MODE=hybrid: where messages are matched; helps: hybrid or software",
+    ] {
+        assert!(text.contains(said), "{said}: {text}");
+    }
+    let topology = MachineDesc::preset("mi250x").expect("a preset").topology();
+    let request = PlaceRequest { ranks: 8, skip_first_core: true, hardware_threads: false };
+    let plan = place_ranks(&topology, &request).expect("a plan");
+    let first = |place: &RankPlace| place.cpus.as_slice()[0].to_string();
+    let right: Vec<String> = plan.ranks.iter().map(first).collect();
+    let map = |cpus: &str| {
+        format!("export ROCR_VISIBLE_DEVICES=$SLURM_LOCALID\nsrun --cpu-bind=map_cpu:{cpus} ./a\n")
+    };
+    let (text, code) = review(&map("1,9,17,25,33,41,49,57"), &["--machine", "mi250x"]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains(&format!("map_cpu:{}.", right.join(","))), "{text}");
+    let (text, code) = review(&map(&right.join(",")), &["--machine", "mi250x"]);
+    assert!(code == Some(2) && !text.contains("SUSPECT"), "nothing to say: {text}");
 }
