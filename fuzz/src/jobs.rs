@@ -1,7 +1,11 @@
 //! Files about jobs: scripts of placements, matrices of communication, answers of `pathline advise`, rows of
 //! the tuner.
 
-use pathline_advise::{AdviceFile, AdviceLimits, ArmEnv, CommandLog, answers_text};
+use pathline_advise::{
+    AdviceFile, AdviceLimits, ArmEnv, CommandLog, JobScript, answers_text, script_findings,
+    stated_settings,
+};
+use pathline_flow::MachineDesc;
 use pathline_schema::Bytes;
 use pathline_tuner::{TunerRows, tuner_rows_text};
 
@@ -239,4 +243,54 @@ pub(crate) fn tuner_rows(input: &[u8]) -> String {
     let again = TunerRows::parse(&tuner_rows_text("", &read.rows));
     assert_eq!(again.map(|again| again.rows), Ok(read.rows.clone()));
     format!("read {}", read.rows.len().min(9))
+}
+
+/// Words of job scripts.
+pub(crate) const SCRIPT: &[&str] = &[
+    "#SBATCH ",
+    "#PBS -l select=2",
+    "srun ",
+    "mpirun --mca ",
+    "module load ",
+    "cray-mpich",
+    "export ",
+    " -x ",
+    "NCCL_ALGO=",
+    "NCCL_IB_TIMEOUT=",
+    "UCX_TLS=^",
+    "MPICH_",
+    "--gpu-bind=",
+    "--gpus-per-task=1",
+    "-N2 -n8",
+    "map_cpu:",
+    "mask_cpu:0x",
+    "ROCR_VISIBLE_DEVICES=$SLURM_LOCALID",
+    "\\\n",
+    "<<EOF\n",
+    ",",
+    "\"",
+    "'",
+    "\n",
+];
+
+pub(crate) fn scripts() -> Vec<Vec<u8>> {
+    let script = "#SBATCH -N 2 --ntasks-per-node=8\nmodule load cray-mpich rocm/7.13.0\nexport NCCL_AGLO=Ring \
+                  UCX_TLS=rc OMPI_MCA_pml=ucx\nROCR_VISIBLE_DEVICES=$SLURM_LOCALID srun --gpus-per-task=1 \
+                  --cpu-bind=map_cpu:1,9,17,25,33,41,49,57 ./a\n";
+    vec![script.as_bytes().to_vec()]
+}
+
+/// Each answer is about the script, with a reason.
+pub(crate) fn script(input: &[u8]) -> String {
+    let text = String::from_utf8_lossy(input);
+    let node = MachineDesc::preset("mi250x").map(|machine| machine.topology()).ok();
+    let script = JobScript::read(&text);
+    let stated = stated_settings(&script);
+    assert!(stated.len() <= script.settings.len());
+    let found = script_findings(&script, node.as_ref());
+    let all = stated.iter().chain(&found).map(|answer| {
+        assert!(!answer.reason.is_empty() && !answer.subject.is_empty());
+        answer.verdict.word()
+    });
+    all.collect::<Vec<_>>().join(" ")
 }

@@ -201,6 +201,7 @@ pub const TARGETS: &[Target] = &[
         run: jobs::command_log,
     },
     Target { name: "advice", seeds: jobs::advice_files, words: JSON, run: jobs::advice },
+    Target { name: "job-script", seeds: jobs::scripts, words: jobs::SCRIPT, run: jobs::script },
     Target {
         name: "tuner-rows",
         seeds: jobs::tuner_row_files,
