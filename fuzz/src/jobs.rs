@@ -292,5 +292,5 @@ pub(crate) fn script(input: &[u8]) -> String {
         assert!(!answer.reason.is_empty() && !answer.subject.is_empty());
         answer.verdict.word()
     });
-    all.collect::<Vec<_>>().join(" ")
+    format!("read: {}", all.collect::<Vec<_>>().join(" "))
 }
