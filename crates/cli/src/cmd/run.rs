@@ -58,13 +58,6 @@ pub(super) fn run(args: RunArgs) -> Result<ExitKind> {
         return Ok(if done { ExitKind::Fine } else { ExitKind::Unusable });
     }
     let journal = args.resume.as_deref().map(resume::open_journal).transpose()?;
-    if let Some((file, whole)) = journal.as_ref().filter(|(_, journal)| journal.is_complete()) {
-        let path = file.path().to_owned();
-        let cases = whole.outcomes.len();
-        errln!("pathline: {} is complete ({cases} cases): nothing to resume", path.display());
-        let network = report::network(whole, &path)?;
-        return report(&args, &RunResult { journal: path, network, found: None });
-    }
     if joined.is_some() && args.sampling.repeat > 1 {
         return Err(anyhow!(
             "--repeat starts new processes, and a launcher started these: start it several times \
@@ -360,6 +353,10 @@ fn measure(start: &RunStart, executor: &mut dyn Executor) -> Result<RunResult> {
     });
     let session = session.with_chooser(chooser);
     let journal = session.path().to_owned();
+    if session.has_nothing_left(&plan) {
+        errln!("pathline: {}: complete, nothing to resume", journal.display());
+        return Ok(RunResult { journal, network, found });
+    }
     if let Some(why) = session.unlocked() {
         errln!(
             "pathline: {}: this file system has no locks ({why}): see that no other run goes on with \

@@ -93,7 +93,7 @@ fn one_run_has_messages_by_engine_and_by_blit_next_to_direct_copies() {
     ]);
     assert!(summary.contains("MPI, blit kernel"), "{summary}");
     let words = summary.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(words.contains("Start the job with HSA_ENABLE_SDMA=0"), "{summary}");
+    assert!(words.contains("at once with HSA_ENABLE_SDMA=0"), "{summary}");
     let csv = report(&out, "--csv");
     let mut rows = csv::Reader::from_reader(csv.as_bytes());
     let names: Vec<String> = rows.headers().unwrap().iter().map(str::to_owned).collect();

@@ -88,6 +88,8 @@ pub struct JournalSession {
     carried: BTreeMap<Case, SampledCase>,
     /// Whether the journal already has the topology of the machine.
     has_topology: bool,
+    /// Whether an earlier part of the run reached its end.
+    is_complete: bool,
     /// Notes to write before the first case.
     notes: Vec<RunNote>,
 }
@@ -126,6 +128,7 @@ impl JournalSession {
             chooser: None,
             carried: BTreeMap::new(),
             has_topology: false,
+            is_complete: false,
             notes: Vec::new(),
         })
     }
@@ -174,6 +177,7 @@ impl JournalSession {
             chooser: None,
             carried: partial.iter().map(|s| (s.case.clone(), s.clone())).collect(),
             has_topology: journal.topology != Topology::default(),
+            is_complete: journal.is_complete(),
             notes: Vec::new(),
         })
     }
@@ -198,6 +202,11 @@ impl JournalSession {
     /// Why no lock keeps other runs off the journal, where the file system has no locks.
     pub fn unlocked(&self) -> Option<&io::Error> {
         self.file.unlocked()
+    }
+
+    /// Whether the run came to its end earlier, and every case of the plan has an outcome.
+    pub fn has_nothing_left(&self, plan: &RunPlan) -> bool {
+        self.is_complete && plan.entries.iter().all(|entry| self.done.contains(&entry.case))
     }
 
     /// Cases that already have an outcome.
