@@ -30,7 +30,7 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitKind> {
         if plan.runnable() == 0 {
             let why = plan.entries.iter().find_map(|entry| entry.skip.clone());
             let missing = plan.missing_suites(&scope, std::slice::from_ref(&name));
-            // A clause of its own names the suite first.
+            // The clause begins with the name of the suite.
             let missing = || missing.concat().trim_start_matches(&format!("{name}: ")).to_owned();
             absent.entry(why.unwrap_or_else(missing)).or_default().push(name);
             continue;

@@ -21,7 +21,7 @@ pub fn other_product(
     Some((*listed.first().filter(|_| !listed.contains(&own))?, own))
 }
 
-/// The one description that comes with the program of a node of these GPUs: of so many, if the number is known.
+/// The one preset of a node with these GPUs, and with this number of them if it is known.
 pub fn preset_of(product: &str, gpus: Option<u32>) -> Option<&'static str> {
     let is_it = |(name, text): &&(&'static str, &'static str)| {
         let desc = text.contains(product).then(|| MachineDesc::preset(name).ok()).flatten();

@@ -48,7 +48,7 @@ pub(super) fn check(snapshot: &HostSnapshot, topology: &Topology) -> Vec<Setting
     let space = |device: &PciDevice| spaces.get(device.address.as_ref() as &str);
     let mut all: Vec<SettingCheck> = paths.iter().flat_map(links).collect();
     all.extend(paths.iter().flat_map(|path| packets(path, &space)));
-    // A hypervisor sets these for its guests, and shows them a fabric of its own.
+    // A hypervisor sets these for its guests, and shows them another fabric.
     if topology.host.virtualization.is_none() && topology.gpus.len() > 1 {
         all.extend(access_control(&paths, &space));
         all.extend(iommu(snapshot, &paths));
