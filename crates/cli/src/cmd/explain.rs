@@ -106,7 +106,7 @@ fn explain_alone(reading: &PasteReading) -> Result<PasteExplanation> {
     Ok(explain_on_preset(reading, &node.assumed(because)))
 }
 
-/// That the machine of the user has other GPUs than those that the paste lists.
+/// An error if the paste lists other GPUs than the machine of the user has.
 fn other_machine(args: &ExplainArgs, listed: &str, own: &str) -> String {
     let here = match (&args.machine, &args.from) {
         (Some(name), _) => format!("-m {name}"),

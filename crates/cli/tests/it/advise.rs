@@ -532,7 +532,7 @@ fn a_gain_that_harms_another_figure_is_withdrawn() {
     assert!(err(&rate).contains("use --guard-rate"), "{}", err(&rate));
 }
 
-/// Names, values and defaults need no GPU; the CPUs of ranks are those that `place` gives them.
+/// Names, values and defaults need no GPU; ranks get the CPUs that `place` gives them.
 #[test]
 fn a_script_is_judged_without_a_gpu() {
     let dir = TempDir::new().expect("a folder");

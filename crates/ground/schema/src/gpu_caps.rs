@@ -234,8 +234,8 @@ impl Topology {
 }
 
 impl Topology {
-    /// GPUs by what `kind` calls them, in order of first occurrence: `8 x NVIDIA H200`; those that share
-    /// packages with the number of these first: `4 x AMD Instinct MI250X, 8 GCDs`. The second text that it
+    /// GPUs by what `kind` calls them, in order of first occurrence: `8 x NVIDIA H200`. GPUs that share
+    /// packages are counted by package first: `4 x AMD Instinct MI250X, 8 GCDs`. The second text that it
     /// gives goes to the end.
     pub fn gpus_in_words(&self, kind: impl Fn(&Gpu) -> (String, String)) -> Vec<String> {
         let mut kinds: Vec<((String, String), Vec<&Gpu>)> = Vec::new();

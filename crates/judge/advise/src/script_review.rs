@@ -114,7 +114,7 @@ fn cut_ipc(step: &BTreeMap<String, String>) -> Option<(String, String)> {
     let why = "where Slurm confines each task to its GPUs (ConstrainDevices of cgroup.conf), ranks of a node \
                cannot open each other's GPU memory: P2P and IPC fall back to host memory. Add \
                --gres-flags=allow-task-sharing, or --gpu-bind=none and a wrapper that picks the GPU of each \
-               rank; `pathline where` shows what a rank can reach (Slurm srun(1); LUMI training, binding)";
+               rank; `pathline place --check` shows what a rank can reach (Slurm srun(1); LUMI training, binding)";
     (on_node > 1 && !is_shared).then(|| (subject, why.to_owned()))
 }
 

@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn slips_are_told_from_other_names() {
+    fn slips_and_other_names_differ() {
         for (name, meant) in [
             ("NCCL_CHECK_DISABLE", Some("NCCL_CHECKS_DISABLE")),
             ("FI_CXI_RDV_PROTO", Some("FI_CXI_RDZV_PROTO")),

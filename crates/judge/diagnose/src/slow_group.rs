@@ -48,8 +48,8 @@ pub fn slow_groups(mut rest: Vec<UnlikePath>) -> Vec<SlowGroup> {
 }
 
 impl SlowGroup {
-    /// The flows that stand for the group: of single copies those that the source or a kernel moves, as a table of
-    /// pairs has them, else all single copies, else all.
+    /// The flows that stand for the group: single copies that a table of pairs shows (by the source or a kernel),
+    /// else all single copies, else all.
     fn shown(&self) -> Vec<&UnlikePath> {
         let lone = |path: &&UnlikePath| path.case.timed.len() == 1;
         let usual = |path: &&UnlikePath| {
@@ -64,7 +64,7 @@ impl SlowGroup {
             .unwrap_or_default()
     }
 
-    /// The path that stands for the group: the slowest of those that a table of pairs has.
+    /// The path that stands for the group: the slowest that a table of pairs shows.
     pub fn worst(&self) -> Option<&UnlikePath> {
         self.shown().into_iter().min_by(|a, b| a.ratio.total_cmp(&b.ratio))
     }
@@ -92,7 +92,7 @@ impl SlowGroup {
         }
     }
 
-    /// GPUs of the part, else those that all paths have in common, else the ends of the slowest.
+    /// GPUs of the part, else the GPUs that all paths have in common, else the ends of the slowest path.
     pub fn gpus(&self) -> Vec<u32> {
         let named = self.part.as_deref().map(gpus_in).unwrap_or_default();
         let ends = |path: &UnlikePath| -> BTreeSet<u32> {

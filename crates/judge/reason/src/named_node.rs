@@ -9,7 +9,7 @@ use pathline_schema::{NodeVerdict, Topology};
 use crate::answer::{PasteExplanation, explain_on_node, explain_paste};
 use crate::row_predictor::RowPredictor;
 
-/// A product that the tools of a paste list, and the machine's, where none of those that they list is the machine's.
+/// A product that the paste lists and the product of the machine, if the paste does not list the latter.
 pub fn other_product(
     reading: &PasteReading,
     machine: &Topology,

@@ -78,6 +78,11 @@ impl ConfigSpace {
         None
     }
 
+    /// Whether more could be read than the 64 bytes that any user sees.
+    pub(super) fn has_capabilities(&self) -> bool {
+        self.0.len() > 0x40
+    }
+
     /// Whether the extended space could be read.
     pub(super) fn is_whole(&self) -> bool {
         self.0.len() > 0x100

@@ -39,10 +39,6 @@ pub(super) fn check(snapshot: &HostSnapshot, topology: &Topology) -> Vec<Setting
             check
         });
     }
-    let huge = &topology.host.transparent_huge_pages;
-    if !huge.is_empty() {
-        all.push(SettingCheck::new("memory", "transparent huge pages", huge));
-    }
     let empty: Vec<String> = (topology.numa.iter())
         .filter(|domain| domain.memory.0 == 0 && !domain.cpus.is_empty())
         .map(|domain| format!("numa{}", domain.id))

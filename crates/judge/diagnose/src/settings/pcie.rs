@@ -11,8 +11,8 @@ use super::config_space::ConfigSpace;
 const DEVICES: &str = "sys/bus/pci/devices";
 /// Maximum nesting of bridges.
 const MAX_DEPTH: usize = 48;
-/// Correctable errors an hour since the start from which a link is named: each costs a replay, and sound links
-/// have a few in months.
+/// Correctable errors an hour since the start from which a link is named. Assumed: no document states a rate; each
+/// error sends a packet again.
 const ERRORS_AN_HOUR: f64 = 60.0;
 /// Redirect of requests and of completions, and forwarding upstream.
 const REDIRECTS: u16 = 0b1_1100;
@@ -48,6 +48,14 @@ pub(super) fn check(snapshot: &HostSnapshot, topology: &Topology) -> Vec<Setting
     let space = |device: &PciDevice| spaces.get(device.address.as_ref() as &str);
     let mut all: Vec<SettingCheck> = paths.iter().flat_map(links).collect();
     all.extend(paths.iter().flat_map(|path| packets(path, &space)));
+    let is_hidden =
+        |device: &&PciDevice| space(device).is_some_and(|space| !space.has_capabilities());
+    if paths.iter().filter_map(|path| path.chain.first().copied()).any(|device| is_hidden(&device))
+    {
+        let check =
+            SettingCheck::new("PCIe", "MaxPayload and MaxReadReq", "only root can read them");
+        all.push(check.unread("run `pathline doctor` as root"));
+    }
     // A hypervisor sets these for its guests, and shows them another fabric.
     if topology.host.virtualization.is_none() && topology.gpus.len() > 1 {
         all.extend(access_control(&paths, &space));

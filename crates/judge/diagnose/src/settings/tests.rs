@@ -190,10 +190,14 @@ fn each_planted_setting_is_named_alone() {
 #[test]
 fn what_only_root_can_read_is_undecided() {
     let mut node = sound();
-    for address in [PORT, GPUS[0], GPUS[1], ADAPTER] {
+    for address in [PORT, GPUS[0], GPUS[1], ADAPTER, "0000:51:00.0"] {
         node.insert(format!("sys/bus/pci/devices/{address}/config.hex"), "00".repeat(64));
     }
-    assert_eq!(wrong(&node), ["UNDECIDED ACS of switch ports above GPUs: only root can read it"]);
+    let unread = [
+        "UNDECIDED MaxPayload and MaxReadReq: only root can read them",
+        "UNDECIDED ACS of switch ports above GPUs: only root can read it",
+    ];
+    assert_eq!(wrong(&node), unread);
 }
 
 /// A slot of 8 lanes, an idle GPU and a virtual machine's own fabric are as they should be.

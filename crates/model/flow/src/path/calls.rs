@@ -47,7 +47,7 @@ pub(crate) fn batch(net: &NodeGraph, flow: &Flow, at: Unit) -> Result<BuiltPath,
     Ok(built)
 }
 
-/// Scattered blocks. A copy engine starts anew for each, however they were handed to it; a kernel starts once.
+/// Scattered blocks. A copy engine starts once for each block, whichever call names them; a kernel starts once.
 pub(crate) fn blocks(
     net: &NodeGraph,
     flow: &Flow,
