@@ -219,3 +219,44 @@ pub(crate) fn node_edits(
     edits.extend(general_edits(paths, topology, elements.is_empty()));
     edits
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What two movers copy from gpu0 to gpu1 may be slow for both or for one. A path of one mover is one edit.
+    /// Where no network is known, a GPU slows all that leaves it, all that arrives, or both: three, two, three.
+    #[test]
+    fn a_path_is_slow_by_mover_or_as_a_whole_and_a_gpu_by_direction() {
+        let labels = [
+            "gpu0.vram > gpu1.vram by dma@gpu0",
+            "gpu0.vram > gpu1.vram by dma@gpu1",
+            "gpu1.vram > gpu0.vram by dma@gpu1",
+        ];
+        let cases = labels.map(|label| format!("{label} x 1MiB").parse::<Case>().expect("a case"));
+        let paths: Vec<(&Case, &str)> = cases.iter().zip(["a", "b", "c"]).collect();
+        let gpu = |index| pathline_schema::Gpu { index, ..Default::default() };
+        let topology = Topology { gpus: vec![gpu(0), gpu(1)], ..Topology::default() };
+        let slowed = |with_units| -> Vec<(String, Vec<usize>)> {
+            let edits = general_edits(&paths, &topology, with_units).into_iter();
+            edits
+                .map(|edit| (edit.element, edit.exposures.iter().map(|e| e.probe).collect()))
+                .collect()
+        };
+        let row = |element: &str, probes: &[usize]| (element.to_owned(), probes.to_vec());
+        let by_path = [
+            row("path gpu0→gpu1", &[0, 1]),
+            row("path a", &[0]),
+            row("path b", &[1]),
+            row("path c", &[2]),
+        ];
+        assert_eq!(slowed(false), by_path);
+        let by_unit = [
+            row("gpu0 as source", &[0, 1]),
+            row("gpu0 both ways", &[0, 1, 2]),
+            row("gpu1 as destination", &[0, 1]),
+            row("gpu1 both ways", &[0, 1, 2]),
+        ];
+        assert_eq!(slowed(true)[4..], by_unit);
+    }
+}

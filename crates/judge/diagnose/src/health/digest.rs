@@ -562,6 +562,17 @@ mod tests {
         assert_eq!((found.cases, found.undecided.is_some()), (0, true));
     }
 
+    /// Earlier digests of a large plan keep a few of its 12 cases, always the same: all of these are compared.
+    #[test]
+    fn what_earlier_digests_keep_is_enough() {
+        let mut history: Vec<RunDigest> = (1..=6).map(|nth| run(nth, 0.0)).collect();
+        history.iter_mut().for_each(|digest| digest.thin(0.3));
+        let kept = history[0].cases.len();
+        assert!((1..6).contains(&kept), "less than half: {kept}");
+        let found = run(7, 0.0).against(&history, 0.03, 1e-5).expect("comparable");
+        assert_eq!((found.cases, found.undecided), (kept, None));
+    }
+
     #[test]
     fn another_size_of_the_same_path_is_scaled() {
         let digest = run(1, 0.0);

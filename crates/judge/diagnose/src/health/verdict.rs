@@ -409,3 +409,32 @@ fn low_share(class: &ClassShare) -> Option<String> {
     let hop = class.narrowest.as_ref()?;
     Some(format!("{}: all reach {:.0} % of {hop}", class.class, share * 100.0))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 20 to 1 is enough to name the first part alone. Below that, parts that may all be to blame are named
+    /// together, but not a path beside them, which has no part to replace.
+    #[test]
+    fn a_reason_names_the_parts_that_20_to_1_leave() {
+        let named = |rows: &[(f64, bool)]| {
+            let culprit = |&(probability, is_part): &(f64, bool)| Culprit {
+                element: probability.to_string(),
+                damage: String::new(),
+                probability,
+                odds: 1.0,
+                next: None,
+                decided_by: None,
+                paths: Vec::new(),
+                left: Vec::new(),
+                is_part,
+            };
+            likely_parts(&rows.iter().map(culprit).collect::<Vec<_>>()).len()
+        };
+        assert_eq!(named(&[(0.8, true), (0.04, true), (0.04, false)]), 1);
+        assert_eq!(named(&[(0.8, true), (0.041, true), (0.04, false)]), 2);
+        assert_eq!(named(&[(0.8, true), (0.1, false)]), 0);
+        assert_eq!((named(&[(0.9, false)]), named(&[])), (1, 0));
+    }
+}

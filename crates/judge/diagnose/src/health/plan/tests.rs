@@ -1,0 +1,94 @@
+//! What a check of a node measures.
+
+use pathline_flow::{MachineDesc, RuntimeEnv};
+use pathline_schema::NumaDomain;
+
+use super::*;
+
+fn plan(machine: &str) -> HealthPlan {
+    let desc = MachineDesc::preset(machine).unwrap();
+    let network = Network::new(&desc, RuntimeEnv::default()).unwrap();
+    HealthPlan::new(&desc.topology(), Some(&network), 0.03)
+}
+
+#[test]
+fn kernels_are_probes_where_engines_are_blind() {
+    // An engine of 50 GB/s leaves three of four xGMI links unused: only kernels see one missing.
+    let plan = plan("mi250x");
+    let seen = |element: &str, kernels: bool| {
+        let edit = plan.edits.iter().find(|edit| edit.element == element).unwrap();
+        edit.exposures.iter().any(|exposure| {
+            let probe = &plan.probes[exposure.probe];
+            let is_kernel = !matches!(probe.case.timed[0].by, Mover::Dma { .. });
+            is_kernel == kernels && exposure.slowdown(edit.least) > 0.03
+        })
+    };
+    assert!(!seen("xGMI gpu0>gpu1", false) && seen("xGMI gpu0>gpu1", true));
+    assert!(seen("xGMI gpu0>gpu2", false), "one link is narrower than the engine");
+    assert!(!plan.unseen.iter().any(|part| part.contains("xGMI")), "{:?}", plan.unseen);
+}
+
+#[test]
+fn a_plan_measures_every_pair_and_host_link_and_fits_the_budget() {
+    for machine in ["mi250x", "hgx-h200"] {
+        let plan = plan(machine);
+        let by_engine = |probe: &&HealthProbe| matches!(probe.case.timed[0].by, Mover::Dma { .. });
+        let tails = |tail| {
+            let of_tail = |p: &&HealthProbe| plan.classes[p.class].tail == tail;
+            plan.probes.iter().filter(by_engine).filter(of_tail).count()
+        };
+        assert_eq!(tails(TailKind::GpuLink), 56, "{machine}");
+        assert!(tails(TailKind::HostLink) >= 16, "{machine}");
+        // 12 rounds clear a path, 25 fail it; of five seconds some go to the start of processes.
+        let round = plan.round_ns().unwrap();
+        assert!(round < 0.2e9, "{machine}: {round} ns");
+        let members: usize = plan.classes.iter().map(|class| class.paths).sum();
+        assert_eq!(members, plan.probes.len());
+        let standing = plan.probes.iter().take(plan.standing).map(|probe| probe.class);
+        let later = plan.probes.iter().skip(plan.standing).map(|probe| probe.class);
+        let first = later.min().unwrap_or(plan.classes.len());
+        assert!(standing.max() < Some(first), "{machine}: a class is whole");
+    }
+}
+
+#[test]
+fn nodes_without_gpus_or_with_one_have_nothing_to_compare() {
+    let none = HealthPlan::new(&Topology::default(), None, 0.03);
+    assert_eq!((none.probes.len(), none.classes.len()), (0, 0));
+    let gpus = vec![Gpu { vendor: "nvidia".into(), ..Gpu::default() }];
+    let one = HealthPlan::new(&Topology { gpus, ..Topology::default() }, None, 0.03);
+    assert!(one.classes.iter().all(|class| class.paths == 1), "{:?}", one.classes);
+    assert!(!one.unseen.is_empty());
+}
+
+/// A GPU whose domain is unknown is taken for one of the first domain. Far is the first of the farthest that
+/// have CPUs: 20 away, as the domain 32 away is memory alone.
+#[test]
+fn a_gpu_copies_with_its_own_domain_and_the_farthest_that_has_cpus() {
+    let numa = |id: u32, cpus: &str| NumaDomain {
+        id,
+        cpus: cpus.parse().unwrap(),
+        distances: vec![10, 20, 20, 32],
+        ..NumaDomain::default()
+    };
+    let numa = vec![numa(0, "0-1"), numa(1, "2-3"), numa(2, "4-5"), numa(3, "")];
+    let topology = Topology { numa, ..Topology::default() };
+    let domains = |numa| {
+        let flows = own_flows(&topology, &Gpu { numa, ..Gpu::default() });
+        let units = flows.iter().flat_map(|flow| [flow.src.unit, flow.dst.unit]);
+        units.filter_map(|unit| unit.numa()).collect::<Vec<_>>()
+    };
+    // Engine and kernel in both directions with its own, the engine alone with the far one.
+    assert_eq!(domains(None), [0, 0, 0, 0, 1, 1]);
+    assert_eq!(domains(Some(2)), [2, 2, 2, 2, 1, 1]);
+}
+
+#[test]
+fn parts_that_differ_in_their_unit_are_one_line() {
+    let of = |parts: &[&str]| name_alike(parts.iter().map(|part| (*part).to_owned()));
+    let engines = ["gpu0 copy engines to the host", "gpu1 copy engines to the host"];
+    assert_eq!(of(&engines), ["copy engines to the host of gpu0-gpu1"]);
+    assert_eq!(of(&engines[..1]), ["gpu0 copy engines to the host"]);
+    let some = ["gpu0 x", "gpu2 x", "numa0-numa1 CPU link", "xGMI"];
+    assert_eq!(of(&some), ["x of gpu0, gpu2", "numa0-numa1 CPU link", "xGMI"]);
+}
