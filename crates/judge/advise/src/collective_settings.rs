@@ -264,8 +264,20 @@ mod tests {
         let env = |names: &[&str]| -> ArmEnv {
             names.iter().map(|n| ((*n).to_owned(), "1".to_owned())).collect()
         };
-        assert!(is_shown_by_choice(&env(&["NCCL_ALGO", "NCCL_PROTO"])));
-        assert!(!is_shown_by_choice(&env(&["NCCL_ALGO", "NCCL_NTHREADS"])));
+        // Algorithm, protocol and channels are logged, and NVLS is an algorithm. Threads and queue pairs are not.
+        let logged = [
+            "NCCL_NVLS_ENABLE",
+            "NCCL_ALGO",
+            "NCCL_PROTO",
+            "NCCL_MIN_NCHANNELS",
+            "NCCL_MAX_NCHANNELS",
+        ];
+        assert!(is_shown_by_choice(&env(&logged)));
+        for name in
+            SETTINGS.iter().map(|setting| setting.name).filter(|name| !logged.contains(name))
+        {
+            assert!(!is_shown_by_choice(&env(&["NCCL_ALGO", name])), "{name}");
+        }
         assert!(!is_shown_by_choice(&env(&["UCX_TLS"])) && !is_shown_by_choice(&env(&[])));
     }
 

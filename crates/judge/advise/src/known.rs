@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(of(4, "112"), [("NCCL_MIN_NCHANNELS=112".to_owned(), AdviceVerdict::Ignored)]);
         // 64 acts on 4 GPUs: the log of #11255 shows 64 channels instead of 48.
         assert_eq!(of(4, "64"), []);
-        assert_eq!(of(8, "112"), []);
+        assert_eq!((of(8, "112"), of(7, "65").len()), (vec![], 1));
         assert_eq!(verdicts("nvidia", "sm_90", 4, &[("NCCL_MIN_NCHANNELS", "112")]), []);
     }
 
@@ -275,6 +275,22 @@ mod tests {
         assert_eq!(of("NCCL_P2P_DISABLE", "0"), None);
         assert_eq!(of("CUDA_LAUNCH_BLOCKING", "1"), Some(AdviceVerdict::Remove));
         assert_eq!(of("NCCL_ALGO", "Ring"), None);
+        // "n", "no", "false" and nothing are off.
+        for off in ["", "0", "n", "no", " false "] {
+            assert_eq!(of("NCCL_P2P_DISABLE", off), None, "{off:?}");
+        }
+        assert_eq!(of("NCCL_P2P_DISABLE", "1"), Some(AdviceVerdict::Remove));
+        let one = |name: &str| verdicts("nvidia", "sm_90", 1, &[(name, "1")]);
+        assert_eq!(
+            (one("NCCL_P2P_DISABLE"), one("NCCL_NVLS_ENABLE")),
+            (vec![], vec![]),
+            "no peer, and NVLS"
+        );
+        assert_eq!(verdicts("", "", 0, &[("NCCL_NVLS_ENABLE", "1")]), []);
+        assert_eq!(of("NCCL_TUNER_CONFIG_FILE", "x"), Some(AdviceVerdict::Remove));
+        assert_eq!(verdicts("amd", "gfx90a", 8, &[("NCCL_TUNER_CONFIG_FILE", "x")]), []);
+        assert_eq!(of("FI_EFA_USE_DEVICE_RDMA", "1"), Some(AdviceVerdict::Ignored));
+        assert_eq!(of("FI_EFA_ENABLE_SHM_TRANSFER", "1"), None, "within a node");
         assert_eq!(of("MPICH_GPU_SUPPORT_ENABLED", "0"), Some(AdviceVerdict::Unclear));
         assert_eq!(verdicts("", "", 0, &[("MPICH_GPU_SUPPORT_ENABLED", "0")]), [], "no GPU");
     }

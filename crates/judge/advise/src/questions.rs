@@ -556,7 +556,7 @@ fn engine_call(engine: IoEngine) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pathline_schema::Gpu;
+    use pathline_schema::{Gpu, Link, LinkEnd, LinkKind, NumaDomain, Rate};
 
     fn node(vendor: &str) -> Topology {
         let gpu = |index| Gpu { index, vendor: vendor.to_owned(), numa: Some(3), ..Gpu::default() };
@@ -603,6 +603,86 @@ mod tests {
         let [with_mib, with_large] = [&mib, &large].map(|case| format!("NCCL_PROTO=LL {case}"));
         assert_eq!(guards(&["64KiB"]), [[mib, with_mib], [large.clone(), with_large.clone()]]);
         assert_eq!(guards(&["1MiB", "32MiB"]), [[large, with_large]]);
+    }
+
+    /// Pinned memory serves both directions, write-combined memory only what the CPU writes, and non-coherent memory
+    /// is AMD's. Between GPUs a variable chooses the blit kernel, and a program its own at either end.
+    #[test]
+    fn each_question_has_the_choices_of_its_vendor() {
+        let labels = |vendor: &str, subject: &str| -> Vec<String> {
+            let topology = node(vendor);
+            let scopes = questions(&topology, &usual_subjects(&topology, &[1], 2), 1, None);
+            let of = scopes.iter().filter(|scope| scope.subject == format!("{subject}, 1MiB"));
+            of.flat_map(|scope| &scope.choices).map(|choice| choice.arm.label.clone()).collect()
+        };
+        let (into, out) = ("copies from numa3 to gpu0 (H2D)", "copies from gpu0 to numa3 (D2H)");
+        let (pinned, kernel) =
+            (["pinned, SDMA copy", "registered, SDMA copy"], "pinned, copy kernel");
+        let (coherent, combined) = ("pinned non-coherent, SDMA copy", "write-combined, SDMA copy");
+        assert_eq!(labels("amd", into), [pinned[0], pinned[1], coherent, combined, kernel]);
+        assert_eq!(labels("amd", out), [pinned[0], pinned[1], coherent, kernel]);
+        let pinned = ["pinned, copy engine", "registered, copy engine"];
+        assert_eq!(
+            labels("nvidia", into),
+            [pinned[0], pinned[1], "write-combined, copy engine", kernel]
+        );
+        assert_eq!(labels("nvidia", out), [pinned[0], pinned[1], kernel]);
+        let pair = "copies from gpu0 to gpu1";
+        assert_eq!(
+            labels("amd", &format!("{pair} by a setting")),
+            ["blit kernel (HSA_ENABLE_PEER_SDMA=0)"]
+        );
+        let kernels = ["copy kernel at gpu1", "copy kernel at gpu0"];
+        assert_eq!(labels("amd", &format!("{pair} in the program")), kernels);
+        assert_eq!(labels("nvidia", pair), kernels);
+        assert_eq!(
+            labels("amd", "messages from r0 gpu0 to r1 gpu1"),
+            ["blit kernel (HSA_ENABLE_SDMA=0)"]
+        );
+    }
+
+    /// Relays next to the plain way are compared with what they add to: a copy kernel between AMD's GPUs, the engine
+    /// and pinned memory from the host.
+    #[test]
+    fn relays_are_asked_about_as_an_addition() {
+        let mut topology = node("amd");
+        topology.gpus.push(Gpu { index: 2, ..topology.gpus[0].clone() });
+        let link = |a, b, gbs| Link { a, b, kind: LinkKind::Xgmi, width: 1, peak: Some(Rate(gbs)) };
+        for (a, b) in [(0, 1), (0, 2), (1, 2)] {
+            topology.links.push(link(LinkEnd::Gpu(a), LinkEnd::Gpu(b), 50.0));
+        }
+        (0..3).for_each(|at| topology.links.push(link(LinkEnd::Numa(3), LinkEnd::Gpu(at), 25.0)));
+        topology.numa =
+            vec![NumaDomain { id: 3, peak: Some(Rate(200.0)), ..NumaDomain::default() }];
+        let more = |case: &str| -> Vec<(String, String, String)> {
+            let scopes = questions(&topology, &[case.parse().unwrap()], 1, None).into_iter();
+            let more = scopes.filter(|scope| scope.ends.ends_with(MORE_PATHS));
+            more.map(|scope| {
+                (
+                    scope.baseline.label,
+                    scope.choices[0].arm.label.clone(),
+                    scope.choices[0].cost.clone(),
+                )
+            })
+            .collect()
+        };
+        let row = |baseline: &str, label: &str, cost: &str| {
+            [(baseline.to_owned(), label.to_owned(), cost.to_owned())]
+        };
+        let one = "over 1 more GPUs at once";
+        assert_eq!(
+            more("gpu0.vram > gpu1.vram by dma@gpu0 x 64MiB"),
+            row("a copy kernel at gpu1", one, "links and some memory of gpu2 while the copy lasts")
+        );
+        assert_eq!(
+            more("numa3.paged > gpu1.vram by dma@gpu1 x 64MiB"),
+            row(
+                "pinned memory, SDMA copy",
+                "over 2 more GPUs at once",
+                "host memory that cannot be swapped, and links and some memory of gpu0+gpu2 while the copy lasts"
+            )
+        );
+        assert_eq!(more("gpu0.vram > gpu1.vram by dma@gpu0 x 1MiB"), []);
     }
 
     #[test]

@@ -144,6 +144,18 @@ mod tests {
     }
 
     #[test]
+    fn a_variable_asks_for_the_names_of_its_own_library_only() {
+        let has = |name: &str, library| {
+            has_naming_library(&[(name.to_owned(), "1".to_owned())].into(), library)
+        };
+        use NamingLibrary::{Collectives, Rocr};
+        assert!(has("NCCL_ALGO", Collectives) && !has("NCCL_ALGO", Rocr));
+        assert!(has("HSA_XNACK", Rocr) && !has("HSA_XNACK", Collectives));
+        // PATH is of no library.
+        assert!(!has("PATH", Collectives) && !has("PATH", Rocr));
+    }
+
+    #[test]
     fn a_name_that_this_version_of_rocr_lacks_is_ignored() {
         let rocr = |name| reason(name, NamingLibrary::Rocr, ROCR);
         // ROCr 5.2 does not have it.

@@ -315,6 +315,10 @@ mod tests {
             ("UCX_TLS", "rc,new_transport", "sysvv"),
             ("UCX_RCACHE_ENABLE", "try", "maybe"),
             ("UCX_SEG_SIZE", "8k", "big"),
+            ("UCX_SEG_SIZE", "INF", "infinite"),
+            ("UCX_SEG_SIZE", "auto", "k"),
+            ("CUDA_DEVICE_MAX_CONNECTIONS", "1", "0"),
+            ("CUDA_DEVICE_MAX_CONNECTIONS", "32", "33"),
             ("MPICH_BCAST_INTRA_ALGORITHM", "gentran_tree", "binomail"),
             ("FI_CXI_OPTIMIZED_MRS", "false", "none"),
         ] {

@@ -295,7 +295,7 @@ fn wrapped(label: &str, text: &str, indent: usize, width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{AdviceChoice, ArmEnv, ArmTask, GainInterval, TrialArm};
+    use crate::{AdviceChoice, ArmEnv, ArmTask, GainInterval, ScreenedChoice, TrialArm};
 
     fn advice(subject: &str, verdict: AdviceVerdict, gain: f64) -> Advice {
         let arm = TrialArm { label: "x".to_owned(), task: ArmTask::Command, env: ArmEnv::new() };
@@ -347,6 +347,38 @@ mod tests {
              copies from a to b: 64KiB 0.0 %\n"
         );
         assert!(text.lines().all(|line| line.chars().count() <= 60));
+    }
+
+    /// Behind a size stands what was proven, else the best of the short trials, which comes first. A part after a
+    /// comma that is no size belongs to what is moved. Of four defaults only their number is left, and the most that a
+    /// choice may gain.
+    #[test]
+    fn defaults_that_are_kept_show_the_best_that_was_tried() {
+        let screened =
+            |label: &str, gain| ScreenedChoice { label: label.to_owned(), gain, error: None };
+        let mut kept = advice("sums, all ranks", AdviceVerdict::Keep, 0.004);
+        kept.bound = Some(0.01);
+        kept.screened = vec![screened("a", Some(0.003)), screened("b", Some(-0.5))];
+        let body = |all: &[Advice]| {
+            let text = answers_text(all, &AdviceLimits::default(), 200);
+            text.lines().skip(2).map(str::trim).collect::<Vec<_>>().join("|")
+        };
+        let head = "KEEP       Keep the default; behind each size what the next best choice does.|";
+        assert_eq!(
+            body(&[kept.clone()]),
+            format!("{head}sums, all ranks: +0.4 % (none gains 1 %)")
+        );
+        kept.gain = None;
+        assert_eq!(
+            body(&[kept.clone()]),
+            format!("{head}sums, all ranks: +0.3 % (none gains 1 %)")
+        );
+        let mut all = vec![kept.clone(); 3];
+        assert!(body(&all).starts_with(head));
+        all.push(Advice { bound: Some(0.02), ..kept });
+        assert_eq!(body(&all), "KEEP       Keep the default in 4 more: no choice gains 2 %.");
+        all[0].bound = None;
+        assert_eq!(body(&all), "KEEP       Keep the default in 4 more: no choice gains enough.");
     }
 
     #[test]

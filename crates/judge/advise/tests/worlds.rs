@@ -337,6 +337,26 @@ fn a_budget_that_ends_leaves_questions_open() {
     assert_eq!((advice[0].verdict, world.time), (AdviceVerdict::Unclear, 0.0));
 }
 
+/// Of -2, 0.9 and 0.4 % the second is the best, and the choices are listed from the best to the worst. A short budget
+/// bounds none of them.
+#[test]
+fn what_was_tried_is_listed_from_the_best_on() {
+    for (budget, bound, reason) in [
+        (6.0, None, "the best, 1: +0.9 %; not shown of all: the 6 s"),
+        (20.0, Some(0.01), "no choice gains 1 %; if"),
+    ] {
+        let limits = AdviceLimits { budget, ..AdviceLimits::default() };
+        let mut world = DrawnWorld::new(&[-0.02, 0.009, 0.004], NOISELESS, 1);
+        let kept = advise(&scopes(3), &mut world, &limits, &mut |_| ()).remove(0);
+        let labels: Vec<&str> = kept.screened.iter().map(|tried| tried.label.as_str()).collect();
+        assert_eq!(
+            (kept.verdict, kept.bound, &labels[..]),
+            (AdviceVerdict::Keep, bound, &["1", "2", "0"][..])
+        );
+        assert!(kept.reason.contains(reason), "{}", kept.reason);
+    }
+}
+
 /// ROCm/rocm-systems#9406: on two nodes of MI350X another algorithm, protocol or number of channels gains 8.6, 22.3 and
 /// 22.7 % at 32, 64 and 128 MiB. The rows hold for 16 ranks on 2 nodes, and for nothing else.
 #[test]

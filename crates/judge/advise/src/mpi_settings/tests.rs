@@ -265,3 +265,32 @@ fn ranks_with_an_mpi_are_asked_about_messages_and_sums() {
     assert_eq!(usual_mpi_messages(&[member(0), without]).len(), 0);
     assert_eq!(usual_mpi_messages(&[member(0)]).len(), 0);
 }
+
+/// Messages that may be sent at once, from 2 to 256 KiB, have a threshold above them: 2^18 rounds up to 2^19 with its
+/// header. From 32 KiB on the way of the copy counts. Adapters are chosen between nodes, by where the bytes are.
+#[test]
+fn settings_of_cray_follow_size_memory_and_nodes() {
+    let cray = library("CRAY MPICH version 8.1.25.17 (ANL base 3.4a2)", "ch4:ofi", &[]);
+    let of = |case: &str, nodes: u32| -> Vec<String> {
+        let of = |label: String| label.trim_start_matches("MPICH_").to_owned();
+        labels(&cray, case, nodes).into_iter().map(of).collect()
+    };
+    let modes = ["SMP_SINGLE_COPY_MODE=CMA", "SMP_SINGLE_COPY_MODE=NONE"];
+    assert_eq!(of(&message("2047B"), 1), [""; 0]);
+    assert_eq!(of(&message("2KiB"), 1), ["SMP_SINGLE_COPY_SIZE=4096"]);
+    assert_eq!(of(&message("32767B"), 1), ["SMP_SINGLE_COPY_SIZE=32768"]);
+    assert_eq!(of(&message("32KiB"), 1), [modes[0], modes[1], "SMP_SINGLE_COPY_SIZE=65536"]);
+    assert_eq!(of(&message("256KiB"), 1), [modes[0], modes[1], "SMP_SINGLE_COPY_SIZE=524288"]);
+    assert_eq!(of(&message("257KiB"), 2), [modes[0], modes[1], "OFI_NIC_POLICY=NUMA"]);
+    let device =
+        |op: &str, size: &str| format!("r0.gpu0.vram > r1.gpu1.vram by mpi@gpu0[{op}] x {size}");
+    let ipc = "GPU_IPC_THRESHOLD=1";
+    let eager = [ipc, "GPU_IPC_THRESHOLD=524288", "GPU_EAGER_DEVICE_MEM=1", "GPU_NO_ASYNC_COPY=1"];
+    assert_eq!(of(&device("send-w64", "256KiB"), 1), eager);
+    assert_eq!(of(&device("send-w64", "257KiB"), 2), [ipc, "OFI_NIC_POLICY=GPU"]);
+    let kernel = ["GPU_ALLREDUCE_USE_KERNEL=1", "ALLREDUCE_NO_SMP=1"];
+    assert_eq!(of(&device("all_reduce", "1MiB"), 1), kernel);
+    assert_eq!(of(&sum(4, "1MiB"), 1), ["ALLREDUCE_NO_SMP=1", "SHARED_MEM_COLL_OPT=0"]);
+    let broadcast = sum(4, "1MiB").replace("all_reduce", "broadcast");
+    assert_eq!(of(&broadcast, 2), ["OFI_NIC_POLICY=NUMA", "SHARED_MEM_COLL_OPT=0"]);
+}
