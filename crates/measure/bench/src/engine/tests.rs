@@ -1,12 +1,14 @@
 //! What sampling does with a lane that records its calls.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 use pathline_flow::{MachineDesc, RuntimeEnv};
 use pathline_hal::{CallError, CallResult, Machine, StartGate};
 use pathline_schema::{
-    Bytes, JournalRecord, Ns, SampledCase, Severity, StopReason, TimerKind, VerifyResult,
+    Bytes, JournalRecord, Ns, RunSettings, SampledCase, Severity, StopReason, TimerKind,
+    VerifyResult,
 };
 
 use super::{ByGpu, CaseEngine, RunningCase, default_settings, fits};
@@ -313,6 +315,31 @@ fn visits_follow_each_other_as_they_are_due() {
     };
     engine.take_turns(open, &|| Some("a person".into()), &mut sink).unwrap();
     assert_eq!(order, [TWO_COPIES, COPY_AND_FILE, COPY].map(|case| planned(case).case));
+}
+
+/// Cases share 64 GiB while their buffers fit: two of 16 and two of 15 GiB, which the third uses again, but not two
+/// of 2 GiB more. What does not fit by itself is a batch of one, and so is the first case of a run that may be cut.
+#[test]
+fn cases_are_taken_together_while_their_buffers_fit() {
+    let machine = machine();
+    let batches = |time_limit: Ns, cases: &[(u32, u32)]| {
+        let settings = RunSettings { time_limit, ..default_settings(Bytes::gib(64)) };
+        let engine = CaseEngine::new(&machine, settings);
+        let copy = |(threads, gib): &(u32, u32)| {
+            planned(&format!(
+                "numa0.huge > numa0.huge by cpu@numa0[copy-memcpy-t{threads}] x {gib}GiB"
+            ))
+        };
+        let mut waiting: VecDeque<PlannedCase> = cases.iter().map(copy).collect();
+        let mut lengths = Vec::new();
+        while !waiting.is_empty() {
+            lengths.push(engine.take_batch(&mut waiting).len());
+        }
+        lengths
+    };
+    assert_eq!(batches(Ns::ZERO, &[(1, 16), (1, 15), (2, 16), (1, 2), (1, 1)]), [3, 2]);
+    assert_eq!(batches(Ns::ZERO, &[(1, 40), (1, 1), (1, 2)]), [1, 2]);
+    assert_eq!(batches(Ns::ms(1.0), &[(1, 1), (1, 2)]), [1, 1]);
 }
 
 /// Two buffers of 2^63 B are 2^64 B, which wraps to 0.
