@@ -26,7 +26,7 @@ use pathline_runner::{
     DeviceMemory, HostMachine, LibraryChoice, LibraryProbe, MachineChoice, MachineModel, RankJob,
     RunRequest, WorkerFault,
 };
-use pathline_schema::{Bytes, CasePattern, CpuSet, Ns, RunSettings, SuiteId, did_you_mean};
+use pathline_schema::{Bytes, CasePattern, CpuSet, Ns, ParseError, RunSettings, SuiteId, did_you_mean};
 
 use crate::known_name::KnownName;
 use crate::say::errln;
@@ -69,25 +69,57 @@ impl Args {
             );
             command.error(ErrorKind::InvalidSubcommand, text).exit();
         }
-        let known = || command.get_subcommands().filter(|known| !known.is_hide_set());
-        let is_word = !first.is_empty() && !first.starts_with('-');
-        if is_word && command.find_subcommand(&first).is_none() {
-            let near = did_you_mean(&first, known().map(clap::Command::get_name));
-            let text =
-                format!("there is no command '{first}'{near}; `pathline help` lists the commands");
-            command.error(ErrorKind::InvalidSubcommand, text).exit();
+        let asked_of = std::env::args().nth(2).filter(|_| first == "help").unwrap_or(first);
+        if !asked_of.is_empty() && !asked_of.starts_with('-') {
+            if let Some(error) = unknown_command(&mut command, &asked_of) {
+                error.exit();
+            }
         }
         note_bare_sizes();
         let asked = command.clone().try_get_matches_from(std::env::args_os());
-        let matches = asked.unwrap_or_else(|error| with_way_out(error).exit());
+        let matches = asked.unwrap_or_else(|error| with_way_out(error, &command).exit());
         Self::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit())
+    }
+}
+
+/// The error of a command that there is not.
+fn unknown_command(command: &mut clap::Command, name: &str) -> Option<clap::Error> {
+    if command.find_subcommand(name).is_some() {
+        return None;
+    }
+    let known = shown_commands(command).map(clap::Command::get_name);
+    let near = did_you_mean(name, known);
+    let text = format!("there is no command '{name}'{near}; `pathline help` lists the commands");
+    Some(command.error(ErrorKind::InvalidSubcommand, text))
+}
+
+/// The commands that help lists.
+fn shown_commands(command: &clap::Command) -> impl Iterator<Item = &clap::Command> {
+    command.get_subcommands().filter(|known| !known.is_hide_set())
+}
+
+/// What to write instead of an option that a command does not have: the commands that have it, or where those that
+/// it has are listed.
+fn option_way_out(word: &str, command: &clap::Command) -> String {
+    let has = |other: &&clap::Command| {
+        other.get_arguments().any(|arg| {
+            let long = arg.get_long().is_some_and(|long| word == format!("--{long}"));
+            long || arg.get_short().is_some_and(|short| word == format!("-{short}"))
+        })
+    };
+    let of: Vec<&str> = shown_commands(command).filter(has).map(clap::Command::get_name).collect();
+    let asked = std::env::args().nth(1).filter(|name| command.find_subcommand(name).is_some());
+    let help = format!("`pathline help {}` lists what it takes", asked.unwrap_or_default());
+    match of.as_slice() {
+        [] => help.replace("help `", "help`"),
+        of => format!("{word} is an option of {}; {}", of.join(", "), help.replace("help `", "help`")),
     }
 }
 
 /// Arguments that cannot stand as they do, by words of the parser's error, and what to write instead.
 const WAYS_OUT: &[([&str; 2], &str)] = &[
     (
-        ["'[SUITE]...'", "'--quick'"],
+        ["'[SUITE|CASE]...'", "'--quick'"],
         "--quick chooses its cases itself: leave it out, or the suites",
     ),
     (["--machine", "--store"], "a simulated machine has its own stores: leave out --store"),
@@ -110,7 +142,7 @@ fn note_bare_sizes() {
 }
 
 /// An error of the parser with what to write instead, where that is known.
-fn with_way_out(mut error: clap::Error) -> clap::Error {
+fn with_way_out(mut error: clap::Error, command: &clap::Command) -> clap::Error {
     let text = error.to_string();
     let known = WAYS_OUT.iter().find(|(words, _)| words.iter().all(|word| text.contains(word)));
     let negative = match error.get(ContextKind::InvalidArg) {
@@ -121,7 +153,15 @@ fn with_way_out(mut error: clap::Error) -> clap::Error {
         _ => false,
     };
     let negative = negative.then_some("a value cannot be negative");
-    if let Some(way) = known.map(|(_, way)| *way).or(negative) {
+    let known = known.map(|(_, way)| *way).or(negative).map(str::to_owned);
+    // The parser names an option that is spelt alike.
+    let is_unknown = error.kind() == ErrorKind::UnknownArgument
+        && error.get(ContextKind::SuggestedArg).is_none();
+    let word = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(word)) if is_unknown => Some(word),
+        _ => None,
+    };
+    if let Some(way) = known.or_else(|| word.map(|word| option_way_out(word, command))) {
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![way.into()]));
     }
     error
@@ -306,9 +346,8 @@ pub(crate) struct SelectArgs {
     #[arg(long, value_name = "NAME", requires = "machine", hide = true)]
     pub(crate) stack: Option<String>,
     /// Only these suites, or the suites of a group: gpu, mpi, ccl; `pathline run --list` says what
-    /// they measure.
-    #[arg(value_delimiter = ',', value_name = "SUITE", value_parser = KnownName::SUITES,
-        hide_possible_values = true)]
+    /// they measure. Or the text of a case, as --case takes it.
+    #[arg(value_name = "SUITE|CASE", value_parser = KnownName::SUITES, hide_possible_values = true)]
     pub(crate) named: Vec<String>,
     /// The same as SUITE.
     #[arg(long, short, value_delimiter = ',', value_name = "SUITE", hide = true)]
@@ -365,7 +404,15 @@ const METADATA: &str = pathline_schema::SuiteId::Metadata.word();
 impl SelectArgs {
     /// The suites that are named, those of a group each.
     pub(crate) fn suites(&self) -> Vec<String> {
-        self.named.iter().chain(&self.suite).flat_map(|name| named_suites(name)).collect()
+        let named = self.named.iter().filter(|name| !is_case(name));
+        let names = named.flat_map(|names| names.split(',')).chain(self.suite.iter().map(|s| &**s));
+        names.filter(|name| !name.is_empty()).flat_map(named_suites).collect()
+    }
+
+    /// The cases that are named.
+    pub(crate) fn cases(&self) -> Result<Vec<CasePattern>, ParseError> {
+        let named = self.named.iter().filter(|name| is_case(name)).map(|text| text.parse());
+        self.case.iter().cloned().map(Ok).chain(named).collect()
     }
 
     /// Fails if suite storage is selected on this host without a place for its files, or if a place is named so
@@ -415,6 +462,11 @@ impl SelectArgs {
     pub(crate) fn draw(&self) -> RandomDraw {
         RandomDraw { seed: self.seed, sets: self.sets }
     }
+}
+
+/// Whether a word of the command line is the text of a case and no suite.
+fn is_case(text: &str) -> bool {
+    text.contains(['>', '→', '*', ' '])
 }
 
 /// The name of a simulated machine with only these of its GPUs.

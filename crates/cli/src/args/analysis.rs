@@ -190,7 +190,7 @@ pub(crate) struct ValidateArgs {
 
 /// Which flows to predict, or which run to hold predictions against.
 #[derive(Debug, Clone, Default, Parser)]
-#[command(group = clap::ArgGroup::new("what").required(true).multiple(true).args(["case", "case_file", "exchange", "exchange_file", "against"]))]
+#[command(group = clap::ArgGroup::new("what").required(true).multiple(true).args(["texts", "case", "file", "against"]))]
 pub(crate) struct PredictArgs {
     /// The machine: a name from `pathline model list`, or a TOML file, such as one of `model fit`.
     #[arg(long, short, value_name = "NAME|FILE", value_parser = KnownName::MACHINES)]
@@ -198,28 +198,23 @@ pub(crate) struct PredictArgs {
     /// Software stack of the machine; `pathline model show NAME` shows which it describes.
     #[arg(long, value_name = "NAME")]
     pub(crate) stack: Option<String>,
-    /// Flows that start together, with their sizes, joined by ' & '; flows that run throughout after
-    /// ' while '. May be given several times.
-    #[arg(long, short, value_name = "CASE")]
+    /// Flows that start together, joined by ' & ', such as 'gpu0 > gpu1 x 1MiB'; flows that run
+    /// throughout after ' while '. Or an exchange: 'all_reduce over gpu0-gpu7 by rccl x 1MiB'.
+    #[arg(value_name = "CASE|EXCHANGE")]
+    pub(crate) texts: Vec<String>,
+    /// The same as CASE.
+    #[arg(long, short, alias = "exchange", value_name = "CASE", hide = true)]
     pub(crate) case: Vec<String>,
-    /// An exchange of messages, such as 'all_reduce over gpu0-gpu7 by rccl x 1MiB'. May be given
-    /// several times.
-    #[arg(long, value_name = "EXCHANGE")]
-    pub(crate) exchange: Vec<String>,
-    /// Cases of a file, one a line; `-` is standard input. Empty lines and lines that start with # are
-    /// left out.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) case_file: Option<PathBuf>,
-    /// Exchanges of a file, one a line; `-` is standard input.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) exchange_file: Option<PathBuf>,
+    /// Cases and exchanges of a file, one a line; `-` is standard input. Empty lines and lines that
+    /// start with # are left out.
+    #[arg(long, aliases = ["case-file", "exchange-file"], value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
     /// Write what each link, adapter and engine carries during exchanges: CSV, or JSON if the name
     /// ends in .json; `-` is standard output.
     #[arg(long, value_name = "FILE", conflicts_with = "against")]
     pub(crate) links: Option<PathBuf>,
     /// Predict the cases of this run and compare: its folder or journal.
-    #[arg(long, value_name = "RUN",
-        conflicts_with_all = ["case", "case_file", "exchange", "exchange_file"])]
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["texts", "case", "file"])]
     pub(crate) against: Option<PathBuf>,
     /// Leave out the cases that this run has, too: that which the machine was fitted to. May be
     /// given several times.
@@ -248,13 +243,8 @@ pub(crate) struct PredictArgs {
 
 impl PredictArgs {
     /// The arguments that predict a case or an exchange on a machine.
-    pub(crate) fn of_texts(machine: &str, case: Option<String>, exchange: Option<String>) -> Self {
-        Self {
-            machine: machine.to_owned(),
-            case: case.into_iter().collect(),
-            exchange: exchange.into_iter().collect(),
-            ..Self::default()
-        }
+    pub(crate) fn of_text(machine: &str, text: String) -> Self {
+        Self { machine: machine.to_owned(), texts: vec![text], ..Self::default() }
     }
 }
 

@@ -1,6 +1,6 @@
 //! `pathline explain CASE`.
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
 use pathline_flow::{Network, RuntimeEnv, SetPredictor};
 use pathline_message::{ExchangeSpec, MessageLayer, MessageLibrary, exchange_of};
 use pathline_runner::MachineModel;
@@ -16,16 +16,15 @@ use crate::say::outln;
 /// Explains the text of a case, with its time on a simulated machine if one is named.
 pub(super) fn run(text: &str, machine: Option<&str>) -> Result<ExitKind> {
     if text.parse::<ExchangeSpec>().is_ok() {
-        let predicted = Predicted::Exchange(text.to_owned());
         outln!(
             "measure it     pathline run ccl-collectives --ranks N, or mpi-collectives by mpirun"
         );
         let Some(name) = machine else {
-            outln!("predict it     {}", predicted.command(PREDICTED_ON));
+            outln!("predict it     {}", predict_command(PREDICTED_ON, text));
             return Ok(ExitKind::Fine);
         };
         outln!("on {name}, simulated:");
-        return predict::run(&predicted.arguments(name));
+        return predict::run(&PredictArgs::of_text(name, text.to_owned()));
     }
     let case = Case::parse_with_defaults(text).map_err(|error| anyhow!("{error}"))?;
     let text = case.to_string();
@@ -48,12 +47,13 @@ pub(super) fn run(text: &str, machine: Option<&str>) -> Result<ExitKind> {
     outln!("measure it     {} --case {}", measure_command(&case), shell_word(&text));
     let name = machine.unwrap_or(PREDICTED_ON);
     match (predicted(&case, name), machine) {
-        (Ok(predicted), None) => outln!("predict it     {}", predicted.command(name)),
+        (Ok(predicted), None) => outln!("predict it     {}", predict_command(name, &predicted)),
         (Ok(predicted), Some(_)) => {
             outln!("on {name}, simulated:");
-            return predict::run(&predicted.arguments(name));
+            return predict::run(&PredictArgs::of_text(name, predicted));
         }
-        (Err(why), _) => outln!("predict it     not for {name}: {why}"),
+        (Err(why), None) => outln!("predict it     not for {name}: {why}"),
+        (Err(why), Some(_)) => bail!("{name} cannot carry {text}: {why}"),
     }
     Ok(ExitKind::Fine)
 }
@@ -80,39 +80,20 @@ fn measure_command(case: &Case) -> String {
     format!("{launch}pathline run{option}{}", " --store DIR".repeat(stores))
 }
 
-/// What `pathline model predict` takes.
-enum Predicted {
-    Case(String),
-    Exchange(String),
+/// The command that predicts a case or an exchange.
+fn predict_command(machine: &str, text: &str) -> String {
+    format!("pathline model predict --machine {machine} {}", shell_word(text))
 }
 
-impl Predicted {
-    fn command(&self, machine: &str) -> String {
-        let (option, text) = match self {
-            Self::Case(text) => ("--case", text),
-            Self::Exchange(text) => ("--exchange", text),
-        };
-        format!("pathline model predict --machine {machine} {option} {}", shell_word(text))
-    }
-
-    fn arguments(&self, machine: &str) -> PredictArgs {
-        let (case, exchange) = match self {
-            Self::Case(text) => (Some(text.clone()), None),
-            Self::Exchange(text) => (None, Some(text.clone())),
-        };
-        PredictArgs::of_texts(machine, case, exchange)
-    }
-}
-
-/// What predicts a case on a simulated machine; the error is why nothing does.
-fn predicted(case: &Case, machine: &str) -> Result<Predicted, String> {
+/// The text that predicts a case on a simulated machine; the error is why nothing does.
+fn predicted(case: &Case, machine: &str) -> Result<String, String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let model = MachineModel::read(machine).map_err(|e| text(&e))?;
     let desc = model.desc();
     let Some(wire) = case.flows().find_map(|flow| flow.by.wire()) else {
         let network = Network::new(desc, RuntimeEnv::default()).map_err(|e| text(&e))?;
         SetPredictor::new(&network).durations(case).map_err(|e| text(&e))?;
-        return Ok(Predicted::Case(case.to_string()));
+        return Ok(case.to_string());
     };
     let by = match wire.via {
         Transport::Mpi => MessageLibrary::CrayMpich { sdma: wire.agent != Some(CopyAgent::Kernel) },
@@ -125,7 +106,7 @@ fn predicted(case: &Case, machine: &str) -> Result<Predicted, String> {
     let (exchange, _) = exchange_of(case, &members(case), by)?;
     let layer = MessageLayer::new(desc).map_err(|e| text(&e))?;
     layer.time(&exchange).map_err(|e| text(&e))?;
-    Ok(Predicted::Exchange(exchange.to_string()))
+    Ok(exchange.to_string())
 }
 
 /// The processes that a case names, each with the GPU that it names, else GPU n for rank n.

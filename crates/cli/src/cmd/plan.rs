@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 use pathline_bench::{PlanScope, PlannedCase, RunPlan, TunedKernels, plan_time, time_of_probes};
 use pathline_flow::MachineDesc;
 use pathline_runner::{MachineSurvey, half_of_free, switches};
-use pathline_schema::{Ns, WorldKind};
+use pathline_schema::{Collective, Ns, SuiteId, WorldKind, nearest_name};
 use serde_json::json;
 
 use super::ExitKind;
@@ -30,8 +30,16 @@ pub(super) fn make_in(scope: &PlanScope<'_>, select: &SelectArgs) -> Result<RunP
         if MachineDesc::presets().iter().any(|(preset, _)| *preset == name) {
             bail!("'{name}' is a simulated machine, no suite: write -m {name}");
         }
+        let operations = Collective::ALL.iter().map(|operation| operation.word());
+        let is_suite = SuiteId::ALL.iter().any(|suite| suite.word() == name);
+        if let Some(operation) = nearest_name(&name, operations).filter(|_| !is_suite) {
+            bail!(
+                "{operation} is measured by suite ccl-collectives (NCCL, RCCL) and by mpi-collectives \
+                 (under mpirun)"
+            );
+        }
     }
-    RunPlan::new(scope, &select.suites(), &select.case).map_err(anyhow::Error::msg)
+    RunPlan::new(scope, &select.suites(), &select.cases()?).map_err(anyhow::Error::msg)
 }
 
 pub(super) fn run(args: &RunArgs) -> Result<ExitKind> {

@@ -38,8 +38,11 @@ struct NamedText {
 }
 
 /// Texts of the command line, then those of a file.
-fn texts(named: &[String], file: Option<&Path>) -> Result<Vec<NamedText>> {
-    let own = named.iter().map(|text| NamedText { text: text.clone(), place: String::new() });
+fn texts<'t>(
+    named: impl Iterator<Item = &'t String>,
+    file: Option<&Path>,
+) -> Result<Vec<NamedText>> {
+    let own = named.map(|text| NamedText { text: text.clone(), place: String::new() });
     let mut all: Vec<NamedText> = own.collect();
     let Some(file) = file else { return Ok(all) };
     let (name, mut input) = open_input(file)?;
@@ -96,6 +99,7 @@ fn at(place: &str) -> String {
 }
 
 /// The cases and exchanges that are named, each with its text as errors show it.
+#[derive(Default)]
 struct NamedFigures {
     cases: Vec<(Case, String)>,
     exchanges: Vec<(ExchangeSpec, String)>,
@@ -105,24 +109,19 @@ struct NamedFigures {
 
 impl NamedFigures {
     fn read(args: &PredictArgs, model: &MachineModel) -> Result<Self> {
-        let case = |NamedText { text, place }: NamedText| {
+        let texts = texts(args.texts.iter().chain(&args.case), args.file.as_deref())?;
+        let mut named = Self::default();
+        for NamedText { text, place } in texts {
             let short = shortened(&text);
-            let case =
-                Case::parse_with_defaults(&text).map_err(|e| anyhow!("{place}{short}: {e}"))?;
-            Ok((case, format!("'{short}'{}", at(&place))))
-        };
-        let exchange = |NamedText { text, place }: NamedText| {
-            let short = shortened(&text);
-            let exchange = text.parse().map_err(|e: ParseError| anyhow!("{place}{e}"))?;
-            Ok((exchange, format!("'{short}'{}", at(&place))))
-        };
-        let cases = texts(&args.case, args.case_file.as_deref())?;
-        let exchanges = texts(&args.exchange, args.exchange_file.as_deref())?;
-        let mut named = Self {
-            cases: cases.into_iter().map(case).collect::<Result<_>>()?,
-            exchanges: exchanges.into_iter().map(exchange).collect::<Result<_>>()?,
-            trust: Vec::new(),
-        };
+            let name = format!("'{short}'{}", at(&place));
+            if text.split_whitespace().nth(1) == Some("over") {
+                let exchange = text.parse().map_err(|e: ParseError| anyhow!("{place}{e}"))?;
+                named.exchanges.push((exchange, name));
+            } else {
+                let case = Case::parse_with_defaults(&text);
+                named.cases.push((case.map_err(|e| anyhow!("{place}{short}: {e}"))?, name));
+            }
+        }
         named.trust = named.find_trust(model)?;
         Ok(named)
     }

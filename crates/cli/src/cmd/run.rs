@@ -337,7 +337,7 @@ fn measure(start: &RunStart, executor: &mut dyn Executor) -> Result<RunResult> {
         env: switches.clone(),
         settings: request.settings_on(&about.topology),
     };
-    let named = !args.select.suites().is_empty() || !args.select.case.is_empty();
+    let named = !args.select.suites().is_empty() || !args.select.cases()?.is_empty();
     let unmet = Requirement::to_planner(args.require).unmet(executor.about(), &plan, named);
     // Of a default run the report names what this machine lacks.
     let is_first = args.resume.is_none() && request.repeat == 0 && unmet.is_none();

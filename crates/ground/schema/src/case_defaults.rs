@@ -86,7 +86,7 @@ fn complete_flow(words: &[&str], text: &str) -> Result<String, ParseError> {
         let form = match is_collective {
             true => {
                 "SRC > DST [by MOVER] [x SIZE]; `pathline run ccl-collectives --ranks 8` measures \
-                 collectives, and `pathline model predict --exchange` predicts one"
+                 collectives, and `pathline model predict` predicts one"
             }
             false => "SRC > DST [by MOVER] [x SIZE], such as gpu0 > gpu1 by dma",
         };

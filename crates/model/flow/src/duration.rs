@@ -390,10 +390,12 @@ impl<'n> SetPredictor<'n> {
         let built = build_path(&self.network.graph, flow)?;
         let op = built.operation;
         let path = self.network.graph.book.find(flow).map(|(path, ..)| path.known);
+        // The next copy of pageable memory is called only when the one before has ended.
+        let call = if op.blocking { op.call.0 } else { 0.0 };
         let leg = Rc::new(FlowNeeds {
             cap: path.unwrap_or(RateInterval { rate: op.cap, low: op.cap, high: op.cap }),
             share: op.share,
-            start: op.alpha.0,
+            start: op.alpha.0 + call,
             queue: op.queue,
             turn: op.turn,
             uses: op.uses,

@@ -507,9 +507,9 @@ fn starts_hide_what_moves_meanwhile() {
         (write(1, "16MiB"), 120.49, 0.01),
         (us("numa3.pinned > gpu0.vram by dma@gpu0 x 16MiB"), 681.8, 0.02),
         (us("numa3.pinned > gpu0.vram by dma@gpu0 x 256MiB"), 9527.9, 0.01),
-        // With the 2.7 us of calls that the host waits in.
-        (us("numa3.paged > gpu0.vram by dma@gpu0 x 4KiB") + 2.7, 7.267, 0.02),
-        (us("numa3.paged > gpu0.vram by dma@gpu0 x 1MiB") + 2.7, 52.825, 0.02),
+        // The tool's loop has 1.2 us of calls around the copy.
+        (us("numa3.paged > gpu0.vram by dma@gpu0 x 4KiB") + 1.2, 7.267, 0.02),
+        (us("numa3.paged > gpu0.vram by dma@gpu0 x 1MiB") + 1.2, 52.825, 0.02),
     ] {
         assert!((formed / published - 1.0).abs() <= allowed, "{formed} for {published}");
     }
