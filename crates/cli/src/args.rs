@@ -26,7 +26,9 @@ use pathline_runner::{
     DeviceMemory, HostMachine, LibraryChoice, LibraryProbe, MachineChoice, MachineModel, RankJob,
     RunRequest, WorkerFault,
 };
-use pathline_schema::{Bytes, CasePattern, CpuSet, Ns, ParseError, RunSettings, SuiteId, did_you_mean};
+use pathline_schema::{
+    Bytes, CasePattern, CpuSet, Ns, ParseError, RunSettings, SuiteId, did_you_mean,
+};
 
 use crate::known_name::KnownName;
 use crate::say::errln;
@@ -112,7 +114,9 @@ fn option_way_out(word: &str, command: &clap::Command) -> String {
     let help = format!("`pathline help {}` lists what it takes", asked.unwrap_or_default());
     match of.as_slice() {
         [] => help.replace("help `", "help`"),
-        of => format!("{word} is an option of {}; {}", of.join(", "), help.replace("help `", "help`")),
+        of => {
+            format!("{word} is an option of {}; {}", of.join(", "), help.replace("help `", "help`"))
+        }
     }
 }
 

@@ -122,6 +122,10 @@ fn not_a_journal(path: &Path, error: JournalError) -> anyhow::Error {
             "{shown} is no journal of a run; if it is the output of another tool: `pathline explain {}`",
             shell_word(&path.to_string_lossy())
         ),
+        // A packed journal is written whole: what ends early was cut by a copy.
+        error if head.starts_with(b"\x1f\x8b") => anyhow!(
+            "{shown} is a packed file that cannot be read to its end ({error}): copy it again"
+        ),
         error => anyhow!("{shown} is no journal of a run: {error}"),
     }
 }

@@ -61,7 +61,7 @@ pub(crate) enum ReportFormat {
 #[command(
     after_help = "Exit codes: 0 nothing is worse; 1 a case is slower, lost, unverified or beyond what \
                   hardware can carry; 2 runs cannot be compared (real with simulated, no common case) or \
-                  read."
+                  read; 3 UNDECIDED."
 )]
 pub(crate) struct DiffArgs {
     /// Runs before, folders or journals; each repeat of a journal counts as a run. Of two runs without

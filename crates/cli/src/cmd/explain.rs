@@ -203,6 +203,9 @@ fn other_input(bytes: &[u8]) -> Option<&'static str> {
     if starts(b"{\"type\":\"begin\"") {
         return Some("a journal of pathline: `pathline report FILE`");
     }
+    if pathline_report::html::is_page(bytes.get(..4096).unwrap_or(bytes)) {
+        return Some("a page of pathline: `pathline report` with the folder that it is in");
+    }
     if starts(b"\x1f\x8b") {
         return Some("a gzip file: gunzip it, or if it is a journal: `pathline report FILE`");
     }

@@ -506,6 +506,12 @@ fn names_that_do_not_exist_have_a_suggestion() {
             "'dma'",
         ),
         (vec!["explain", "gpu0 > gpu1 by dam"], "did you mean 'dma'"),
+        (vec!["explain", "gpu0 > gpu9", "-m", "mi250x"], "this machine has no gpu9"),
+        (vec!["run", "gpu0 > gpu9", "-m", "mi250x", "--dry-run"], "there is no gpu9"),
+        (vec!["run", "allreduce", "-m", "mi250x"], "suite ccl-collectives"),
+        (vec!["model", "fit", "--json"], "--json is an option of run, "),
+        (vec!["-m", "mi250x"], "-m is an option of run, "),
+        (vec!["help", "rnu"], "did you mean 'run'"),
         (vec!["run", "--machine", "mi250x", "--suite", "mpi-latency"], "add --ranks 2"),
         (
             vec![

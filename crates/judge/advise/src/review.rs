@@ -176,7 +176,9 @@ fn tried_text(effects: &[RemovalEffect<'_>]) -> String {
     let (tried, all) = (ends(true), ends(false));
     let names: Vec<&str> = tried.iter().copied().collect();
     let more = if tried.len() < all.len() { "; a longer --budget tries all" } else { "" };
-    format!("tried {} of {}: {}{more}", tried.len(), all.len(), names.join(", "))
+    let examples = names.iter().take(2).copied().collect::<Vec<_>>().join(", ");
+    let rest = if names.len() > 2 { " and others" } else { "" };
+    format!("tried {} of {}: {examples}{rest}{more}", tried.len(), all.len())
 }
 
 fn conclude(

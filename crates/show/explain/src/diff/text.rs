@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::fmt::{self as std_fmt, Write as _};
 
+use pathline_schema::Flow;
+
 use super::{CaseChange, ClassNoise, DiffRow, RepeatAdvice, RunDiff};
 use crate::fmt;
 
@@ -12,9 +14,20 @@ const MAX_ROWS: usize = 12;
 const MAX_ROWS_OF_PART: usize = 3;
 
 /// Columns of the text; a command that is wider breaks between words.
-const COLUMNS: usize = 100;
+const COLUMNS: usize = 80;
 
 impl DiffRow {
+    /// Whether the other row is the same copy of another size, changed alike.
+    fn is_size_of(&self, other: &Self) -> bool {
+        let [flow] = self.case.timed.as_slice() else { return false };
+        let [of_other] = other.case.timed.as_slice() else { return false };
+        let resized = Flow { bytes: flow.bytes, ..*of_other };
+        let others_alike = self.case.cadence == other.case.cadence
+            && self.case.background.is_empty()
+            && other.case.background.is_empty();
+        others_alike && resized == *flow && self.change == other.change && self.why == other.why
+    }
+
     /// `+10.2 % [+9.8, +10.6]`. If the noise is unknown, a note instead of the interval.
     pub fn effect_text(&self) -> String {
         let Some((effect, low, high)) = self.effect else { return String::new() };
@@ -62,6 +75,9 @@ impl RunDiff {
                 "WORSE: GPUs or records are missing after".to_owned()
             }
             (true, _, _) => format!("WORSE: {}", others.join(", ")),
+            (false, _, Some(why)) if faster > 0 => {
+                format!("UNDECIDED: {why}; {} faster", by(CaseChange::Faster))
+            }
             (false, _, Some(why)) => format!("UNDECIDED: {why}"),
             (false, ..) if self.missing() > 0 => {
                 format!(
@@ -209,32 +225,30 @@ impl RunDiff {
         if rows.is_empty() {
             return Ok(());
         }
-        writeln!(
-            f,
-            "\n{:<14} {:>9} {:>9} {:<4}  {:<24} case",
-            "", "before", "after", "", "speed [95 %]"
-        )?;
+        writeln!(f, "\n{:<12} {:>9} {:>9} {:<4}  speed [95 %]", "", "before", "after", "")?;
+        let mut folded: Vec<Vec<&DiffRow>> = Vec::new();
+        for row in rows {
+            match folded.iter_mut().find(|rows| !all && rows.iter().all(|r| r.is_size_of(row))) {
+                Some(rows) => rows.push(row),
+                None => folded.push(vec![row]),
+            }
+        }
         // Where one part explains all of them, a few show it.
         let shown = if self.part.is_some() { MAX_ROWS_OF_PART } else { MAX_ROWS };
         let most = if all { usize::MAX } else { shown };
-        for row in rows.iter().take(most) {
+        for rows in folded.iter().take(most) {
+            let [row, others @ ..] = rows.as_slice() else { continue };
             let value = |v: Option<f64>| v.map_or("-".into(), fmt::number);
-            let effect = row.effect_text();
-            write!(
-                f,
-                "{:<14} {:>9} {:>9} {:<4}  {effect:<24} {}",
-                row.change.word(),
-                value(row.a),
-                value(row.b),
-                row.unit,
-                row.case
-            )?;
+            let (word, effect, case) = (row.change.word(), row.effect_text(), short_case(row));
+            let (a, b, unit) = (value(row.a), value(row.b), row.unit);
+            write!(f, "{word:<12} {a:>9} {b:>9} {unit:<4}  {effect}\n    {case}")?;
             if !row.why.is_empty() {
                 write!(f, ": {}", row.why)?;
             }
-            writeln!(f)?;
+            writeln!(f, "{}", other_sizes(others))?;
         }
-        match rows.len().saturating_sub(most) {
+        let more: usize = folded.iter().skip(most).map(Vec::len).sum();
+        match more {
             0 => Ok(()),
             more => writeln!(f, "... and {more} more (--all lists them)"),
         }
@@ -290,6 +304,32 @@ impl ClassNoise {
     /// `12 %`; `none` if even a case that takes 200 times as long would not be found.
     pub fn visible_text(&self) -> String {
         if self.visible < 0.995 { fmt::percent(self.visible) } else { "none".to_owned() }
+    }
+}
+
+/// The case of a row; where all is in one rank, without it. It parses to the same case.
+fn short_case(row: &DiffRow) -> String {
+    let text = row.case.to_string();
+    let one_rank = row.case.flows().all(|flow| flow.src.rank.0 == 0 && flow.dst.rank.0 == 0);
+    match one_rank {
+        true => text.replace("r0.", "").replace(".vram ", " "),
+        false => text,
+    }
+}
+
+/// `; 4 other sizes up to 16MiB: -34 to -50 %`.
+fn other_sizes(rows: &[&DiffRow]) -> String {
+    let sizes = rows.iter().filter_map(|row| row.case.timed.first()).map(|flow| flow.bytes);
+    let Some((low, high)) = sizes.clone().min().zip(sizes.max()) else { return String::new() };
+    let effects: Vec<f64> = rows.iter().filter_map(|row| Some(percent_of(row.effect?.0))).collect();
+    let (least, most) = crate::figure::extremes(&effects);
+    let sizes = match rows.len() {
+        1 => format!("; {low} too"),
+        n => format!("; {n} other sizes of {low} to {high}"),
+    };
+    match format!("{least:+.0}") == format!("{most:+.0}") {
+        true => format!("{sizes}: {least:+.0} %"),
+        false => format!("{sizes}: {least:+.0} to {most:+.0} %"),
     }
 }
 
