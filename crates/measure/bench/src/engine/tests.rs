@@ -264,6 +264,75 @@ fn blocks_are_compared_in_place_of_all_bytes_on_known_paths_only() {
     assert!(engine.bind(&short).unwrap().reps > 50);
 }
 
+/// A search for repetitions returns the duration of one: what a sample takes, divided by them.
+#[test]
+fn repetitions_are_found_with_the_duration_of_one() {
+    let machine = machine();
+    let mut engine = CaseEngine::new(&machine, default_settings(Bytes::gib(64)));
+    for case in ["gpu0.vram > gpu1.vram by dma@gpu0 x 1MiB", TWO_COPIES] {
+        let mut case = engine.bind(&planned(case)).unwrap();
+        case.reps = 1;
+        let each = engine.find_reps(&mut case).unwrap();
+        let laps = engine.sample(&mut case).unwrap();
+        let sample = laps.iter().map(|lap| lap.elapsed.0).fold(0.0, f64::max);
+        assert!(sample >= 0.9 * engine.shortest(&case), "{sample} ns");
+        assert!((each.0 * case.reps as f64 / sample - 1.0).abs() < 0.1, "{each} of {sample} ns");
+    }
+}
+
+/// Whatever moves the bytes, its comparison fails while nothing was stored since the destination was spoiled.
+#[test]
+fn every_lane_that_stored_nothing_fails_its_comparison() {
+    let desc = MachineDesc::preset("mi250x").unwrap();
+    let machine = pathline_sim::machine(&desc, RuntimeEnv::default(), 1).unwrap();
+    let mut engine = CaseEngine::new(&machine, default_settings(Bytes::gib(64)));
+    for case in [
+        "gpu0.vram > gpu1.vram by dma@gpu0 x 16MiB",
+        "gpu0.vram > gpu1.vram by blit@gpu0 x 16MiB",
+        "gpu0.vram > gpu1.vram by kernel@gpu1[copy-w16-u4-b256-g2sm] x 16MiB",
+        "gpu0.vram > gpu2.vram by staged@gpu0[numa3] x 16MiB",
+        "gpu0.vram > gpu1.vram by relay@gpu1[gpu2,2MiB,blit] x 16MiB",
+        "numa3.paged > gpu0.vram by threads@gpu0[4] x 16MiB",
+        "gpu0.vram > numa3.paged by threads@gpu0[4] x 16MiB",
+        "numa3.pinned > gpu0.vram by blocks@gpu0[256-g8] x 8MiB",
+        "numa0.huge > numa1.huge by cpu@numa0[copy-memcpy-t1] x 16MiB",
+    ] {
+        let mut case = engine.bind(&planned(case)).unwrap();
+        for lane in &mut case.lanes {
+            assert_eq!(lane.check().unwrap(), VerifyResult::Verified, "{}", case.entry.case);
+            lane.spoil().unwrap();
+            assert!(lane.check().is_err(), "{}", case.entry.case);
+        }
+    }
+}
+
+/// Visits are spread over eight budgets, 2 s at most, and over a longer budget. In a run that may be cut it is the
+/// rest of the budget, or half of it if the start took more.
+#[test]
+fn visits_are_spread_over_what_a_run_can_afford() {
+    let machine = machine();
+    for (budget, spent, limit, over) in [
+        (100.0, 0.0, 0.0, 800.0),
+        (250.0, 200.0, 0.0, 2000.0),
+        (1000.0, 0.0, 0.0, 2000.0),
+        (3000.0, 500.0, 0.0, 2500.0),
+        (240.0, 60.0, 1.0, 180.0),
+        (240.0, 200.0, 1.0, 120.0),
+    ] {
+        let (case_budget, time_limit) = (Ns::ms(budget), Ns::ms(limit));
+        let settings = RunSettings { case_budget, time_limit, ..default_settings(Bytes::gib(64)) };
+        let mut engine = CaseEngine::new(&machine, settings);
+        let mut case = engine.bind(&planned(TWO_COPIES)).unwrap();
+        (case.spent, case.entry.span) = (Ns::ms(spent), 8.0);
+        engine.spread_visits(&mut case);
+        assert!(
+            (case.stretch.0 * 6.0 / 1e6 - over).abs() < 1e-6,
+            "{} of {over} ms",
+            case.stretch * 6.0
+        );
+    }
+}
+
 const COPY: &str = "numa0.huge > numa0.huge by cpu@numa0[copy-memcpy-t1] x 64MiB";
 
 /// The third visit is interrupted: the samples of the second, too few for a record, are written all the same.

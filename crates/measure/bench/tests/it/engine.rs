@@ -301,6 +301,13 @@ fn io_next_to_another_flow_is_verified() {
     let journal = read(&path);
     let verdicts: Vec<_> = measured(&journal).map(|m| (m.series.len(), &m.verdict)).collect();
     assert_eq!(verdicts, [(2, &VerifyResult::Verified); 2], "{:?}", journal.outcomes);
+    // Each sample of I/O has its reading, and copies have none.
+    for m in measured(&journal) {
+        for (flow, series) in m.case.timed.iter().zip(&m.series) {
+            let readings = if flow.by.is_on_files() { series.samples_ns.len() } else { 0 };
+            assert_eq!(series.io.len(), readings, "{flow}");
+        }
+    }
 }
 
 /// For any failing call and kind of failure, each planned case has exactly one outcome, the run
