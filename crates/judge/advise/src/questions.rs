@@ -708,6 +708,64 @@ mod tests {
         assert_eq!(scopes[1].subject, "seq-read of files, store0 to numa3, 1MiB");
     }
 
+    /// Of four cores 1, 2 and 4 workers, each with the three ways to have more in flight and with its own.
+    #[test]
+    fn files_are_asked_for_workers_of_the_cores_that_there_are() {
+        let mut topology = node("amd");
+        topology.numa =
+            vec![NumaDomain { id: 3, cpus: "0-3".parse().unwrap(), ..Default::default() }];
+        let scopes = questions(&topology, &usual_file_subjects(1, 3, Bytes::mib(64)), 1, None);
+        let choices = &scopes[1].choices;
+        let many = |n: usize| {
+            choices.iter().filter(|c| c.arm.label.ends_with(&format!(", {n} threads"))).count()
+        };
+        assert_eq!((choices.len(), many(2), many(4)), (3 + 4 + 4, 4, 4));
+        let said = |at: usize| (choices[at].action.as_str(), choices[at].cost.as_str());
+        // 8 of 1 MiB.
+        assert_eq!(said(0), ("Keep 8 I/Os in flight with io_uring", "8MiB of buffers"));
+        assert_eq!(said(2), ("Keep 32 I/Os in flight with libaio (io_submit)", "32MiB of buffers"));
+        assert_eq!(
+            said(6),
+            ("Keep 1 I/Os in flight with pread and pwrite, 2 threads", "2 cores while it waits")
+        );
+    }
+
+    /// Loads of GPUs from one domain may be one copy, but not next to another flow. A copy by an engine next to a
+    /// kernel needs no other, and what is asked twice is one question.
+    #[test]
+    fn loads_at_once_and_copies_next_to_a_kernel() {
+        let mut topology = node("nvidia");
+        topology.numa =
+            vec![NumaDomain { id: 0, peak: Some(Rate(300.0)), ..NumaDomain::default() }];
+        let link = |a, b, kind, gbs| Link { a, b, kind, width: 1, peak: Some(Rate(gbs)) };
+        let host = |at| link(LinkEnd::Numa(0), LinkEnd::Gpu(at), LinkKind::Pcie, 50.0);
+        let peer = link(LinkEnd::Gpu(0), LinkEnd::Gpu(1), LinkKind::Nvlink, 400.0);
+        topology.links = vec![host(0), host(1), peer];
+        let of = |texts: &[&str]| -> Vec<(String, String)> {
+            let cases: Vec<Case> = texts.iter().map(|text| text.parse().unwrap()).collect();
+            let scopes = questions(&topology, &cases, 1, None).into_iter();
+            scopes.map(|scope| (scope.subject, scope.choices[0].arm.label.clone())).collect()
+        };
+        let load = |n: u32| format!("numa0.paged > gpu{n}.vram by dma@gpu{n} x 64MiB");
+        let both = format!("{} & {}", load(0), load(1));
+        let one = "the same bytes to 2 GPUs at once".to_owned();
+        assert_eq!(
+            of(&[&both, &both]),
+            [("loads of 2 GPUs from numa0 at once, 64MiB".to_owned(), one)]
+        );
+        let copy = "gpu0.vram > gpu1.vram by dma@gpu0 x 64MiB";
+        assert_eq!(of(&[&format!("{both} while {copy}")]), []);
+        let triad = "gpu0.vram > gpu0.vram by kernel@gpu0[triad-w16-u4-b256-g2sm] x 64MiB while";
+        assert_eq!(of(&[&format!("{triad} {copy}")]), []);
+        let kernel = copy.replace("dma@gpu0", "kernel@gpu0[copy-w16-u4-b256-g2sm]");
+        let subject =
+            "a triad kernel on gpu0 while gpu0 copies from gpu0 to gpu1, 64MiB".to_owned();
+        assert_eq!(
+            of(&[&format!("{triad} {kernel}")]),
+            [(subject, "copy engine next to it".to_owned())]
+        );
+    }
+
     #[test]
     fn what_has_no_alternative_raises_no_question() {
         let topology = node("amd");

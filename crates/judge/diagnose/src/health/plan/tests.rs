@@ -92,3 +92,23 @@ fn parts_that_differ_in_their_unit_are_one_line() {
     let some = ["gpu0 x", "gpu2 x", "numa0-numa1 CPU link", "xGMI"];
     assert_eq!(of(&some), ["x of gpu0, gpu2", "numa0-numa1 CPU link", "xGMI"]);
 }
+
+/// An operation lasts 1 ms or more: what an engine of 50.4 GB/s moves in it is 50.4 MB, 3.004 times 16 MiB, so that it
+/// copies 64 MiB. Parts without a probe are stated, and of 40 GPUs the pairs whose numbers are farther apart than
+/// 1024 / 40 = 25: 40 of each distance from 26 to 39.
+#[test]
+fn sizes_last_long_enough_and_what_is_unseen_is_stated() {
+    let plan = plan("mi250x");
+    let first = plan.probes.iter().find(|probe| probe.label == "gpu0→gpu1, SDMA copy").unwrap();
+    assert_eq!(first.case.timed[0].bytes, Bytes::mib(64));
+    let blind = ["copy engines to the host of gpu0-gpu7", "DDR of numa0-numa3"];
+    assert_eq!(
+        plan.unseen,
+        blind.map(|part| format!("{part}: no test here would notice a 3.0 % loss"))
+    );
+    let gpus = |n| (0..n).map(|index| Gpu { index, ..Gpu::default() }).collect();
+    let of = |n| skipped_pairs(&Topology { gpus: gpus(n), ..Topology::default() });
+    assert_eq!(of(40).as_deref(), Some("560 of 1560 pairs of GPUs"));
+    // 32 x 31 = 992 are measured.
+    assert_eq!((of(32), of(1), of(0)), (None, None, None));
+}
