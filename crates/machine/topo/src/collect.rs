@@ -14,10 +14,10 @@ const MAX_NAMES: usize = 20_000;
 /// Maximum number of look-ups; a node of 512 CPUs, 16 GPUs and 1000 PCI functions needs 40000.
 const MAX_LOOKS: usize = 200_000;
 
-const PCI_DEVICES: &str = "sys/bus/pci/devices";
-
 /// Files to read unchanged, if they exist.
 const FILES: &[&str] = &[
+    // Not a system file: why the management library was not read.
+    "nvml/unread",
     "proc/meminfo",
     "proc/self/cgroup",
     "proc/sys/kernel/arch",
@@ -77,79 +77,17 @@ const TREES: &[(&str, &str, &[&str])] = &[
     ("sys/class/infiniband", "", &["ports/1/rate", "ports/1/state"]),
     ("sys/class/nvme", "nvme", &["model"]),
     // Not a system file: `pathline topo --save` adds it.
-    ("nvml", "", &["nvlink"]),
+    ("nvml", "", &["nvlink", "facts"]),
     ("sys/block", "", &["size", "device/model", "queue/rotational"]),
 ];
 
-/// Files that say how a node is set up, and nothing of what it is made of: [`HostSnapshot::add_settings`].
-const SETTING_FILES: &[&str] = &[
-    "proc/self/limits",
-    "proc/sys/kernel/numa_balancing",
-    "proc/sys/kernel/yama/ptrace_scope",
-    "proc/sys/vm/zone_reclaim_mode",
-    "proc/uptime",
-];
-
-/// The same below directories.
-const SETTING_TREES: &[(&str, &[&str])] = &[
-    ("sys/bus/pci/devices", &["aer_dev_correctable", "aer_dev_nonfatal", "aer_dev_fatal"]),
-    ("sys/kernel/iommu_groups", &["type"]),
-    ("sys/class/net", &["mtu"]),
-    (
-        "sys/class/infiniband",
-        &[
-            "hca_type",
-            "fw_ver",
-            "ports/1/link_layer",
-            "ports/1/counters/link_downed",
-            "ports/1/counters/link_error_recovery",
-            "ports/1/counters/local_link_integrity_errors",
-            "ports/1/counters/port_rcv_errors",
-        ],
-    ),
-];
-
-/// Classes of functions whose registers are read: PCI bridges, displays, accelerators, networks, NVMe.
-const REGISTER_CLASSES: [&str; 5] = ["0x0604", "0x03", "0x12", "0x02", "0x0108"];
-/// Bytes of a configuration space.
-const REGISTERS: usize = 4096;
-
 impl HostSnapshot {
-    /// Adds the settings of a host or of a tree saved from one, as [`HostSnapshot::collect`] reads it, which
-    /// must have been called before. The registers of PCI functions are kept as hexadecimal digits.
-    pub fn add_settings(&mut self, root: &Path) {
-        let whole = fs::canonicalize(root).unwrap_or_else(|_| root.to_owned());
-        let snapshot = std::mem::take(self);
-        let bytes = snapshot.iter().map(|(path, text)| path.len() + text.len()).sum();
-        let mut reader = TreeReader { root: whole, snapshot, bytes, looks: 0 };
-        for path in SETTING_FILES {
-            reader.file(path);
-        }
-        for (dir, below) in SETTING_TREES {
-            for name in reader.names(dir) {
-                for file in *below {
-                    reader.file(&format!("{dir}/{name}/{file}"));
-                }
-            }
-        }
-        for name in reader.names(PCI_DEVICES) {
-            let path = format!("{PCI_DEVICES}/{name}");
-            reader.link(&format!("{path}/iommu_group"));
-            let class = reader.snapshot.line(&format!("{path}/class")).unwrap_or_default();
-            if REGISTER_CLASSES.iter().any(|kind| class.starts_with(kind)) {
-                reader.registers(&path);
-            }
-        }
-        *self = reader.snapshot;
-    }
-
     /// Reads what pathline uses of a host. `root` is `/`, or a directory with copies of its `proc`
     /// and `sys`, such as [`HostSnapshot::save_dir`] writes. Missing and unreadable files are
     /// omitted: a container shows less than a host. Time and size are bounded by 200000 look-ups
     /// and 64 MiB, and nothing outside `root` is read, whatever symbolic links it contains.
     pub fn collect(root: &Path) -> Self {
-        let whole = fs::canonicalize(root).unwrap_or_else(|_| root.to_owned());
-        let mut reader = TreeReader { root: whole, snapshot: Self::default(), bytes: 0, looks: 0 };
+        let mut reader = TreeReader::continue_with(root, Self::default());
         for path in FILES {
             reader.file(path);
         }
@@ -210,9 +148,9 @@ pub(crate) fn read_input(path: &Path, limit: usize) -> Result<String, TopoError>
     })
 }
 
-struct TreeReader {
-    root: PathBuf,
-    snapshot: HostSnapshot,
+pub(crate) struct TreeReader {
+    pub(crate) root: PathBuf,
+    pub(crate) snapshot: HostSnapshot,
     /// Bytes read so far, including discarded ones.
     bytes: usize,
     /// Look-ups so far.
@@ -220,7 +158,14 @@ struct TreeReader {
 }
 
 impl TreeReader {
-    fn keep(&mut self, path: &str, text: String) {
+    /// Adds to what was read before.
+    pub(crate) fn continue_with(root: &Path, snapshot: HostSnapshot) -> Self {
+        let root = fs::canonicalize(root).unwrap_or_else(|_| root.to_owned());
+        let bytes = snapshot.iter().map(|(path, text)| path.len() + text.len()).sum();
+        Self { root, snapshot, bytes, looks: 0 }
+    }
+
+    pub(crate) fn keep(&mut self, path: &str, text: String) {
         self.bytes += path.len() + text.len();
         if self.bytes <= MAX_TOTAL {
             self.snapshot.insert(path, text);
@@ -230,7 +175,7 @@ impl TreeReader {
     /// The target of a path. `None` if it is missing, outside the root, or beyond the limit of
     /// look-ups. Links of a live host lead all over `/sys`; those of a saved tree must not lead to
     /// files of the machine that reads it.
-    fn inside(&mut self, path: &str) -> Option<PathBuf> {
+    pub(crate) fn inside(&mut self, path: &str) -> Option<PathBuf> {
         self.looks += 1;
         if self.looks > MAX_LOOKS || self.bytes > MAX_TOTAL {
             return None;
@@ -254,38 +199,22 @@ impl TreeReader {
     }
 
     /// Adds a whole file, unless it exceeds the maximum size.
-    fn file(&mut self, path: &str) {
+    pub(crate) fn file(&mut self, path: &str) {
         if let Some(text) = self.read(path, MAX_FILE + 1) {
             self.bytes = self.bytes.saturating_sub(text.len());
             self.keep(path, text);
         }
     }
 
-    /// Adds the configuration space of a PCI function, real or saved.
-    fn registers(&mut self, path: &str) {
-        let saved = format!("{path}/config.hex");
-        let real = self.inside(&format!("{path}/config")).filter(|file| file.is_file());
-        let mut bytes = Vec::new();
-        let file = real.and_then(|file| File::open(file).ok());
-        let read = file.map(|file| file.take(REGISTERS as u64).read_to_end(&mut bytes));
-        match read {
-            Some(Ok(1..)) => {
-                let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-                self.keep(&saved, hex + "\n");
-            }
-            _ => self.file(&saved),
-        }
-    }
-
     /// Adds the part of a file that is useful and may be disclosed.
-    fn trimmed(&mut self, path: &str, cut: impl Fn(&str) -> String) {
+    pub(crate) fn trimmed(&mut self, path: &str, cut: impl Fn(&str) -> String) {
         if let Some(text) = self.read(path, 16 * MAX_FILE) {
             self.keep(path, cut(&text));
         }
     }
 
     /// Adds the target of a symbolic link, real or saved.
-    fn link(&mut self, path: &str) {
+    pub(crate) fn link(&mut self, path: &str) {
         let saved = format!("{path}{TARGET}");
         let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
         let real = self.inside(dir).and_then(|dir| fs::read_link(dir.join(name)).ok());
@@ -296,7 +225,7 @@ impl TreeReader {
     }
 
     /// Names in a directory, sorted, saved links without their suffix. Empty if it is unreadable.
-    fn names(&mut self, dir: &str) -> Vec<String> {
+    pub(crate) fn names(&mut self, dir: &str) -> Vec<String> {
         let entries = self.inside(dir).and_then(|dir| fs::read_dir(dir).ok());
         let mut names: Vec<String> = entries
             .into_iter()
@@ -313,7 +242,7 @@ impl TreeReader {
     }
 
     /// Adds the files below `dir` that match `pattern`, in which `*` is any name.
-    fn pattern(&mut self, dir: &str, pattern: &str) {
+    pub(crate) fn pattern(&mut self, dir: &str, pattern: &str) {
         match pattern.split_once("/*/") {
             None => self.file(&format!("{dir}/{pattern}")),
             Some((above, below)) => {
@@ -345,7 +274,8 @@ impl TreeReader {
 pub(crate) fn cgroup_files(
     controllers: &str,
 ) -> &'static [(&'static str, &'static [&'static str])] {
-    const UNIFIED: &[&str] = &["memory.max", "memory.current", "memory.stat", "cpu.max"];
+    const UNIFIED: &[&str] =
+        &["memory.max", "memory.current", "memory.stat", "memory.events", "cpu.max"];
     const MEMORY: &[&str] = &["memory.limit_in_bytes", "memory.usage_in_bytes", "memory.stat"];
     const CPU: &[&str] = &["cpu.cfs_quota_us", "cpu.cfs_period_us"];
     let has = |name: &str| controllers.split(',').any(|c| c == name);
@@ -398,6 +328,6 @@ fn cut_smaps(text: &str) -> String {
         .unwrap_or_default()
 }
 
-fn lines_with(text: &str, part: &str) -> String {
+pub(crate) fn lines_with(text: &str, part: &str) -> String {
     text.lines().filter(|line| line.contains(part)).flat_map(|line| [line, "\n"]).collect()
 }

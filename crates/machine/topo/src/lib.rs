@@ -1,7 +1,7 @@
 //! Discovery: reads a live host or a file about one into a [`Topology`](pathline_schema::Topology).
 //!
-//! Only [`HostSnapshot::collect`] reads `/proc` and `/sys`; further facts about a host are added as
-//! files. Everything after it is pure, so a saved snapshot gives the same topology on every
+//! Only [`HostSnapshot::collect`] and [`HostSnapshot::add_settings`] read `/proc`, `/sys` and the kernel's log;
+//! further facts about a host are added as files. Everything after it is pure, so a saved snapshot gives the same topology on every
 //! machine. All inputs count as hostile: sizes, depths and counts are bounded, and errors name
 //! file, line and expected form.
 
@@ -13,6 +13,7 @@ mod error;
 mod host;
 mod hwloc;
 mod input;
+mod kernel_log;
 mod kfd;
 mod links;
 mod nccl;
@@ -25,6 +26,7 @@ mod parse;
 mod pci;
 mod peaks;
 mod save;
+mod settings;
 mod snapshot;
 mod vendors;
 mod warn;
@@ -35,6 +37,7 @@ use std::path::Path;
 pub use assemble::{from_snapshot, validate};
 pub use error::TopoError;
 pub use input::{from_path, from_text, snapshot_from_path};
+pub use kernel_log::EVENTS;
 pub use nccl_write::write_nccl_xml;
 pub use snapshot::HostSnapshot;
 
