@@ -319,6 +319,15 @@ export! {
     // `NVML_COMPUTEMODE_DEFAULT`.
     nvmlDeviceGetComputeMode(gpu: Handle; u32) = |world| world.gpu(gpu).map(|_| 0);
     nvmlDeviceGetPersistenceMode(gpu: Handle; u32) = |world| world.gpu(gpu).map(|_| 1);
+    nvmlDeviceGetPowerManagementDefaultLimit(gpu: Handle; u32) =
+        |world| world.gpu(gpu).map(|_| 700_000);
+    // Total, free, used.
+    nvmlDeviceGetMemoryInfo(gpu: Handle; [u64; 3]) =
+        |world| world.gpu(gpu).map(|_| [141 << 30, 140 << 30, 1 << 30]);
+    nvmlDeviceGetBAR1MemoryInfo(gpu: Handle; [u64; 3]) =
+        |world| world.gpu(gpu).map(|_| [256 << 30, 255 << 30, 1 << 30]);
+    nvmlDeviceGetP2PStatus(gpu: Handle, peer: Handle, _kind: i32; u32) =
+        |world| world.gpu(gpu).and(world.gpu(peer)).map(|_| 0);
     // `NVML_GPU_FABRIC_STATE_COMPLETED`.
     nvmlDeviceGetGpuFabricInfo(gpu: Handle; FabricInfo) = |world| {
         world.gpu(gpu).map(|_| FabricInfo { cluster: [0; 16], status: 0, clique: 0, state: 3 })
@@ -382,6 +391,22 @@ unsafe extern "C" fn nvmlDeviceGetEccMode(gpu: Handle, now: *mut u32, next: *mut
 unsafe extern "C" fn nvmlDeviceGetMigMode(gpu: Handle, now: *mut u32, next: *mut u32) -> i32 {
     // SAFETY: as above.
     unsafe { mode("nvmlDeviceGetMigMode", gpu, 0, now, next) }
+}
+
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn nvmlDeviceGetRemappedRows(
+    gpu: Handle,
+    corrected: *mut u32,
+    uncorrected: *mut u32,
+    pending: *mut u32,
+    failed: *mut u32,
+) -> i32 {
+    let name = "nvmlDeviceGetRemappedRows";
+    // SAFETY: as above.
+    let code = unsafe { mode(name, gpu, 0, corrected, uncorrected) };
+    // SAFETY: as above.
+    if code == 0 { unsafe { mode(name, gpu, 0, pending, failed) } } else { code }
 }
 
 // SAFETY: as above.
