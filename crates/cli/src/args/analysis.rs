@@ -92,7 +92,8 @@ pub(crate) struct DiffArgs {
 /// Where to look.
 #[derive(Debug, Clone, Parser)]
 pub(crate) struct DoctorArgs {
-    /// Also run the checks that every machine must pass, on the host and its GPUs; seconds.
+    /// Also run the checks that every machine must pass, on the host and its GPUs, and try whether the MPI takes
+    /// memory of GPUs; seconds.
     #[arg(long)]
     pub(crate) conformance: bool,
     /// Check the settings of a node that `pathline topo --save` wrote, instead of this host.

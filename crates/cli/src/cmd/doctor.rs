@@ -14,11 +14,12 @@ use pathline_diagnose::check_settings;
 use pathline_dylib::{LibraryReport, TriedPlace};
 use pathline_gpu::{RuntimeFamily, cache_base, chosen_family, kernel_cache, writable};
 use pathline_runner::{
-    AdapterAnswer, DirectAnswer, HostAnswer, HostSurvey, LibraryChoice, LibraryProbe, ProbeError,
-    ProbeLimits, RuntimeAnswer, ask, ask_and_show,
+    AdapterAnswer, DirectAnswer, HostAnswer, HostSurvey, LibraryChoice, LibraryProbe,
+    ManagementAnswer, ProbeError, ProbeLimits, RuntimeAnswer, ask, ask_and_show,
 };
 use pathline_schema::Topology;
 use pathline_storage::without_rings;
+use pathline_topo::HostSnapshot;
 use pathline_transport::collectives_libraries;
 
 use super::ExitKind;
@@ -35,6 +36,9 @@ const BROKEN: &str = "[broken] ";
 const CONFORMANCE: ProbeLimits =
     ProbeLimits { call: Duration::from_secs(600), total: Duration::from_secs(7200) };
 
+/// Bytes of stack of a thread that waits for an answer: several run in little memory.
+const STACK: usize = 256 << 10;
+
 /// Launches that try device memory have their own timeouts, one after another.
 const LAUNCHES: ProbeLimits =
     ProbeLimits { call: Duration::from_secs(300), total: Duration::from_secs(300) };
@@ -48,16 +52,15 @@ pub(super) fn run(args: &DoctorArgs) -> Result<ExitKind> {
         return settings::print(&check_settings(&snapshot, &topology), args.json);
     }
     if args.json {
-        let mut snapshot = pathline_topo::live(Vec::new());
-        snapshot.add_settings(Path::new("/"));
-        let topology = pathline_topo::from_snapshot("live", &snapshot);
+        let HostSurvey { mut snapshot, topology, .. } = HostSurvey::new(args.timeout.call());
+        add_settings(&mut snapshot);
         return settings::print(&check_settings(&snapshot, &topology), true);
     }
-    let survey = HostSurvey::new(args.timeout.call());
-    let (topology, limits) = (&survey.topology, survey.limits);
+    let mut survey = HostSurvey::of_files(args.timeout.call());
     let libraries = args.libraries.choice();
-    let (family, choice) = chosen_family(topology, &libraries.request());
-    let found = Findings::collect(&survey, family, &libraries);
+    let (family, choice) = chosen_family(&survey.topology, &libraries.request());
+    let (found, opened) = Findings::collect(&mut survey, family, args);
+    let (topology, limits) = (&survey.topology, survey.limits);
     let gpus = topology.gpus.len();
     // Of hardware that is not here, one line is enough.
     let brief = gpus == 0 && !args.libraries.any();
@@ -71,28 +74,34 @@ pub(super) fn run(args: &DoctorArgs) -> Result<ExitKind> {
     // On a host without GPUs and without a runtime for them there is nothing to explain.
     let asked = gpus > 0 || !brief || found.runtime.driver.path.is_some();
     if asked {
-        let config = kernel_config::read(Path::new("/"));
-        dmabuf::print(&found.runtime.export, found.registers_dmabuf, config.as_ref());
+        dmabuf::print(&found.runtime.export, found.registers_dmabuf);
     }
     folders();
     let mut snapshot = survey.snapshot.clone();
-    snapshot.add_settings(Path::new("/"));
+    add_settings(&mut snapshot);
     let slowed = settings::print(&check_settings(&snapshot, topology), false)? != ExitKind::Fine;
     choice.iter().chain(&family.numbering_note()).for_each(|note| outln!("note: {note}"));
-    let (machine, lost) = machine(args, &found, limits);
-    if machine.listed > 0 {
+    let (machine, lost) = machine(args, &found, opened, limits);
+    for (nth, pci) in machine.listed.iter().enumerate() {
+        if let Some((_, text)) = found.states.iter().find(|(known, _)| known == pci) {
+            outln!("gpu{nth}: {text}");
+        }
+    }
+    let listed = machine.listed.len();
+    if listed > 0 && args.conformance {
         device_memory(args);
     } else if found.has_mpi() {
-        outln!("MPI and device memory: not tried, as no GPU can be measured here");
+        let why = if listed > 0 { "--conformance tries it" } else { "no GPU can be measured here" };
+        outln!("MPI and device memory: not tried: {why}");
     }
     if let Some(why) = machine.without.as_ref().filter(|_| asked) {
         outln!("GPUs: {gpus} on the bus, none can be measured: {why}");
     }
-    let wanted = machine.listed > 0 || topology.gpus.iter().any(|g| !g.vendor.is_empty());
+    let wanted = listed > 0 || topology.gpus.iter().any(|g| !g.vendor.is_empty());
     let missing = wanted && (machine.without.is_some() || found.lacks_needed());
     // In a container the bus can hide what the management library lists.
     let gpus = gpus.max(found.managed.as_ref().map_or(0, |(gpus, _)| *gpus));
-    let unmeasured = gpus > 0 && machine.listed == 0;
+    let unmeasured = gpus > 0 && listed == 0;
     let named = args.libraries.are_there();
     let wrong = machine.failed || missing || unmeasured || lost || found.lost > 0 || !named;
     outln!("");
@@ -107,13 +116,22 @@ pub(super) fn run(args: &DoctorArgs) -> Result<ExitKind> {
     Ok(if wrong || slowed { ExitKind::Wrong } else { ExitKind::Fine })
 }
 
+/// Adds to a snapshot of this host what [`check_settings`] judges.
+pub(super) fn add_settings(snapshot: &mut HostSnapshot) {
+    let root = Path::new("/");
+    snapshot.add_settings(root);
+    if let Some(options) = kernel_config::stated_options(root) {
+        snapshot.insert("pathline/kernel-options", options);
+    }
+}
+
 /// Asks on a thread of the scope. The answer is waited for by a call of what is returned, which asks itself if
 /// no thread can start.
 fn ask_meanwhile<'scope, T: Send + 'scope>(
     scope: &'scope thread::Scope<'scope, '_>,
     ask: impl Fn() -> Result<T, ProbeError> + Send + Copy + 'scope,
 ) -> impl FnOnce() -> Result<T, ProbeError> {
-    let started = thread::Builder::new().spawn_scoped(scope, ask);
+    let started = thread::Builder::new().stack_size(STACK).spawn_scoped(scope, ask);
     move || match started {
         Ok(thread) => thread
             .join()
@@ -129,6 +147,8 @@ struct Findings {
     management: LibraryReport,
     /// GPUs that NVML opens, and its warnings; none without NVML.
     managed: Option<(usize, Vec<String>)>,
+    /// What each GPU's sensors show, by its PCI address.
+    states: Vec<(String, String)>,
     others: Vec<LibraryReport>,
     collectives: Vec<LibraryReport>,
     between: [LibraryReport; 3],
@@ -142,11 +162,27 @@ struct Findings {
 }
 
 impl Findings {
-    /// Probes all libraries concurrently: several that hang take no longer than one.
-    fn collect(survey: &HostSurvey, family: RuntimeFamily, libraries: &LibraryChoice) -> Self {
-        let limits = survey.limits;
+    /// Probes all libraries concurrently: several that hang take no longer than one. The second is what
+    /// came of opening this host meanwhile, unless checks are to run on it.
+    fn collect(
+        survey: &mut HostSurvey,
+        family: RuntimeFamily,
+        args: &DoctorArgs,
+    ) -> (Self, Option<OpenedHost>) {
+        let (limits, libraries) = (survey.limits, &args.libraries.choice());
         let one = |probe| ask::<LibraryReport>(probe, libraries, limits);
         thread::scope(|scope| {
+            let management = ask_meanwhile(scope, || {
+                ask::<ManagementAnswer>(LibraryProbe::Management, &LibraryChoice::default(), limits)
+            });
+            let opened = (!args.conformance).then(|| {
+                ask_meanwhile(scope, || {
+                    let mut lines = Vec::new();
+                    let mut keep = |line: &str| lines.push(line.to_owned());
+                    let answer = ask_and_show(LibraryProbe::Machine, libraries, limits, &mut keep);
+                    Ok((answer, lines))
+                })
+            });
             let [mpi, ucx] = [LibraryProbe::Mpi, LibraryProbe::Ucx]
                 .map(|probe| ask_meanwhile(scope, move || one(probe)));
             let rdma = ask_meanwhile(scope, || {
@@ -158,10 +194,14 @@ impl Findings {
             let direct = ask_meanwhile(scope, || {
                 ask::<DirectAnswer>(LibraryProbe::Direct, libraries, limits)
             });
+            let compilers = ask_meanwhile(scope, || {
+                ask::<Vec<LibraryReport>>(LibraryProbe::Compiler, libraries, limits)
+            });
             let runtime = ask::<RuntimeAnswer>(LibraryProbe::Runtime, libraries, limits);
-            let compiler =
-                if runtime.is_ok() { LibraryProbe::Compiler } else { LibraryProbe::AnyCompiler };
-            let compilers = ask::<Vec<LibraryReport>>(compiler, libraries, limits);
+            let compilers = match runtime {
+                Ok(_) => compilers(),
+                Err(_) => ask::<Vec<LibraryReport>>(LibraryProbe::AnyCompiler, libraries, limits),
+            };
             let (mut lost, runtime_lost) = (0, runtime.is_err());
             let mut known = |answer: Result<LibraryReport, ProbeError>, what| {
                 answer.unwrap_or_else(|error| {
@@ -184,6 +224,9 @@ impl Findings {
                 let what = family.caps().direct_library;
                 DirectAnswer { report: known(Err(error), what), notes: Vec::new() }
             });
+            survey.add_management(management());
+            let states =
+                survey.management.iter().flat_map(|answer| answer.states.clone()).collect();
             let (management, managed) = match &survey.management {
                 Ok(answer) => {
                     let managed = (answer.gpus, answer.warnings.clone());
@@ -199,11 +242,12 @@ impl Findings {
             };
             let between = [known(mpi(), "MPI"), known(ucx(), "UCX"), known(rdma, "libibverbs")];
             let collectives = collectives_libraries(runtime.driver.path.as_deref());
-            Self {
+            let found = Self {
                 runtime,
                 compilers,
                 management,
                 managed,
+                states,
                 others,
                 collectives,
                 between,
@@ -211,7 +255,8 @@ impl Findings {
                 registers_dmabuf,
                 lost,
                 runtime_lost,
-            }
+            };
+            (found, opened.and_then(|wait| wait().ok()))
         })
     }
 
@@ -246,9 +291,17 @@ impl Findings {
     }
 }
 
-/// Opens this host with its GPUs in a child that prints what it finds, unless the runtime is known to be
-/// lost. What came of it, and whether the child was lost.
-fn machine(args: &DoctorArgs, found: &Findings, limits: ProbeLimits) -> (HostAnswer, bool) {
+/// The answer of the child that opened this host, and its lines.
+type OpenedHost = (Result<HostAnswer, ProbeError>, Vec<String>);
+
+/// Prints what a child finds that opens this host with its GPUs, unless the runtime is known to be lost: one that
+/// has answered, or one that runs checks now. What came of it, and whether the child was lost.
+fn machine(
+    args: &DoctorArgs,
+    found: &Findings,
+    opened: Option<OpenedHost>,
+    limits: ProbeLimits,
+) -> (HostAnswer, bool) {
     let without = |why: String| HostAnswer { without: Some(why), ..HostAnswer::default() };
     if let Some(why) = found.runtime.without.as_ref().filter(|_| found.runtime_lost) {
         return (without(why.clone()), true);
@@ -257,7 +310,12 @@ fn machine(args: &DoctorArgs, found: &Findings, limits: ProbeLimits) -> (HostAns
         true => (LibraryProbe::Conformance, CONFORMANCE),
         false => (LibraryProbe::Machine, limits),
     };
-    match ask_and_show(probe, &args.libraries.choice(), limits, &mut |line| outln!("{line}")) {
+    let (answer, lines) = opened.unwrap_or_else(|| {
+        let mut show = |line: &str| outln!("{line}");
+        (ask_and_show(probe, &args.libraries.choice(), limits, &mut show), Vec::new())
+    });
+    lines.iter().for_each(|line| outln!("{line}"));
+    match answer {
         Ok(answer) => (answer, false),
         Err(error) => (without(error.to_string()), true),
     }

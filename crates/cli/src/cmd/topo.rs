@@ -4,6 +4,7 @@ use anyhow::Result;
 use pathline_runner::{HostSurvey, MachineModel};
 use pathline_schema::Topology;
 
+use super::doctor::add_settings;
 use super::{ExitKind, colour};
 use crate::args::TopoArgs;
 use crate::files;
@@ -36,7 +37,7 @@ fn topology(args: &TopoArgs) -> Result<Topology> {
     let HostSurvey { mut snapshot, topology, .. } = HostSurvey::new(args.timeout.call());
     if let Some(path) = &args.save {
         // What `doctor --from` judges.
-        snapshot.add_settings(std::path::Path::new("/"));
+        add_settings(&mut snapshot);
         if path.extension().is_some_and(|e| e == "json") {
             snapshot.save_file(path)?;
         } else {

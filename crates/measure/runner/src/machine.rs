@@ -255,6 +255,16 @@ impl HostMachine {
         OpenMachine { machine, without, unmanaged }
     }
 
+    /// This host with its GPUs and without their sensors and NVLinks: the management library is not asked, which
+    /// may take as long to start as the runtime.
+    pub(crate) fn open_unwatched(&self) -> OpenMachine {
+        let topology = pathline_topo::from_snapshot("live", &pathline_topo::live(Vec::new()));
+        let runtime = pathline_gpu::runtime(&topology, &self.libraries.request());
+        let LiveMachine { machine, without } =
+            live::open_unwatched(topology, runtime, &self.stores.requests());
+        OpenMachine { machine, without, unmanaged: None }
+    }
+
     /// This host, with no library of GPUs opened or asked.
     pub fn without_gpus(&self) -> Machine {
         let snapshot = pathline_topo::live(Vec::new());

@@ -30,24 +30,45 @@ impl HostSurvey {
     /// Looks at this host. `call_timeout` is for one call of a library; by default it grows with the
     /// number of GPUs.
     pub fn new(call_timeout: Option<Duration>) -> Self {
-        let mut snapshot = pathline_topo::live(Vec::new());
-        let gpus = pathline_topo::from_snapshot("live", &snapshot).gpus.len();
-        let limits = ProbeLimits::for_gpus(call_timeout, gpus);
-        let management: Result<ManagementAnswer, _> =
-            probe::ask(LibraryProbe::Management, &LibraryChoice::default(), limits);
-        for (path, text) in management.iter().flat_map(|answer| &answer.files) {
-            snapshot.insert(path.as_str(), text.as_str());
+        let mut survey = Self::of_files(call_timeout);
+        survey.add_management(probe::ask(
+            LibraryProbe::Management,
+            &LibraryChoice::default(),
+            survey.limits,
+        ));
+        survey
+    }
+
+    /// The plain files alone: NVML is still to be asked.
+    pub fn of_files(call_timeout: Option<Duration>) -> Self {
+        let snapshot = pathline_topo::live(Vec::new());
+        let topology = pathline_topo::from_snapshot("live", &snapshot);
+        let limits = ProbeLimits::for_gpus(call_timeout, topology.gpus.len());
+        Self { snapshot, topology, management: Ok(ManagementAnswer::default()), limits }
+    }
+
+    /// Adds what NVML shows. Why it was lost is a file of the snapshot too.
+    pub fn add_management(&mut self, management: Result<ManagementAnswer, ProbeError>) {
+        match &management {
+            Ok(answer) => {
+                for (path, text) in &answer.files {
+                    self.snapshot.insert(path.as_str(), text.as_str());
+                }
+            }
+            Err(error) => {
+                self.snapshot.insert("nvml/unread", format!("{error}\n"));
+            }
         }
-        let mut topology = pathline_topo::from_snapshot("live", &snapshot);
+        self.topology = pathline_topo::from_snapshot("live", &self.snapshot);
         if let Err(error) = &management {
             let text = format!(
                 "NVML was not read: {error}. Links of NVIDIA GPUs are missing here; `pathline doctor` \
                  looks at every library"
             );
             let (code, subject) = ("nvml-not-read".into(), "gpus".into());
-            topology.warnings.push(TopologyWarning { code, subject, text });
+            self.topology.warnings.push(TopologyWarning { code, subject, text });
         }
-        Self { snapshot, topology, management, limits }
+        self.management = management;
     }
 }
 

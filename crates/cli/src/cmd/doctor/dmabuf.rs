@@ -1,12 +1,8 @@
-//! The three prerequisites of dma-buf: a network adapter that reads and writes device memory.
+//! What dma-buf, by which a network adapter reads and writes device memory, needs of libraries. What it needs of
+//! the kernel is a setting.
 
-use super::kernel_config::KernelConfig;
 use super::{MISSING, NONE, OK};
 use crate::say::outln;
-
-/// Options that a kernel needs so that an adapter's driver can import device memory: a GPU driver
-/// moves it only after it has notified importers, and PCI devices reach each other.
-const OPTIONS: [&str; 2] = ["CONFIG_DMABUF_MOVE_NOTIFY", "CONFIG_PCI_P2PDMA"];
 
 /// The state of one prerequisite.
 enum Prerequisite {
@@ -22,23 +18,14 @@ enum Prerequisite {
 }
 
 /// Prints each prerequisite with what its absence costs.
-pub(super) fn print(
-    export: &Result<String, String>,
-    registers: Option<bool>,
-    config: Option<&KernelConfig>,
-) {
-    lines(export, registers, config).iter().for_each(|line| outln!("{line}"));
+pub(super) fn print(export: &Result<String, String>, registers: Option<bool>) {
+    lines(export, registers).iter().for_each(|line| outln!("{line}"));
 }
 
-fn lines(
-    export: &Result<String, String>,
-    registers: Option<bool>,
-    config: Option<&KernelConfig>,
-) -> Vec<String> {
+fn lines(export: &Result<String, String>, registers: Option<bool>) -> Vec<String> {
     let all = [
         ("GPU runtime exports device memory", exporting(export)),
         ("libibverbs registers it", registering(registers)),
-        ("kernel lets adapters import it", importing(config)),
     ];
     let lines = |(what, state): (&str, Prerequisite)| match state {
         Prerequisite::Met(by) => vec![format!("{OK} dma-buf: {what}: {by}")],
@@ -77,25 +64,6 @@ fn registering(registers: Option<bool>) -> Prerequisite {
     }
 }
 
-fn importing(config: Option<&KernelConfig>) -> Prerequisite {
-    let Some(config) = config else {
-        return Prerequisite::Unknown(
-            "unknown: no /proc/config.gz and no /boot/config of this kernel".to_owned(),
-        );
-    };
-    let file = config.file.display();
-    let absent: Vec<&str> = OPTIONS.into_iter().filter(|option| !config.has(option)).collect();
-    match absent.as_slice() {
-        [] => Prerequisite::Met(format!("{} ({file})", OPTIONS.join(", "))),
-        absent => Prerequisite::Unmet {
-            why: format!("{} not set ({file})", absent.join(", ")),
-            costs: "ibv_reg_dmabuf_mr of device memory fails, and UCX does not try it \
-                    (UCX_ROCM_COPY_DMABUF, UCX_CUDA_COPY_DMABUF)",
-            way_out: "boot a kernel with both options; they cannot be set at run time",
-        },
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -103,17 +71,13 @@ mod tests {
     #[test]
     fn each_prerequisite_has_a_line_and_an_absent_one_its_cost() {
         let export = Ok("cuMemGetHandleForAddressRange".to_owned());
-        let met = KernelConfig::of("CONFIG_DMABUF_MOVE_NOTIFY=y\nCONFIG_PCI_P2PDMA=y\n");
-        let all = lines(&export, Some(true), Some(&met));
-        assert_eq!(all.len(), 3);
-        assert!(all.iter().all(|line| line.starts_with(OK)), "{all:?}");
-        // Two lines more for each of three that are absent.
-        let half = KernelConfig::of("CONFIG_PCI_P2PDMA=y\n");
-        let none = lines(&Err("no such call".to_owned()), Some(false), Some(&half));
-        assert_eq!(none.len(), 9);
-        assert!(none[6].contains("CONFIG_DMABUF_MOVE_NOTIFY not set"), "{none:?}");
-        assert!(none.iter().filter(|line| line.starts_with("    so: ")).count() == 3, "{none:?}");
-        let unknown = lines(&export, None, None);
-        assert!(unknown[1].starts_with(NONE) && unknown[2].starts_with(NONE), "{unknown:?}");
+        let all = lines(&export, Some(true));
+        assert!(all.len() == 2 && all.iter().all(|line| line.starts_with(OK)), "{all:?}");
+        // Two lines more for each of two that are absent.
+        let none = lines(&Err("no such call".to_owned()), Some(false));
+        assert_eq!(none.len(), 6);
+        assert!(none.iter().filter(|line| line.starts_with("    so: ")).count() == 2, "{none:?}");
+        let unknown = lines(&export, None);
+        assert!(unknown[1].starts_with(NONE), "{unknown:?}");
     }
 }

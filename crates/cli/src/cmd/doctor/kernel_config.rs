@@ -9,32 +9,45 @@ use flate2::read::GzDecoder;
 /// Bytes of a configuration that are read; those of distributions have 300 KiB.
 const MAX_TEXT: u64 = 8 << 20;
 
+/// Options that a kernel needs so that an adapter's driver can import device memory: a GPU driver
+/// moves it only after it has notified importers, and PCI devices reach each other.
+const IMPORT_OPTIONS: [&str; 2] = ["CONFIG_DMABUF_MOVE_NOTIFY", "CONFIG_PCI_P2PDMA"];
+
 /// The configuration of a kernel.
 #[derive(Debug)]
-pub(super) struct KernelConfig {
+struct KernelConfig {
     /// The file that it was read from.
-    pub(super) file: PathBuf,
+    file: PathBuf,
     text: String,
 }
 
 impl KernelConfig {
     /// A configuration by its text.
     #[cfg(test)]
-    pub(super) fn of(text: &str) -> Self {
+    fn of(text: &str) -> Self {
         Self { file: PathBuf::new(), text: text.to_owned() }
     }
 
     /// Whether an option is built in or a module: `CONFIG_PCI_P2PDMA`.
-    pub(super) fn has(&self, option: &str) -> bool {
+    fn has(&self, option: &str) -> bool {
         let value =
             |line: &str| Some(line.trim().strip_prefix(option)?.strip_prefix('=')?.to_owned());
         self.text.lines().find_map(value).is_some_and(|value| matches!(value.as_str(), "y" | "m"))
     }
 }
 
+/// The options that say whether adapters can import memory of GPUs, as a file of a
+/// snapshot: `CONFIG_PCI_P2PDMA=y` if it is built in or a module, else `=n`.
+pub(super) fn stated_options(root: &Path) -> Option<String> {
+    let config = read(root)?;
+    let line = |name| format!("{name}={}\n", if config.has(name) { "y" } else { "n" });
+    let lines: String = IMPORT_OPTIONS.into_iter().map(line).collect();
+    Some(format!("from {}\n{lines}", config.file.display()))
+}
+
 /// The configuration of the running kernel under `root`: `/proc/config.gz`, else the file of its
 /// release in `/boot` or with its modules. `None` if none of them can be read.
-pub(super) fn read(root: &Path) -> Option<KernelConfig> {
+fn read(root: &Path) -> Option<KernelConfig> {
     let release = std::fs::read_to_string(root.join("proc/sys/kernel/osrelease")).ok();
     let release = release.as_deref().map(str::trim).filter(|r| !r.is_empty() && !r.contains('/'));
     let mut files = vec![root.join("proc/config.gz")];
@@ -98,6 +111,9 @@ mod tests {
         write("proc/config.gz", &packed.finish().unwrap());
         let config = read(root.path()).unwrap();
         assert!(config.file.ends_with("proc/config.gz") && config.has("CONFIG_PCI_P2PDMA"));
+        let stated = stated_options(root.path()).unwrap();
+        let ends = "proc/config.gz\nCONFIG_DMABUF_MOVE_NOTIFY=n\nCONFIG_PCI_P2PDMA=y\n";
+        assert!(stated.ends_with(ends), "{stated}");
         // A file that is no archive is passed over.
         write("proc/config.gz", b"no archive");
         assert!(read(root.path()).unwrap().file.ends_with("boot/config-6.1.0-test"));

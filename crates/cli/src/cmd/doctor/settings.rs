@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use pathline_diagnose::SettingCheck;
-use pathline_schema::{NodeVerdict, plain_text};
+use pathline_schema::{NodeVerdict, plain_line, plain_text};
 
 use super::ExitKind;
 use crate::say::{outln, paragraph};
@@ -10,14 +10,15 @@ use crate::say::{outln, paragraph};
 /// What is not as it should be, a paragraph each, then how many are. Wrong if one slows the node.
 pub(super) fn print(all: &[SettingCheck], json: bool) -> Result<ExitKind> {
     let count = |state: NodeVerdict| all.iter().filter(|check| check.state == state).count();
-    let suspect = count(NodeVerdict::Suspect);
+    let wrong = count(NodeVerdict::Suspect) + count(NodeVerdict::Fail);
+    let exit = if wrong > 0 { ExitKind::Wrong } else { ExitKind::Fine };
     if json {
         outln!("{}", plain_text(&serde_json::to_string_pretty(all)?));
-        return Ok(if suspect > 0 { ExitKind::Wrong } else { ExitKind::Fine });
+        return Ok(exit);
     }
     for check in all.iter().filter(|check| check.state != NodeVerdict::Ok) {
         let SettingCheck { group, what, value, state, slows, remedy, source } = check;
-        outln!("[{}] {group}, {what}: {value}", state.word());
+        outln!("[{}] {group}, {}: {}", state.word(), plain_line(what), plain_line(value));
         let lines = [("slows:   ", slows.as_str()), ("do this: ", remedy), ("see:     ", source)];
         for (lead, text) in lines.into_iter().filter(|(_, text)| !text.is_empty()) {
             crate::say::out!("    {lead}");
@@ -30,7 +31,7 @@ pub(super) fn print(all: &[SettingCheck], json: bool) -> Result<ExitKind> {
     };
     let sound = count(NodeVerdict::Ok);
     outln!(
-        "settings: {sound} as they should be, {suspect} slow this node{undecided} (--json lists all)"
+        "settings: {sound} as they should be, {wrong} slow this node{undecided} (--json lists all)"
     );
-    Ok(if suspect > 0 { ExitKind::Wrong } else { ExitKind::Fine })
+    Ok(exit)
 }

@@ -64,22 +64,27 @@ impl ManagementLibrary {
         })
     }
 
-    /// Number of GPUs that NVML opens.
-    pub fn gpus(&self) -> usize {
-        self.devices.len()
+    /// PCI addresses of the GPUs that NVML opens.
+    pub fn addresses(&self) -> Vec<String> {
+        self.devices.iter().map(|device| device.pci.clone()).collect()
     }
 
     /// NVML data for discovery, as plain files that a snapshot stores next to the files of /sys:
     /// `nvml/PCI-ADDRESS/nvlink`, one line a link:
     /// `link=0 active=1 version=4 mbps=26562 remote=switch pci=0000:05:00.0`. Unknown fields are
-    /// omitted. GPUs without NVLink have no file.
+    /// omitted. GPUs without NVLink have no file. Then `nvml/PCI-ADDRESS/facts`, one line a fact: `ecc=1`.
     pub fn files(&self) -> Vec<(String, String)> {
         let file = |device: &nvidia::NvidiaDevice| {
             let ports = device.ports();
             let path = format!("nvml/{}/nvlink", device.pci);
             (!ports.is_empty()).then(|| (path, ports.iter().map(line).collect()))
         };
-        self.devices.iter().filter_map(file).collect()
+        let facts = |device: &nvidia::NvidiaDevice| {
+            let lines = device.setting_lines(&self.devices);
+            (!lines.is_empty()).then(|| (format!("nvml/{}/facts", device.pci), lines))
+        };
+        let links = self.devices.iter().filter_map(file);
+        links.chain(self.devices.iter().filter_map(facts)).collect()
     }
 
     /// A monitor of the GPUs of a topology; `None` if no GPU has sensors.

@@ -1,5 +1,6 @@
 //! NVML data of one GPU. A failed call leaves only its own field empty.
 
+use std::fmt::Write as _;
 use std::rc::Rc;
 
 use pathline_hal::{GpuProcess, GpuUsers};
@@ -54,6 +55,7 @@ fn speed(generation: u32) -> Option<f64> {
 }
 
 type NumberCall = Option<BoundCall<unsafe extern "C" fn(NvmlHandle, *mut u32) -> i32>>;
+type ModeCall = Option<BoundCall<unsafe extern "C" fn(NvmlHandle, *mut u32, *mut u32) -> i32>>;
 type NumberOfCall<T> = Option<BoundCall<unsafe extern "C" fn(NvmlHandle, T, *mut u32) -> i32>>;
 
 impl NvidiaDevice {
@@ -155,17 +157,95 @@ impl NvidiaDevice {
         Some(GpuUsers { others, listed: listed.map(process).collect() })
     }
 
-    /// A mode with a current and a pending value.
-    fn mode(
-        &self,
-        function: Option<BoundCall<unsafe extern "C" fn(NvmlHandle, *mut u32, *mut u32) -> i32>>,
-    ) -> Option<bool> {
-        let [now, _]: [u32; 2] = self.nvml.stored(function, |call, out: *mut [u32; 2]| {
+    /// A mode: its current and its pending value.
+    fn modes(&self, function: ModeCall) -> Option<[u32; 2]> {
+        self.nvml.stored(function, |call, out: *mut [u32; 2]| {
             let (now, next) = (out.cast::<u32>(), out.cast::<u32>().wrapping_add(1));
             // SAFETY: the handle is NVML's own; stores two numbers.
             unsafe { call(self.handle, now, next) }
-        })?;
-        Some(now != 0)
+        })
+    }
+
+    fn mode(&self, function: ModeCall) -> Option<bool> {
+        self.modes(function).map(|[now, _]| now != 0)
+    }
+
+    /// Rows remapped for corrected and for uncorrected errors; whether a reset is pending, and whether one
+    /// could not be remapped.
+    fn remapped_rows(&self) -> Option<[u32; 4]> {
+        self.nvml.stored(self.nvml.api.remapped_rows, |call, out: *mut [u32; 4]| {
+            let nth = |nth| out.cast::<u32>().wrapping_add(nth);
+            // SAFETY: the handle is NVML's own; stores four numbers.
+            unsafe { call(self.handle, nth(0), nth(1), nth(2), nth(3)) }
+        })
+    }
+
+    /// Bytes in all of a kind of memory.
+    fn total(
+        &self,
+        function: Option<BoundCall<unsafe extern "C" fn(NvmlHandle, *mut [u64; 3]) -> i32>>,
+    ) -> Option<u64> {
+        // SAFETY: the handle is NVML's own; stores three numbers.
+        let read = self.nvml.stored(function, |call, out| unsafe { call(self.handle, out) });
+        read.map(|[total, ..]: [u64; 3]| total)
+    }
+
+    /// What says how it is set up and how it fares, for a snapshot: `key=value`, a line each; what the driver
+    /// does not report is omitted. `peers` are all GPUs: `peer=PCI-ADDRESS READ WRITE` has the codes of
+    /// `nvmlGpuP2PStatus_t`, 0 if the access is allowed.
+    pub(super) fn setting_lines(&self, peers: &[Self]) -> String {
+        let api = &self.nvml.api;
+        let (facts, state, counters) = (self.facts(), self.state(), self.counters());
+        let confidential: Option<[u32; 3]> =
+            // SAFETY: fills one structure of three numbers.
+            self.nvml.stored(api.confidential, |call, out| unsafe { call(out) });
+        let (modes, rows) = (self.modes(api.ecc_mode), self.remapped_rows());
+        let count = |number: Option<u64>| number.map(|number| number.to_string());
+        let number = |number: Option<u32>| count(number.map(u64::from));
+        let flag = |flag: Option<bool>| number(flag.map(u32::from));
+        let row = |nth: usize| number(rows.and_then(|rows| rows.get(nth).copied()));
+        let lines = [
+            ("ecc", number(modes.map(|[now, _]| now))),
+            ("ecc_pending", number(modes.map(|[_, next]| next))),
+            ("ecc_corrected", count(counters.ecc_corrected)),
+            ("ecc_uncorrected", count(counters.ecc_uncorrected)),
+            ("remapped_corrected", row(0)),
+            ("remapped_uncorrected", row(1)),
+            ("remap_pending", row(2)),
+            ("remap_failed", row(3)),
+            ("retired_pending", number(self.number(api.retired_pending))),
+            ("link_errors", count(counters.link_errors)),
+            ("power_limit_w", facts.power_limit_w.map(|watts| watts.to_string())),
+            ("power_default_w", self.number(api.power_default).map(|mw| watts(mw).to_string())),
+            ("throttle", state.throttle.map(|reasons| reasons.join(","))),
+            ("persistence", flag(facts.persistence)),
+            ("compute_mode", facts.compute_mode),
+            ("mig", flag(facts.mig)),
+            ("fabric", facts.fabric),
+            ("memory_bytes", count(self.total(api.memory))),
+            ("bar1_bytes", count(self.total(api.bar1))),
+            ("confidential", number(confidential.map(|[_, feature, _]| feature))),
+        ];
+        let mut text = String::new();
+        for (key, value) in lines {
+            // Writing to a string does not fail.
+            let _ = value.map(|value| writeln!(text, "{key}={value}"));
+        }
+        for peer in peers.iter().filter(|peer| peer.handle != self.handle) {
+            const READ: i32 = 0;
+            const WRITE: i32 = 1;
+            let status = |kind| {
+                self.nvml.stored(api.peer_status, |call, out| {
+                    // SAFETY: both handles are NVML's own; stores one number.
+                    unsafe { call(self.handle, peer.handle, kind, out) }
+                })
+            };
+            if let (Some(read), Some(write)) = (status(READ), status(WRITE)) {
+                let (read, write): (u32, u32) = (read, write);
+                let _ = writeln!(text, "peer={} {read} {write}", peer.pci);
+            }
+        }
+        text
     }
 
     fn pcie(&self) -> Option<PcieLink> {

@@ -243,6 +243,17 @@ table! {
         utilization = "nvmlDeviceGetUtilizationRates" (NvmlHandle, *mut Utilization);
         persistence = "nvmlDeviceGetPersistenceMode" (NvmlHandle, NvmlNumberFn);
         fabric = "nvmlDeviceGetGpuFabricInfo" (NvmlHandle, *mut FabricInfo);
+        power_default = "nvmlDeviceGetPowerManagementDefaultLimit" (NvmlHandle, NvmlNumberFn);
+        retired_pending = "nvmlDeviceGetRetiredPagesPendingStatus" (NvmlHandle, NvmlNumberFn);
+        // Corrected, uncorrected, pending, failed.
+        remapped_rows = "nvmlDeviceGetRemappedRows"
+            (NvmlHandle, NvmlNumberFn, NvmlNumberFn, NvmlNumberFn, NvmlNumberFn);
+        // Total, free and used bytes: `nvmlMemory_t` and `nvmlBAR1Memory_t`.
+        memory = "nvmlDeviceGetMemoryInfo" (NvmlHandle, *mut [u64; 3]);
+        bar1 = "nvmlDeviceGetBAR1MemoryInfo" (NvmlHandle, *mut [u64; 3]);
+        peer_status = "nvmlDeviceGetP2PStatus" (NvmlHandle, NvmlHandle, i32, NvmlNumberFn);
+        // Environment, feature and tools: `nvmlConfComputeSystemState_t`.
+        confidential = "nvmlSystemGetConfComputeState" (*mut [u32; 3]);
     }
 }
 

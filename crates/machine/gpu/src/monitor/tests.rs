@@ -205,7 +205,17 @@ fn gpu(index: u32, pci: &str) -> Gpu {
 fn links_become_files_of_a_snapshot() {
     let files = management(&whole).files();
     let paths: Vec<&str> = files.iter().map(|f| f.0.as_str()).collect();
-    assert_eq!(paths, ["nvml/0000:19:00.0/nvlink", "nvml/0000:3b:00.0/nvlink"]);
+    assert_eq!(
+        paths,
+        [
+            "nvml/0000:19:00.0/nvlink",
+            "nvml/0000:3b:00.0/nvlink",
+            "nvml/0000:19:00.0/facts",
+            "nvml/0000:3b:00.0/facts"
+        ]
+    );
+    // What the library lacks is omitted.
+    assert!(files[2].1.starts_with("ecc=1\n") && !files[2].1.contains("bar1"), "{}", files[2].1);
     let lines: Vec<&str> = files[1].1.lines().collect();
     assert_eq!(lines.len(), 18);
     assert_eq!(lines[6], "link=6 active=1 version=4 mbps=26562 remote=switch pci=0000:07:00.0");
@@ -263,7 +273,7 @@ fn an_unloaded_driver_and_a_lost_gpu_give_no_gpus() {
     };
     let why = start(&unloaded).unwrap_err();
     assert_eq!(why, "nvmlInit returns 9 (the driver is not loaded)");
-    assert_eq!(management(&whole).gpus(), 2);
+    assert_eq!(management(&whole).addresses().len(), 2);
     let without = |name: &str| if name.contains("Count") { None } else { whole(name) };
     assert!(start(&without).unwrap_err().contains("lacks nvmlDeviceGetCount_v2"));
 }
@@ -278,7 +288,7 @@ fn a_function_that_overruns_its_array_is_named_and_not_called_again() {
     };
     FIELD_CALLS.set(0);
     let management = management(&find);
-    assert_eq!(management.gpus(), 2);
+    assert_eq!(management.addresses().len(), 2);
     // The third GPU of this host is lost, which is said, too.
     let warnings = management.warnings();
     assert_eq!(warnings.len(), 2, "{warnings:?}");

@@ -30,7 +30,16 @@ pub fn open(topology: Topology, runtime: GpuRuntime) -> LiveMachine {
 }
 
 /// The same with places for files.
-pub fn open_with(
+pub fn open_with(topology: Topology, runtime: GpuRuntime, stores: &[StoreRequest]) -> LiveMachine {
+    let LiveMachine { mut machine, without } = open_unwatched(topology, runtime, stores);
+    if machine.driver.is_some() {
+        machine.monitor = management().watch(&machine.topology.gpus);
+    }
+    LiveMachine { machine, without }
+}
+
+/// The same without sensors: no management library is asked.
+pub(crate) fn open_unwatched(
     mut topology: Topology,
     runtime: GpuRuntime,
     stores: &[StoreRequest],
@@ -63,9 +72,7 @@ pub fn open_with(
         Ok(None) => {}
         Err(error) => without = Some(error.to_string()),
     }
-    let watch = || management().watch(&topology.gpus);
-    let monitor = driver.as_ref().and_then(|_| watch());
-    let machine = Machine { world, monitor, ..assemble(topology, origin, host, driver, stores) };
+    let machine = Machine { world, ..assemble(topology, origin, host, driver, stores) };
     LiveMachine { machine, without }
 }
 

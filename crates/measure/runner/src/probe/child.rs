@@ -1,12 +1,13 @@
 //! The process that opens libraries, and may be lost over them.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Instant;
 
 use anyhow::{Result, anyhow};
 use pathline_dylib::{Announcement, announce, set_announcement_hook};
 use pathline_gpu::{chosen_family, compilers, management, other_runtimes, runtime};
-use pathline_hal::{Machine, conformance};
-use pathline_schema::{GpuFacts, GpuState, Topology, WorldKind};
+use pathline_hal::{DeviceInfo, Machine, PeerAccess, conformance};
+use pathline_schema::{Gpu, GpuFacts, GpuState, Ns, Topology, WorldKind};
 use pathline_storage::direct_library;
 use pathline_transport::{mpi_controls, mpi_library, rdma_library, ucx_library};
 use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit};
@@ -23,6 +24,9 @@ use crate::machine::{HostMachine, OpenMachine};
 
 /// A GPU by its index, its facts and its state, as a text.
 type DescribeGpu = fn(&Topology, u32, &GpuFacts, &GpuState) -> String;
+
+/// Maximum number of GPUs whose pairs are asked for.
+const MOST_PEERS: usize = 64;
 
 /// The link to the process that asked.
 static ASKER: OnceLock<Mutex<LineLink>> = OnceLock::new();
@@ -50,11 +54,7 @@ pub fn serve_probe(
             let (report, dmabuf) = rdma_library();
             answer(&AdapterAnswer { report, dmabuf })
         }
-        LibraryProbe::Management => {
-            let found = management();
-            let (files, gpus, warnings) = (found.files(), found.gpus(), found.warnings());
-            answer(&ManagementAnswer { report: found.nvml, files, gpus, warnings })
-        }
+        LibraryProbe::Management => answer(&managed(describe_gpu)),
         LibraryProbe::Runtime => {
             let found = runtime(&host(), &asked);
             let export = found.export_call().map(str::to_owned);
@@ -71,8 +71,8 @@ pub fn serve_probe(
             answer(&DirectAnswer { report, notes })
         }
         LibraryProbe::DeviceMemory => answer(&device_memory::describe(libraries.device_memory, 1)),
-        LibraryProbe::Machine => answer(&machine(libraries, false, describe_gpu)?),
-        LibraryProbe::Conformance => answer(&machine(libraries, true, describe_gpu)?),
+        LibraryProbe::Machine => answer(&machine(libraries, false)?),
+        LibraryProbe::Conformance => answer(&machine(libraries, true)?),
         LibraryProbe::Devices => {
             let host = HostMachine { libraries: libraries.clone(), ..HostMachine::default() };
             let OpenMachine { machine, without, .. } = host.open();
@@ -112,23 +112,52 @@ fn line(text: String) -> Result<()> {
     send(&ProbeMessage::Line(text))
 }
 
-/// Opens this host as a run does, and sends lines about its GPUs.
-fn machine(
-    libraries: &LibraryChoice,
-    check: bool,
-    describe_gpu: DescribeGpu,
-) -> Result<HostAnswer> {
+/// The management library, and what it and the drivers' files show of each GPU now.
+fn managed(describe_gpu: DescribeGpu) -> ManagementAnswer {
+    let found = management();
+    let (files, opened, report) = (found.files(), found.addresses(), found.nvml.clone());
+    let early = found.warnings();
+    let mut topology = pathline_topo::from_snapshot("live", &pathline_topo::live(files.clone()));
+    // In a container the bus can hide what the library opens.
+    for pci in &opened {
+        if topology.gpus.iter().all(|gpu| gpu.pci != **pci) {
+            let index = topology.gpus.len() as u32;
+            let (vendor, pci) = ("nvidia".into(), pci.parse().unwrap_or_default());
+            topology.gpus.push(Gpu { index, vendor, pci, ..Gpu::default() });
+        }
+    }
+    let gpus = opened.len();
+    let monitor = found.watch(&topology.gpus);
+    let state = |gpu: &Gpu| {
+        let monitor = monitor.as_ref()?;
+        let (facts, begun) = (monitor.facts(gpu.index)?, Instant::now());
+        let state = monitor.state(gpu.index).unwrap_or_default();
+        let read = begun.elapsed();
+        drop(monitor.counters(gpu.index));
+        let counted = begun.elapsed().saturating_sub(read);
+        let [read, counted] = [read, counted].map(|took| Ns(took.as_nanos() as f64));
+        let text = describe_gpu(&topology, gpu.index, &facts, &state);
+        let text = format!("{text}; read in {read}, its error counters in {counted}");
+        Some((gpu.pci.to_string(), text))
+    };
+    let states = topology.gpus.iter().filter_map(state).collect();
+    let warnings = monitor.as_ref().map_or(early, |monitor| monitor.warnings());
+    ManagementAnswer { report, files, gpus, warnings, states }
+}
+
+/// Opens this host as a run does, for checks with its sensors, and sends lines about its GPUs.
+fn machine(libraries: &LibraryChoice, check: bool) -> Result<HostAnswer> {
     let host = HostMachine { libraries: libraries.clone(), ..HostMachine::default() };
-    let OpenMachine { machine, without, .. } = host.open();
+    let OpenMachine { machine, without, .. } =
+        if check { host.open() } else { host.open_unwatched() };
     let listed = devices(&machine)?;
-    states(&machine, describe_gpu)?;
     let failed = check && !conforms(&machine)?;
     Ok(HostAnswer { listed, without, failed })
 }
 
-/// Sends a line for each GPU that the runtime lists; their number.
-fn devices(machine: &Machine) -> Result<usize> {
-    let Ok(driver) = machine.driver() else { return Ok(0) };
+/// Sends a line for each GPU that the runtime lists; their PCI addresses.
+fn devices(machine: &Machine) -> Result<Vec<String>> {
+    let Ok(driver) = machine.driver() else { return Ok(Vec::new()) };
     match driver.devices() {
         Ok(devices) => {
             for d in &devices {
@@ -143,29 +172,30 @@ fn devices(machine: &Machine) -> Result<usize> {
                     d.numa.map(|n| format!(" · numa{n}")).unwrap_or_default(),
                 ))?;
             }
-            Ok(devices.len())
+            peers(machine, &devices)?;
+            Ok(devices.into_iter().map(|device| device.pci.to_string()).collect())
         }
         Err(error) => {
             line(format!("GPUs: {error}"))?;
-            Ok(0)
+            Ok(Vec::new())
         }
     }
 }
 
-/// Sends each GPU's clocks, power and settings, and how long they take to read.
-fn states(machine: &Machine, describe_gpu: DescribeGpu) -> Result<()> {
-    let Some(monitor) = &machine.monitor else { return Ok(()) };
-    for gpu in &machine.topology.gpus {
-        let Some(facts) = monitor.facts(gpu.index) else { continue };
-        let begun = machine.clock.now();
-        let state = monitor.state(gpu.index).unwrap_or_default();
-        let read = machine.clock.now() - begun;
-        drop(monitor.counters(gpu.index));
-        let counted = machine.clock.now() - begun - read;
-        let text = describe_gpu(&machine.topology, gpu.index, &facts, &state);
-        line(format!("gpu{}: {text}; read in {read}, its error counters in {counted}", gpu.index))?;
+/// Sends how many pairs of GPUs the runtime allows to reach each other, and the first that it does not.
+fn peers(machine: &Machine, devices: &[DeviceInfo]) -> Result<()> {
+    let Ok(driver) = machine.driver() else { return Ok(()) };
+    let gpus = || devices.iter().take(MOST_PEERS).map(|device| device.index);
+    let pairs = || gpus().flat_map(|a| gpus().filter(move |b| a != *b).map(move |b| (a, b)));
+    let is_direct =
+        |(a, b)| driver.peer_access(a, b).is_ok_and(|access| access == PeerAccess::Direct);
+    let denied: Vec<(u32, u32)> = pairs().filter(|pair| !is_direct(*pair)).collect();
+    let all = pairs().count();
+    let first = denied.first().map_or(String::new(), |(a, b)| format!(", not gpu{a} to gpu{b}"));
+    match all {
+        0 => Ok(()),
+        _ => line(format!("direct access: {} of {all} pairs of GPUs{first}", all - denied.len())),
     }
-    Ok(())
 }
 
 /// Runs every check that applies, a line each.

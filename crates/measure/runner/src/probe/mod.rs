@@ -70,6 +70,10 @@ pub struct ManagementAnswer {
     pub gpus: usize,
     /// Failures of the library, a line each.
     pub warnings: Vec<String>,
+    /// Clocks, power and settings of each GPU with sensors, as a text, by its PCI address; and how long they take
+    /// to read.
+    #[serde(default)]
+    pub states: Vec<(String, String)>,
 }
 
 /// A GPU runtime that was looked for.
@@ -107,8 +111,8 @@ pub struct DirectAnswer {
 /// The result of opening this host.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct HostAnswer {
-    /// Number of GPUs that its runtime lists.
-    pub listed: usize,
+    /// PCI addresses of the GPUs that its runtime lists, in its order.
+    pub listed: Vec<String>,
     /// Why nothing on GPUs can be measured.
     pub without: Option<String>,
     /// Whether a check failed.

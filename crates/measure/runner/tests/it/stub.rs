@@ -380,7 +380,10 @@ fn nvml_is_read_for_links_clocks_and_counters() {
     let test = "nvml_is_read_for_links_clocks_and_counters";
     inside(test, &[StubLibraries::Cuda, StubLibraries::Nvml], "gpus=2", || {
         let management = pathline_gpu::management();
-        assert_eq!((management.gpus(), management.nvml.version.as_str()), (2, "driver 580.159.04"));
+        assert_eq!(
+            (management.addresses().len(), management.nvml.version.as_str()),
+            (2, "driver 580.159.04")
+        );
         // 5 + 4 + 4 + 5 links of 106.25 Gbit/s x 2 / 8 = 26,562 MB/s to four switches.
         let files = management.files();
         let lines: Vec<&str> = files[1].1.lines().collect();
