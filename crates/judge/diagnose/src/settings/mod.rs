@@ -1,9 +1,10 @@
 //! Settings of a node that slow every path alike, so that no comparison of peers shows them: of the kernel, the
-//! PCIe fabric and the adapters. From a snapshot of `/proc` and `/sys`; nothing is opened and no byte moved.
+//! PCIe fabric, the GPUs and the adapters. From a snapshot; nothing is opened and no byte moved.
 
 mod adapters;
 mod config_space;
 mod kernel;
+mod kernel_log;
 mod pcie;
 
 use pathline_schema::{NodeVerdict, Topology};
@@ -13,7 +14,7 @@ use serde::Serialize;
 /// What was found of one setting.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SettingCheck {
-    /// `PCIe`, `memory`, `adapters`, `processes`.
+    /// `PCIe`, `GPUs`, `memory`, `adapters`, `processes`.
     pub group: &'static str,
     /// The setting and the part that has it: `numa_balancing`, `ACS of 0000:40:01.0`.
     pub what: String,
@@ -46,6 +47,16 @@ impl SettingCheck {
         Self { state: NodeVerdict::Suspect, slows, remedy, source, ..self }
     }
 
+    /// A part that is faulty or of no use as it is.
+    fn fail(
+        self,
+        slows: impl Into<String>,
+        remedy: impl Into<String>,
+        source: &'static str,
+    ) -> Self {
+        Self { state: NodeVerdict::Fail, ..self.suspect(slows, remedy, source) }
+    }
+
     fn unread(self, remedy: impl Into<String>) -> Self {
         Self { state: NodeVerdict::Undecided, remedy: remedy.into(), ..self }
     }
@@ -54,6 +65,7 @@ impl SettingCheck {
 /// All settings of a node that are known here, in display order. `topology` is that of the snapshot.
 pub fn check_settings(snapshot: &HostSnapshot, topology: &Topology) -> Vec<SettingCheck> {
     let mut all = pcie::check(snapshot, topology);
+    all.extend(kernel_log::check(snapshot, topology));
     all.extend(kernel::check(snapshot, topology));
     all.extend(adapters::check(snapshot));
     all

@@ -1,0 +1,142 @@
+//! What drivers wrote into the kernel's log, by the table `kernel-events.tsv`.
+
+use std::collections::BTreeMap;
+
+use pathline_schema::{NodeVerdict, Topology};
+use pathline_topo::{EVENTS, HostSnapshot};
+
+use super::SettingCheck;
+
+/// Mark, state, what it means, what to do, document: a line each. A mark `Xid N` is that code of NVIDIA's driver, any
+/// other a part of the line. The first that fits counts.
+const TABLE: &str = include_str!("kernel-events.tsv");
+const XID: &str = "https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html";
+
+/// Ends a line of Xid 154, which names what a GPU needs: nothing.
+const NOTHING_LEFT: &str = "to 0x0 (None)";
+
+/// A line of the table.
+struct EventRow {
+    mark: &'static str,
+    state: NodeVerdict,
+    meaning: &'static str,
+    remedy: &'static str,
+    source: &'static str,
+}
+
+fn rows() -> impl Iterator<Item = EventRow> {
+    TABLE.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
+        let mut fields = line.split('\t');
+        let mut next = || fields.next();
+        let (mark, state) = (next()?, next()?);
+        let state = NodeVerdict::ALL.into_iter().find(|known| known.word() == state)?;
+        Some(EventRow { mark, state, meaning: next()?, remedy: next()?, source: next()? })
+    })
+}
+
+/// One row for each event and part, with how often it is in the log.
+pub(super) fn check(snapshot: &HostSnapshot, topology: &Topology) -> Vec<SettingCheck> {
+    let check = |value: &str| SettingCheck::new("GPUs", "kernel log", value);
+    let Some(text) = snapshot.get(EVENTS) else {
+        let has_driver = topology.gpus.iter().any(|gpu| matches!(&*gpu.vendor, "nvidia" | "amd"));
+        let unread = || {
+            check("not readable").unread(
+                "run `pathline doctor` as root on the host (kernel.dmesg_restrict; a container has no log)",
+            )
+        };
+        return has_driver.then(unread).into_iter().collect();
+    };
+    let table: Vec<EventRow> = rows().collect();
+    let mut counts: BTreeMap<(String, String), (Option<&EventRow>, usize)> = BTreeMap::new();
+    // The first line says where it was read.
+    for line in text.lines().skip(1).filter(|line| !line.contains(NOTHING_LEFT)) {
+        let code = xid(line);
+        let fits = |row: &&EventRow| match (row.mark.strip_prefix("Xid "), code) {
+            (Some(known), Some(code)) => known.parse() == Ok(code),
+            (None, None) => line.contains(row.mark),
+            _ => false,
+        };
+        let row = table.iter().find(fits);
+        let mark = match (code, row) {
+            (Some(code), _) => format!("Xid {code}"),
+            (None, Some(row)) => row.mark.to_owned(),
+            (None, None) => continue,
+        };
+        let part = part(line, topology).map_or(String::new(), |part| format!(" of {part}"));
+        counts.entry((mark, part)).or_insert((row, 0)).1 += 1;
+    }
+    if counts.is_empty() {
+        return vec![check("no fault since the start")];
+    }
+    let found = counts.into_iter().map(|((mark, part), (row, count))| {
+        let times = if count == 1 { "once".to_owned() } else { format!("{count} times") };
+        let what = format!("{mark}{part} in the kernel log");
+        let check = |meaning: &str| SettingCheck::new("GPUs", what, format!("{times}: {meaning}"));
+        match row {
+            Some(EventRow { state: NodeVerdict::Ok, meaning, .. }) => check(meaning),
+            Some(row) => {
+                let slows = "everything that needs this part: measure it after the remedy";
+                let check = check(row.meaning).suspect(slows, row.remedy, row.source);
+                SettingCheck { state: row.state, ..check }
+            }
+            None => SettingCheck {
+                source: XID,
+                ..check("not in the table of known codes").unread("look the code up")
+            },
+        }
+    });
+    found.collect()
+}
+
+/// The code of `NVRM: Xid (PCI:0000:06:00): 79, pid=...`.
+fn xid(line: &str) -> Option<u32> {
+    let (_, rest) = line.split_once("NVRM: Xid (")?;
+    let digits = rest.split_once("): ")?.1;
+    digits.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+}
+
+/// The GPU, or the address of another part, that a line names.
+fn part(line: &str, topology: &Topology) -> Option<String> {
+    let is_address = |word: &&str| {
+        word.len() >= 10
+            && word.len() <= 16
+            && word.as_bytes().get(4) == Some(&b':')
+            && word.chars().all(|c| c.is_ascii_hexdigit() || c == ':' || c == '.')
+    };
+    let address = line.split([' ', '(', ')', ',']).find_map(|word| {
+        let word = word.trim_start_matches("PCI:").trim_end_matches(':');
+        Some(word).filter(is_address)
+    })?;
+    // NVIDIA's driver leaves the function out.
+    let gpu = topology.gpus.iter().find(|gpu| gpu.pci.starts_with(address));
+    Some(gpu.map_or_else(|| address.to_owned(), |gpu| format!("gpu{}", gpu.index)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_row_of_the_table_is_whole_and_has_a_source() {
+        let lines = TABLE.lines().filter(|line| !line.starts_with('#')).count();
+        let all: Vec<EventRow> = rows().collect();
+        assert_eq!(all.len(), lines);
+        for EventRow { mark, meaning, remedy, source, state } in all {
+            let has_remedy = state == NodeVerdict::Ok || !remedy.is_empty();
+            assert!(has_remedy && !meaning.is_empty() && source.starts_with("https://"), "{mark}");
+        }
+    }
+
+    #[test]
+    fn a_line_names_its_code_and_its_part() {
+        let line = "[9.1] NVRM: Xid (PCI:0000:06:00): 79, pid='<unknown>', GPU has fallen";
+        assert_eq!(xid(line), Some(79));
+        assert_eq!(part(line, &Topology::default()).as_deref(), Some("0000:06:00"));
+        assert_eq!(xid("NVRM: Xid (0000:01:00): 13, 0005"), Some(13));
+        let amd = "amdgpu 0000:c1:00.0: amdgpu: GPU reset begin!";
+        assert_eq!(part(amd, &Topology::default()).as_deref(), Some("0000:c1:00.0"));
+        for broken in ["", "NVRM: Xid (", "NVRM: Xid (x): ", "NVRM: Xid (x): 99999999999,"] {
+            assert_eq!((xid(broken), part(broken, &Topology::default())), (None, None));
+        }
+    }
+}
