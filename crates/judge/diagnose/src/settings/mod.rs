@@ -3,9 +3,11 @@
 
 mod adapters;
 mod config_space;
+mod gpu_links;
 mod kernel;
 mod kernel_log;
 mod pcie;
+mod stated_gpu;
 
 use pathline_schema::{NodeVerdict, Topology};
 use pathline_topo::HostSnapshot;
@@ -65,6 +67,8 @@ impl SettingCheck {
 /// All settings of a node that are known here, in display order. `topology` is that of the snapshot.
 pub fn check_settings(snapshot: &HostSnapshot, topology: &Topology) -> Vec<SettingCheck> {
     let mut all = pcie::check(snapshot, topology);
+    let stated = stated_gpu::stated_gpus(snapshot, topology);
+    all.extend(gpu_links::check(topology, &stated));
     all.extend(kernel_log::check(snapshot, topology));
     all.extend(kernel::check(snapshot, topology));
     all.extend(adapters::check(snapshot));
