@@ -4,6 +4,7 @@
 mod adapters;
 mod config_space;
 mod gpu_links;
+mod gpus;
 mod kernel;
 mod kernel_log;
 mod pcie;
@@ -68,6 +69,7 @@ impl SettingCheck {
 pub fn check_settings(snapshot: &HostSnapshot, topology: &Topology) -> Vec<SettingCheck> {
     let mut all = pcie::check(snapshot, topology);
     let stated = stated_gpu::stated_gpus(snapshot, topology);
+    all.extend(gpus::check(snapshot, topology, &stated));
     all.extend(gpu_links::check(topology, &stated));
     all.extend(kernel_log::check(snapshot, topology));
     all.extend(kernel::check(snapshot, topology));
