@@ -3,11 +3,14 @@
 
 mod adapters;
 mod config_space;
+mod direct;
 mod gpu_links;
 mod gpus;
 mod kernel;
 mod kernel_log;
 mod pcie;
+mod processes;
+mod seen;
 mod stated_gpu;
 
 use pathline_schema::{NodeVerdict, Topology};
@@ -68,11 +71,14 @@ impl SettingCheck {
 /// All settings of a node that are known here, in display order. `topology` is that of the snapshot.
 pub fn check_settings(snapshot: &HostSnapshot, topology: &Topology) -> Vec<SettingCheck> {
     let mut all = pcie::check(snapshot, topology);
+    all.extend(seen::check(snapshot, topology));
     let stated = stated_gpu::stated_gpus(snapshot, topology);
     all.extend(gpus::check(snapshot, topology, &stated));
     all.extend(gpu_links::check(topology, &stated));
     all.extend(kernel_log::check(snapshot, topology));
+    all.extend(direct::check(snapshot, topology));
     all.extend(kernel::check(snapshot, topology));
+    all.extend(processes::check(snapshot, topology));
     all.extend(adapters::check(snapshot));
     all
 }

@@ -1,0 +1,107 @@
+//! GPUs on the bus, by the driver, by this process, and what hides the rest.
+
+use pathline_schema::Topology;
+use pathline_topo::HostSnapshot;
+
+use super::SettingCheck;
+use super::processes::variable;
+
+const DEVICES: &str = "sys/bus/pci/devices";
+const KFD: &str = "sys/class/kfd/kfd/topology/nodes";
+const DRIVER: &str = "proc/driver/nvidia/gpus";
+
+const CUDA: &str =
+    "https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#cuda-environment-variables";
+const ROCM: &str = "https://rocm.docs.amd.com/en/latest/conceptual/gpu-isolation.html";
+const XIDS: &str = "https://docs.nvidia.com/deploy/gpu-debug-guidelines/index.html";
+
+pub(super) fn check(snapshot: &HostSnapshot, topology: &Topology) -> Vec<SettingCheck> {
+    let mut all = Vec::new();
+    let of = |vendor: &'static str| topology.gpus.iter().filter(move |gpu| gpu.vendor == vendor);
+    let (nvidia, amd) = (of("nvidia").count(), of("amd").count());
+    let by_driver = snapshot.children(DRIVER).len();
+    let opened = snapshot.children("nvml").iter().filter(|name| name.contains(':')).count();
+    let files = snapshot.numbered("dev", "nvidia").len();
+    if nvidia > 0 && by_driver > 0 {
+        let mut value =
+            format!("{nvidia} on the bus, {by_driver} of the driver, {files} device files");
+        if opened > 0 {
+            value += &format!(", {opened} opened");
+        }
+        // Files that are there and do not open: device rules of a cgroup, which version 2 shows to nobody.
+        if opened > 0 && opened < files {
+            value += ": device rules of a cgroup hide the rest";
+        } else if files < by_driver {
+            value += ": the container has no files of the rest";
+        }
+        all.push(driven(snapshot, topology, SettingCheck::new("GPUs", "GPUs of NVIDIA", value)));
+    }
+    let unreadable = snapshot
+        .children(KFD)
+        .into_iter()
+        .filter(|node| snapshot.get(&format!("{KFD}/{node}/properties")).is_none());
+    let unreadable = unreadable.count();
+    if amd > 0 {
+        let hidden = match unreadable {
+            0 => String::new(),
+            n => format!(", {n} hidden by device rules of a cgroup"),
+        };
+        all.push(SettingCheck::new("GPUs", "GPUs of AMD", format!("{amd} of the driver{hidden}")));
+    }
+    let most = if opened > 0 { opened } else { by_driver.max(nvidia) };
+    all.extend(visible(snapshot, "CUDA_VISIBLE_DEVICES", if nvidia > 0 { most } else { 0 }, CUDA));
+    let visible_amd = visible(snapshot, "ROCR_VISIBLE_DEVICES", amd, ROCM);
+    let left = variable(snapshot, "ROCR_VISIBLE_DEVICES").filter(|list| !list.is_empty());
+    let left = left.map_or(amd, |list| list.split(',').count().min(amd));
+    all.extend(visible_amd);
+    for name in ["HIP_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"] {
+        all.extend(visible(snapshot, name, left, ROCM));
+    }
+    all
+}
+
+/// GPUs that their driver took and does not list, and GPUs without a driver among driven ones. In containers and
+/// virtual machines both are how parts are handed out.
+fn driven(snapshot: &HostSnapshot, topology: &Topology, check: SettingCheck) -> SettingCheck {
+    let driver = |pci: &str| {
+        let target = snapshot.target(&format!("{DEVICES}/{pci}/driver"));
+        target.and_then(|target| target.rsplit('/').next())
+    };
+    let listed = snapshot.children(DRIVER);
+    let lost = topology.gpus.iter().filter(|gpu| gpu.vendor == "nvidia").find(|gpu| {
+        let driver = driver(&gpu.pci);
+        !listed.contains(&&*gpu.pci) && matches!(driver, None | Some("nvidia"))
+    });
+    match (lost, &topology.host.virtualization) {
+        (Some(gpu), None) if !listed.is_empty() => check.fail(
+            format!("everything on gpu{} ({}): its driver does not have it", gpu.index, gpu.pci),
+            "see the kernel's log for NVRM; restart the node, then reseat the GPU",
+            XIDS,
+        ),
+        _ => check,
+    }
+}
+
+/// A list of GPUs to show, by numbers from 0: one that is not there ends the list.
+fn visible(
+    snapshot: &HostSnapshot,
+    name: &'static str,
+    gpus: usize,
+    source: &'static str,
+) -> Option<SettingCheck> {
+    let list = variable(snapshot, name).filter(|_| gpus > 0)?;
+    let check = SettingCheck::new("GPUs", name, list.chars().take(80).collect::<String>());
+    let is_missing =
+        |item: &str| item.trim().parse::<i64>().is_ok_and(|n| n < 0 || n >= gpus as i64);
+    Some(if list.trim().is_empty() || list.split(',').any(is_missing) {
+        check.suspect(
+            format!(
+                "everything: it names a GPU that is none of {gpus}, which hides it and all after it"
+            ),
+            format!("unset {name}, or give it numbers from 0 to {}", gpus.saturating_sub(1)),
+            source,
+        )
+    } else {
+        check
+    })
+}
