@@ -266,3 +266,6 @@ fn partitions(gpus: &[StatedGpu<'_>]) -> Vec<SettingCheck> {
     }
     found
 }
+
+#[cfg(test)]
+pub(super) mod tests;

@@ -5,7 +5,7 @@
 use super::*;
 
 const PORT: &str = "0000:40:00.0";
-const GPUS: [&str; 2] = ["0000:43:00.0", "0000:44:00.0"];
+pub(super) const GPUS: [&str; 2] = ["0000:43:00.0", "0000:44:00.0"];
 const ADAPTER: &str = "0000:50:00.0";
 
 /// Registers of a function of PCI Express: kind 0 an endpoint, 6 a switch port; codes of the payload and of the
@@ -19,7 +19,7 @@ fn registers(kind: u8, payload: u8, request: u8, access: u8) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-fn sound() -> HostSnapshot {
+pub(super) fn sound() -> HostSnapshot {
     let mut node = HostSnapshot::default();
     let mut device = |address: &str, class: &str, vendor: &str, below: &str, kind: u8| {
         let dir = format!("sys/bus/pci/devices/{address}");
@@ -79,6 +79,7 @@ fn sound() -> HostSnapshot {
     for name in ["mlx5_0", "mlx5_1"] {
         for (file, text) in [
             ("hca_type", "MT4129"),
+            ("ports/1/link_layer", "InfiniBand"),
             ("ports/1/state", "4: ACTIVE"),
             ("ports/1/rate", "400 Gb/sec (4X NDR)"),
             ("ports/1/counters/link_downed", "1"),
@@ -87,15 +88,16 @@ fn sound() -> HostSnapshot {
             node.insert(format!("sys/class/infiniband/{name}/{file}"), format!("{text}\n"));
         }
     }
+    gpus::tests::add_gpus(&mut node);
     node
 }
 
-fn found(node: &HostSnapshot) -> Vec<SettingCheck> {
+pub(super) fn found(node: &HostSnapshot) -> Vec<SettingCheck> {
     let topology = pathline_topo::from_snapshot("test", node);
     check_settings(node, &topology)
 }
 
-fn wrong(node: &HostSnapshot) -> Vec<String> {
+pub(super) fn wrong(node: &HostSnapshot) -> Vec<String> {
     let bad = found(node).into_iter().filter(|check| check.state != NodeVerdict::Ok);
     bad.map(|check| format!("{} {}: {}", check.state.word(), check.what, check.value)).collect()
 }

@@ -1,0 +1,373 @@
+//! Planted settings of GPUs, memory and processes, one at a time, on the sound node of
+//! [`crate::settings::tests`]; and other sound nodes.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot read its own input has failed")]
+
+use pathline_topo::HostSnapshot;
+
+use crate::settings::tests::{GPUS, found, sound, wrong};
+
+const FACTS: &str = "ecc=1\necc_pending=1\necc_corrected=12\necc_uncorrected=0\nremapped_corrected=0\n\
+    remapped_uncorrected=1\nremap_pending=0\nremap_failed=0\nretired_pending=0\nlink_errors=0\n\
+    power_limit_w=700\npower_default_w=700\nthrottle=power cap\npersistence=1\ncompute_mode=default\n\
+    mig=0\nfabric=completed\nmemory_bytes=150754820096\nbar1_bytes=274877906944\nconfidential=0\n";
+const LINKS: u32 = 18;
+const KERNEL_LOG: &str = "pathline/kernel-log";
+const XID: &str = "NVRM: Xid (PCI:0000:44:00): 31, pid=7, name=python, Ch 00000008";
+
+fn facts_of(nth: usize) -> String {
+    format!("nvml/{}/facts", GPUS[nth])
+}
+
+fn links(active: u32) -> String {
+    let line = |link| {
+        format!(
+            "link={link} active={} version=4 mbps=26562 remote=switch\n",
+            u32::from(link < active)
+        )
+    };
+    (0..LINKS).map(line).collect()
+}
+
+/// What the driver and the system show of the GPUs of the sound node.
+pub(in crate::settings) fn add_gpus(node: &mut HostSnapshot) {
+    for (nth, pci) in GPUS.into_iter().enumerate() {
+        let peer = GPUS[1 - nth];
+        node.insert(facts_of(nth), format!("{FACTS}peer={peer} 0 0\n"));
+        node.insert(format!("nvml/{pci}/nvlink"), links(LINKS));
+        node.insert(format!("proc/driver/nvidia/gpus/{pci}/information"), "Model: NVIDIA H200\n");
+        node.insert(format!("dev/nvidia{nth}"), "");
+        let dir = format!("sys/bus/pci/devices/{pci}");
+        node.insert(format!("{dir}/driver.target"), "../../../bus/pci/drivers/nvidia\n");
+        // 16 MiB, and 256 GiB.
+        let resource = "0x00000000d0000000 0x00000000d0ffffff 0x0000000000040200\n\
+                        0x0000000000000000 0x0000000000000000 0x0000000000000000\n\
+                        0x0000104000000000 0x0000107fffffffff 0x000000000014220c\n";
+        node.insert(format!("{dir}/resource"), resource);
+    }
+    for (path, text) in [
+        (KERNEL_LOG, "from /dev/kmsg\n"),
+        ("proc/modules", "nvidia_peermem\nnvidia\n"),
+        (
+            "proc/driver/nvidia/version",
+            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15\n",
+        ),
+        ("proc/sys/kernel/osrelease", "5.14.0-427.el9.x86_64\n"),
+        ("proc/self/mounts", "tmpfs /dev/shm tmpfs rw,nosuid,nodev 0 0\n"),
+        ("proc/self/environ", "CUDA_VISIBLE_DEVICES=0,1\n"),
+        ("proc/self/cgroup", "0::/job\n"),
+        ("proc/self/status", "Cpus_allowed_list:\t0-63\n"),
+        ("sys/devices/system/cpu/online", "0-63\n"),
+        ("sys/fs/cgroup/job/memory.max", "68719476736\n"),
+        ("sys/fs/cgroup/job/memory.current", "1073741824\n"),
+        ("sys/fs/cgroup/job/memory.events", "low 0\nmax 3\noom 0\noom_kill 0\n"),
+        ("proc/self/ns/ipc.target", "ipc:[4026531839]\n"),
+    ] {
+        node.insert(path, text);
+    }
+}
+
+/// Facts of a GPU with one of them changed.
+fn with(key: &str, value: &str) -> String {
+    let change = |line: &str| match line.split_once('=') {
+        Some((known, _)) if known == key => format!("{key}={value}\n"),
+        _ => format!("{line}\n"),
+    };
+    FACTS.lines().map(change).collect::<String>() + &format!("peer={} 0 0\n", GPUS[0])
+}
+
+/// Each text alone in its file: one row is named, which begins so.
+fn name_alone(plants: Vec<(&str, String, &str)>) {
+    for (path, text, named) in plants {
+        let mut node = sound();
+        assert!(node.insert(path, text.as_str()));
+        let wrong = wrong(&node);
+        assert!(wrong.len() == 1 && wrong[0].starts_with(named), "{path} = {text}: {wrong:?}");
+    }
+}
+
+#[test]
+fn each_planted_fault_of_a_gpu_is_named_alone() {
+    let second = facts_of(1);
+    let link = format!("nvml/{}/nvlink", GPUS[1]);
+    let resource = format!("sys/bus/pci/devices/{}/resource", GPUS[0]);
+    let plants: Vec<(&str, String, &str)> = vec![
+        (
+            &second,
+            with("ecc_uncorrected", "2"),
+            "SUSPECT memory errors of gpu1: 12 corrected, 2 not",
+        ),
+        (&second, with("ecc_pending", "0"), "SUSPECT ECC of gpu1: waits for a reset"),
+        (&second, with("remap_pending", "1"), "SUSPECT remapped rows of gpu1: 1, and one waits"),
+        (&second, with("remap_failed", "1"), "FAIL remapped rows of gpu1: 1, and one had no spare"),
+        (&second, with("retired_pending", "1"), "SUSPECT retired pages of gpu1"),
+        (&second, with("power_limit_w", "500"), "SUSPECT power limit of gpu1: 500 W"),
+        (
+            &second,
+            with("throttle", "hardware slowdown"),
+            "SUSPECT clocks of gpu1: hardware slowdown",
+        ),
+        (&second, with("persistence", "0"), "SUSPECT persistence: off for 1 of 2"),
+        (&second, with("compute_mode", "prohibited"), "FAIL compute mode of gpu1"),
+        (&second, with("fabric", "in progress"), "FAIL NVLink fabric: in progress for 1 of 2"),
+        (&second, with("confidential", "1"), "SUSPECT confidential computing of gpu1"),
+        (
+            &second,
+            with("mig", "0").replace(" 0 0", " 4 0"),
+            "SUSPECT direct access between GPUs: 1 of 2",
+        ),
+        (&link, links(17), "SUSPECT NVLinks of gpu1: 17 of 18 are up"),
+        (
+            &link,
+            links(18).replacen("26562", "13281", 1),
+            "SUSPECT NVLinks of gpu1: 18 of 18 are up, one at",
+        ),
+        (
+            &resource,
+            "0x0000000000000000 0x000000000fffffff 0x1\n".to_owned(),
+            "SUSPECT largest BAR of gpu0: 256MiB of 140.4GiB memory",
+        ),
+    ];
+    name_alone(plants);
+    let mut node = sound();
+    for nth in [0, 1] {
+        node.insert(facts_of(nth), with("ecc", "0").replace("ecc_pending=1", "ecc_pending=0"));
+    }
+    assert_eq!(wrong(&node), Vec::<String>::new(), "ECC is off for all: a choice");
+    node.insert(facts_of(0), format!("{FACTS}peer={} 0 0\n", GPUS[1]));
+    assert_eq!(wrong(&node), ["SUSPECT memory errors of gpu1: ECC is off"]);
+}
+
+#[test]
+fn each_planted_fault_around_gpus_is_named_alone() {
+    let log = |line: &str| format!("from /dev/kmsg\n[9.1] {line}\n");
+    let xid = |code: &str| log(&XID.replace("31,", &format!("{code},")));
+    name_alone(vec![
+        (
+            KERNEL_LOG,
+            xid("79"),
+            "FAIL Xid 79 of gpu1 in the kernel log: once: the GPU has fallen off",
+        ),
+        (KERNEL_LOG, xid("48"), "SUSPECT Xid 48 of gpu1"),
+        (KERNEL_LOG, xid("74"), "SUSPECT Xid 74 of gpu1"),
+        (KERNEL_LOG, xid("9999"), "UNDECIDED Xid 9999 of gpu1"),
+        (
+            KERNEL_LOG,
+            log("nvidia-nvswitch0: SXid (PCI:0000:05:00.0): 20034"),
+            "SUSPECT SXid of 0000:05:00.0",
+        ),
+        (
+            "proc/modules",
+            "nvidia\n".to_owned(),
+            "SUSPECT access to memory of GPUs: nvidia-peermem is not",
+        ),
+        (
+            "proc/self/mounts",
+            "shm /dev/shm tmpfs rw,size=65536k 0 0\n".to_owned(),
+            "SUSPECT /dev/shm: 64MiB",
+        ),
+        (
+            "proc/self/environ",
+            "CUDA_VISIBLE_DEVICES=0,2\n".to_owned(),
+            "SUSPECT CUDA_VISIBLE_DEVICES: 0,2",
+        ),
+        (
+            "proc/self/environ",
+            "CUDA_VISIBLE_DEVICES=\n".to_owned(),
+            "SUSPECT CUDA_VISIBLE_DEVICES: ",
+        ),
+        (
+            "proc/self/status",
+            "Cpus_allowed_list:\t32-63\n".to_owned(),
+            "SUSPECT CPUs of this process: 32 of 64",
+        ),
+        (
+            "sys/fs/cgroup/job/memory.max",
+            "2147483648\n".to_owned(),
+            "SUSPECT limit of the cgroup: 2GiB",
+        ),
+        (
+            "sys/fs/cgroup/job/memory.events",
+            "oom_kill 3\n".to_owned(),
+            "SUSPECT processes killed at the limit: 3",
+        ),
+        (
+            "nvml/unread",
+            "nvmlInit_v2 does not return (8 s)\n".to_owned(),
+            "UNDECIDED management library",
+        ),
+    ]);
+}
+
+#[test]
+fn a_gpu_that_its_driver_lost_and_a_log_that_cannot_be_read_are_named() {
+    let without = |left_out: &dyn Fn(&str) -> bool| {
+        let mut node = HostSnapshot::default();
+        for (path, text) in sound().iter().filter(|(path, _)| !left_out(path)) {
+            node.insert(path, text);
+        }
+        node
+    };
+    let lost = without(&|path| path.contains(GPUS[1]) && path.starts_with("proc/driver"));
+    assert_eq!(
+        wrong(&lost),
+        ["FAIL GPUs of NVIDIA: 2 on the bus, 1 of the driver, 2 device files, 2 opened"]
+    );
+    let secret = without(&|path| path == KERNEL_LOG);
+    assert_eq!(wrong(&secret), ["UNDECIDED kernel log: not readable"]);
+}
+
+/// A node of GPUs of AMD, each joined to all others but for `lost`.
+fn amd(gpus: u32, lost: Option<(u32, u32)>) -> HostSnapshot {
+    let mut node = HostSnapshot::default();
+    let mut put = |path: String, text: &str| node.insert(path, format!("{text}\n"));
+    let nodes = "sys/class/kfd/kfd/topology/nodes";
+    put("sys/devices/system/node/node0/cpulist".into(), "0-31");
+    put("sys/devices/system/node/node0/meminfo".into(), "Node 0 MemTotal: 500000000 kB");
+    put("sys/devices/system/node/online".into(), "0");
+    put(KERNEL_LOG.into(), "from /dev/kmsg");
+    put(format!("{nodes}/0/properties"), "cpu_cores_count 32\nsimd_count 0");
+    for gpu in 0..gpus {
+        let (pci, device) =
+            (format!("0000:0{}:00.0", gpu + 1), format!("sys/class/drm/card{gpu}/device"));
+        put(
+            format!("{nodes}/{}/properties", gpu + 1),
+            &format!(
+                "cpu_cores_count 0\nsimd_count 1216\nsimd_per_cu 4\ndevice_id 29857\nvendor_id 4098\n\
+                 gfx_target_version 90402\ndomain 0\nlocation_id {}",
+                (gpu + 1) << 8
+            ),
+        );
+        for other in (0..gpus).filter(|other| *other != gpu) {
+            if lost != Some((gpu.min(other), gpu.max(other))) {
+                put(
+                    format!("{nodes}/{}/io_links/{other}/properties", gpu + 1),
+                    &format!(
+                        "type 11\nnode_from {}\nnode_to {}\nweight 15\nmin_bandwidth 64000\nmax_bandwidth 64000",
+                        gpu + 1,
+                        other + 1
+                    ),
+                );
+            }
+        }
+        put(format!("{device}.target"), &format!("../../../{pci}"));
+        for (file, text) in [
+            ("current_compute_partition", "SPX"),
+            ("current_memory_partition", "NPS1"),
+            ("hwmon/hwmon3/power1_cap", "750000000"),
+            ("hwmon/hwmon3/power1_cap_default", "750000000"),
+            ("ras/umc_err_count", "ue: 0\nce: 5"),
+            ("ras/xgmi_wafl_err_count", "ue: 0\nce: 0"),
+        ] {
+            put(format!("{device}/{file}"), text);
+        }
+    }
+    node
+}
+
+#[test]
+fn each_planted_fault_of_a_node_of_amd_is_named_alone() {
+    assert_eq!(wrong(&amd(8, None)), Vec::<String>::new());
+    let lost = wrong(&amd(8, Some((2, 5))));
+    assert_eq!(lost, ["SUSPECT xGMI links: 27 of 28 pairs of GPUs"]);
+    let card = "sys/class/drm/card3/device";
+    let log = "from /dev/kmsg\namdgpu 0000:04:00.0: amdgpu: GPU reset begin!\n";
+    for (path, text, named) in [
+        (
+            format!("{card}/ras/umc_err_count"),
+            "ue: 1\nce: 5",
+            "memory errors of gpu3: 5 corrected, 1 not",
+        ),
+        (format!("{card}/ras/xgmi_wafl_err_count"), "ue: 2\nce: 5", "xGMI errors of gpu3: 2 not"),
+        (format!("{card}/hwmon/hwmon3/power1_cap"), "400000000", "power limit of gpu3: 400 W"),
+        (format!("{card}/current_memory_partition"), "NPS4", "memory partitions: NPS1, NPS4"),
+        (KERNEL_LOG.to_owned(), log, "GPU reset begin of gpu3 in the kernel log: once"),
+        (
+            "proc/self/environ".to_owned(),
+            "ROCR_VISIBLE_DEVICES=3\nHIP_VISIBLE_DEVICES=3\n",
+            "HIP_VISIBLE_DEVICES: 3",
+        ),
+    ] {
+        let mut node = amd(8, None);
+        node.insert(path.as_str(), text);
+        let wrong = wrong(&node);
+        let is_named =
+            wrong.first().is_some_and(|line| line.starts_with(&format!("SUSPECT {named}")));
+        assert!(wrong.len() == 1 && is_named, "{path}: {wrong:?}");
+    }
+    let mut node = amd(8, None);
+    for (file, text) in [
+        ("hca_type", "MT4129"),
+        ("ports/1/link_layer", "InfiniBand"),
+        ("ports/1/state", "4: ACTIVE"),
+        ("ports/1/rate", "400 Gb/sec (4X NDR)"),
+    ] {
+        node.insert(format!("sys/class/infiniband/mlx5_0/{file}"), format!("{text}\n"));
+    }
+    assert_eq!(wrong(&node), Vec::<String>::new(), "options of the kernel that nobody knows");
+    node.insert("pathline/kernel-options", "CONFIG_DMABUF_MOVE_NOTIFY=n\nCONFIG_PCI_P2PDMA=y\n");
+    assert_eq!(
+        wrong(&node),
+        ["SUSPECT access to memory of GPUs: the kernel lacks CONFIG_DMABUF_MOVE_NOTIFY"]
+    );
+    node.insert("sys/kernel/mm/memory_peers/amdkfd/version", "1.0\n");
+    node.insert("sys/module/amdgpu/parameters/noretry", "1\n");
+    assert_eq!(wrong(&node), Vec::<String>::new());
+    node.insert("proc/self/environ", "HSA_XNACK=1\n");
+    assert_eq!(wrong(&node), ["SUSPECT amdgpu.noretry: 1"]);
+}
+
+/// Peers in a container, a virtual machine with what it was given, a program's own errors, an idle laptop.
+#[test]
+fn what_is_no_fault_of_a_gpu_is_none() {
+    let with_files = |files: &[(&str, &str)]| {
+        let mut node = sound();
+        for (path, text) in files {
+            node.insert(*path, *text);
+        }
+        node
+    };
+    let of_programs = format!("from /dev/kmsg\n{XID}\n{}\n", XID.replace("31,", "43,"));
+    let open = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05\n";
+    let cases = [
+        with_files(&[(KERNEL_LOG, &of_programs)]),
+        with_files(&[("proc/modules", "nvidia\n"), ("proc/driver/nvidia/version", open)]),
+        with_files(&[(
+            "proc/self/environ",
+            "CUDA_VISIBLE_DEVICES=GPU-12,MIG-3\nSLURM_NTASKS_PER_NODE=2\n",
+        )]),
+        // A rank that is bound to its half of the node.
+        with_files(&[
+            ("proc/self/status", "Cpus_allowed_list:\t0-15\n"),
+            ("proc/self/environ", "OMPI_COMM_WORLD_LOCAL_SIZE=4\n"),
+        ]),
+        with_files(&[(
+            "proc/self/mounts",
+            "tmpfs /dev/shm tmpfs rw,size=528482304k,inode64 0 0\n",
+        )]),
+        with_files(&[
+            (&facts_of(0), "power_limit_w=80\npower_default_w=115\n"),
+            (&facts_of(1), "\u{0}=\n=\n"),
+        ]),
+    ];
+    for (nth, node) in cases.iter().enumerate() {
+        assert_eq!(wrong(node), Vec::<String>::new(), "case {nth}");
+    }
+    let mut virtual_machine =
+        with_files(&[("proc/cpuinfo", "processor : 0\nflags : hypervisor\n")]);
+    for nth in [0, 1] {
+        virtual_machine.insert(facts_of(nth), with("persistence", "0"));
+        virtual_machine.insert(format!("nvml/{}/nvlink", GPUS[nth]), links(0));
+    }
+    assert_eq!(wrong(&virtual_machine), Vec::<String>::new());
+    let all: Vec<String> = found(&sound()).into_iter().map(|check| check.what).collect();
+    for what in [
+        "GPUs of NVIDIA",
+        "NVLinks of gpu0",
+        "direct access between GPUs",
+        "/dev/shm",
+        "kernel log",
+    ] {
+        assert!(all.iter().any(|known| known == what), "{what} in {all:?}");
+    }
+}
