@@ -8,6 +8,8 @@ use crate::number::{number, whole};
 
 /// Transfers that are kept.
 const MAX_TRANSFERS: usize = 65_536;
+/// Sockets of a node.
+const MAX_PROCESSORS: u32 = 16;
 
 /// `Unidirectional copy peak bandwidth GB/s` of either tool. `processors` says how many of
 /// rocm-bandwidth-test's devices are CPUs.
@@ -22,6 +24,9 @@ pub(crate) fn matrix(
     }
     if text.starts_with("NumCUs") {
         return scaling(lines, at);
+    }
+    if text.ends_with("directional Benchmark Result    ================") {
+        return two_devices(lines, at, processors);
     }
     let is_rate = text.contains("copy peak bandwidth") || text.contains("copy average bandwidth");
     // Versions before 2.1 print `Bdirectional`.
@@ -45,19 +50,18 @@ pub(crate) fn matrix(
         means: if by_engine { CopyMeans::Engine } else { CopyMeans::Kernel },
         ..RateMatrix::new(tool, text)
     };
-    let end = |label: &str| {
-        let number = index(label)?;
-        Some(match label {
-            gpu if gpu.starts_with("GPU") => MatrixEnd::Gpu(number),
-            cpu if cpu.starts_with("CPU") => MatrixEnd::Host(Some(number)),
-            _ if number < processors => MatrixEnd::Host(Some(number)),
-            _ => MatrixEnd::Gpu(number - processors),
-        })
-    };
     let next = if executor.is_some() {
         transfer_bench_rows(&mut found, lines, at)?
     } else {
         let rows = read_rows(lines, at + 1)?;
+        // Without the list of devices: CPUs come first, and nothing is copied between them.
+        let is_closed = |count: &u32| {
+            let mut first = rows.rows.iter().take(*count as usize).map(|row| &row.1);
+            first.all(|cells| cells.iter().take(*count as usize).all(Option::is_none))
+        };
+        let unlisted = (1..=MAX_PROCESSORS).take_while(is_closed).last().unwrap_or(0);
+        let processors = if processors > 0 { processors } else { unlisted };
+        let end = |label: &str| Some(device_end(label, index(label)?, processors));
         for (row, cells) in &rows.rows {
             for (column, value) in rows.columns.iter().zip(cells) {
                 if let (Some(from), Some(to), Some(value)) = (end(row), end(column), value) {
@@ -68,6 +72,47 @@ pub(crate) fn matrix(
         rows.next
     };
     (!found.cells.is_empty()).then_some((found, next))
+}
+
+/// A device of rocm-bandwidth-test by its label, which is a number as a rule.
+fn device_end(label: &str, number: u32, processors: u32) -> MatrixEnd {
+    match label {
+        gpu if gpu.starts_with("GPU") => MatrixEnd::Gpu(number),
+        cpu if cpu.starts_with("CPU") => MatrixEnd::Host(Some(number)),
+        _ if number < processors => MatrixEnd::Host(Some(number)),
+        _ => MatrixEnd::Gpu(number - processors),
+    }
+}
+
+/// rocm-bandwidth-test of two devices: `Unidirectional Benchmark Result`, its ends, then sizes with mean and best rate.
+/// The best mean counts.
+fn two_devices(lines: &[PasteLine], at: usize, processors: u32) -> Option<(RateMatrix, usize)> {
+    let test = lines.get(at)?.text.trim().trim_matches(['=', ' ']);
+    let end = |line: usize, side: &str| {
+        let (_, rest) = lines.get(line)?.text.split_once(side)?;
+        let (number, kind) = rest.split_once(side.split(' ').next()?)?;
+        let number: u32 = number.trim().parse().ok()?;
+        Some(match kind.contains("Cpu") {
+            true => MatrixEnd::Host(Some(number)),
+            false => MatrixEnd::Gpu(number.saturating_sub(processors)),
+        })
+    };
+    let (from, to) = (end(at + 1, "Src Device Id:")?, end(at + 2, "Dst Device Id:")?);
+    let (mut best, mut next) = (0.0_f64, at + 3);
+    for (line, index) in lines.get(next..)?.iter().zip(next..).take(64) {
+        let words: Vec<&str> = line.text.split_whitespace().take(7).collect();
+        match words[..] {
+            [size, _, _, mean, ..] if number(size).is_some() => {
+                (best, next) = (best.max(number(mean).unwrap_or(0.0)), index + 1);
+            }
+            _ if best > 0.0 => break,
+            _ => {}
+        }
+    }
+    let count = if test.starts_with('B') { RateCount::Sum } else { RateCount::OneWay };
+    let cells = vec![(from, to, best)];
+    let found = RateMatrix { count, cells, ..RateMatrix::new(MatrixTool::RocmBandwidth, test) };
+    (best > 0.0).then_some((found, next))
 }
 
 /// TransferBench's preset `scaling`: `NumCUs  CPU00  GPU00  GPU01`, then rates of copies from one GPU by the number
@@ -243,6 +288,11 @@ mod tests {
         assert_eq!(found.cells.len(), 7);
         assert_eq!(found.cells[0], (Host(Some(0)), Gpu(0), 28.4));
         assert_eq!(found.cells[5], (Gpu(1), Gpu(0), 35.0));
+        // Two processors without the list of devices: no copy between them.
+        let text = "Bidirectional copy peak bandwidth GB/s\n\n D/D  0  1  2  3\n\n 0  N/A  N/A  47.7  38.1\n\n 1  N/A  N/A  38.2  47.6\n\n 2  47.7  38.2  N/A  99.8\n\n 3  38.1  47.6  99.8  N/A\n";
+        let (found, _) = matrix(&clean_lines(text.as_bytes()).0, 0, 0).unwrap();
+        assert_eq!(found.cells.len(), 10);
+        assert_eq!(found.cells[6], (Gpu(0), Gpu(1), 99.8));
         assert_eq!(
             device("  Device: 0,  AMD EPYC 7542 32-Core Processor"),
             Some((0, true, "AMD EPYC 7542 32-Core Processor"))

@@ -169,10 +169,14 @@ fn is_name_at(text: &str, at: usize, name: &str) -> bool {
 
 /// Takes the product of a line that has nothing else to say, and the number of its device.
 pub(crate) fn take_device(context: &mut PasteContext, text: &str) {
-    products(context, text);
     let listed = find_product(text).filter(|_| context.listed_gpus.len() < 16);
     if let Some(name) = listed.filter(|name| context.listed_gpus.iter().all(|known| known != name))
     {
+        // A list of devices counts before sentences.
+        context
+            .gpus
+            .retain(|known| context.listed_gpus.contains(known) || !is_kind_of(name, known));
+        context.gpus.insert(context.listed_gpus.len().min(context.gpus.len()), name.to_owned());
         context.listed_gpus.push(name.to_owned());
     }
     // `Device 0: GeForce GT 710`, `Device: 0, Quadro K2200, pciBusID: 3`.
@@ -202,9 +206,23 @@ pub(crate) fn take_device(context: &mut PasteContext, text: &str) {
 
 fn products(context: &mut PasteContext, text: &str) {
     let Some(name) = find_product(text) else { return };
-    if !context.gpus.iter().any(|known| known == name) && context.gpus.len() < 16 {
-        context.gpus.push(name.to_owned());
+    if context.gpus.iter().any(|known| is_kind_of(known, name)) {
+        return;
     }
+    let listed = &context.listed_gpus;
+    let is_less = |known: &String| !listed.contains(known) && is_kind_of(name, known);
+    let is_full = context.gpus.len() >= 16;
+    match context.gpus.iter_mut().find(|known| is_less(known)) {
+        Some(known) => name.clone_into(known),
+        None if !is_full => context.gpus.push(name.to_owned()),
+        None => {}
+    }
+}
+
+/// Whether a name is another one or says more than it: `A100 40GB` and `A100`.
+fn is_kind_of(name: &str, other: &str) -> bool {
+    let joins = |rest: &str| rest.starts_with(|c: char| c.is_ascii_alphanumeric());
+    name.strip_prefix(other).is_some_and(|rest| !joins(rest))
 }
 
 #[cfg(test)]
@@ -236,6 +254,15 @@ mod tests {
         assert_eq!(find_product("MH100X"), None);
         assert_eq!(find_product("Intel I340-T4"), None);
         assert_eq!(find_product("Tesla-T4"), Some("T4"));
+    }
+
+    #[test]
+    fn lists_of_devices_and_longer_names_count() {
+        let found = context("our A100 nodes\none B200\nthey have A100-SXM4-40GB, not A100\n");
+        assert_eq!(found.gpus, ["A100 40GB", "B200"]);
+        let mut found = context("faster than a GB200 or an H100?");
+        take_device(&mut found, "Device 0: NVIDIA H100 NVL");
+        assert_eq!(found.gpus, ["H100 NVL", "GB200"]);
     }
 
     #[test]

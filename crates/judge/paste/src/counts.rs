@@ -258,10 +258,30 @@ fn count_of(word: &str) -> Option<u32> {
     named.or_else(|| digits.parse().ok()).filter(|count| (1..=1 << 16).contains(count))
 }
 
-/// `NV4`: NVLinks of a pair, as `nvidia-smi topo -m` writes them; of several the most.
+/// `NV4`: NVLinks of a pair, as `nvidia-smi topo -m` writes them, `4x NVLink (each`, `two NVLinks`; of several the most.
 fn nvlinks(context: &mut PasteContext, text: &str) {
-    let words = text.split(|c: char| !c.is_ascii_alphanumeric()).take(MAX_TOKENS);
-    let links = words.filter_map(|word| word.strip_prefix("NV")?.parse().ok());
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+    let words: Vec<String> = words.take(MAX_TOKENS).map(str::to_lowercase).collect();
+    let word = |at: usize| words.get(at).map_or("", String::as_str);
+    let links = (0..words.len()).filter_map(|at| {
+        let of_matrix = word(at).strip_prefix("nv").and_then(|links| links.parse().ok());
+        // `gen 4 NVLink` is no count, and `8x NVLink GPUs` counts GPUs.
+        let is_number =
+            at > 0 && ["gen", "generation", "nvlink", "pcie", "version"].contains(&word(at - 1));
+        let is_noun = match word(at + 1) {
+            "nvlinks" => true,
+            "nvlink" => {
+                "each per between bridge bridges link links lane lanes verbindungen brücken"
+                    .split(' ')
+                    .chain([""])
+                    .any(|next| next == word(at + 2))
+            }
+            // `4 liens NVLink`.
+            "liens" | "enlaces" | "links" => word(at + 2) == "nvlink",
+            _ => false,
+        };
+        of_matrix.or_else(|| count_of(word(at)).filter(|_| is_noun && !is_number))
+    });
     let most = links.filter(|links| (1..=64).contains(links)).max();
     context.nvlinks = context.nvlinks.max(most);
 }
@@ -332,6 +352,19 @@ mod tests {
             take(&mut context, line);
         }
         context
+    }
+
+    #[test]
+    fn nvlinks_of_a_pair_are_counted() {
+        for (text, links) in [
+            ("the maximum of 4x NVLink (each 25GB/s)", Some(4)),
+            ("two V100 joined by two NVLinks", Some(2)),
+            ("je 6 NVLink-Verbindungen, und 4 PCIe", Some(6)),
+            ("两张A100之间有4条NVLink", Some(4)),
+            ("8x NVLink GPUs of generation 4 NVLink", None),
+        ] {
+            assert_eq!(found(text).nvlinks, links, "{text}");
+        }
     }
 
     #[test]

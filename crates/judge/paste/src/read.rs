@@ -229,7 +229,7 @@ impl PasteSplitter<'_> {
             }
             table.title = std::mem::take(&mut self.title).with(&self.reading.context.settings);
             for device in &table.devices {
-                context::take(&mut self.reading.context, &device.name);
+                context::take_device(&mut self.reading.context, &device.name);
             }
             return self.add(PasteContent::Collective(table), next);
         }

@@ -10,7 +10,7 @@ use crate::cause_table::CauseFacts;
 use crate::checks::CheckPath;
 use crate::draft::{DraftAnswer, ProbeSubject};
 use crate::figures::figure;
-use crate::fitting_links::{PAIR_LINKS, XGMI_PAIR_LINKS, assume_link};
+use crate::fitting_links::{PAIR_LINKS, XGMI_PAIR_LINKS, assume_link, fitting_text};
 use crate::host_copies::with_host;
 use crate::host_outliers::{EXACT, by_gpu, slow_columns};
 use crate::memory::explain_memory;
@@ -30,6 +30,8 @@ const NVLINK_SHARE: f64 = 0.885;
 const XGMI_SHARE: f64 = 0.75;
 /// One SDMA copy of an MI250X, whatever the links (KTH, Fig. 6c).
 const SDMA_GBS: f64 = 50.4;
+/// Pairs of one kind of link have at least this share of the best one.
+const ALIKE: f64 = 0.85;
 /// Below this share of what copies staged in host memory get, P2P is not direct.
 const SLOWER_THAN_STAGED: f64 = 0.8;
 
@@ -198,7 +200,7 @@ fn between_gpus(matrices: &[&RateMatrix], node: Option<&NodeLimits>) -> Option<D
     let fitted = node.and_then(|node| node.fitted(middle / ways, "pair.nvlink"));
     let node = fitted.as_ref().or(node);
     let Some(node) = node.filter(|node| node.pair_gbs > 0.0 || node.pcie_gbs > 0.0) else {
-        ask_for_links(&mut draft, on.tool, ratio);
+        ask_for_links(&mut draft, on.tool, most / ways, ratio);
         return Some(draft);
     };
     // More than PCIe carries passes the bridge that the product may have.
@@ -229,16 +231,20 @@ fn between_gpus(matrices: &[&RateMatrix], node: Option<&NodeLimits>) -> Option<D
     Some(draft)
 }
 
-/// Where the links of pairs are not known: the standard link that the figure fits, and what to ask. `ratio` is that of
-/// the figures with P2P on and off.
-fn ask_for_links(draft: &mut DraftAnswer, tool: MatrixTool, ratio: Option<f64>) {
+/// Where the links of pairs are not known: the standard link that the figure fits, and what to ask. `most` is the rate of
+/// the best pair, `ratio` that of the figures with P2P on and off.
+fn ask_for_links(draft: &mut DraftAnswer, tool: MatrixTool, most: f64, ratio: Option<f64>) {
     draft.ask =
         "which GPU product is it? `nvidia-smi topo -m` or `rocm-smi --showtopo`?".to_owned();
-    draft.usual = usual_share("pair.pcie");
     let value = draft.value.unwrap_or(0.0);
-    let is_amd = tool.is_amd();
-    let links = if is_amd { &XGMI_PAIR_LINKS[..] } else { &PAIR_LINKS };
-    assume_link(draft, value, links);
+    let links = if tool.is_amd() { &XGMI_PAIR_LINKS[..] } else { &PAIR_LINKS };
+    match value < most * ALIKE {
+        true => {
+            let text = fitting_text(most, links);
+            draft.limit = text.replacen("unknown: ", "unknown; of the best pair: ", 1);
+        }
+        false => assume_link(draft, value, links),
+    }
     // Whatever the links are: P2P that is slower than its detour is not direct.
     if let Some(ratio) = ratio.filter(|ratio| *ratio < SLOWER_THAN_STAGED) {
         let facts = CauseFacts::new(&[("ratio", ratio)]);

@@ -5,7 +5,7 @@ use pathline_flow::NVLINK_CODING;
 
 use crate::draft::DraftAnswer;
 use crate::figures::figure;
-use crate::usual_share::least_share;
+use crate::usual_share::{least_share, usual_share};
 
 /// A standard link: rate each way in GB/s.
 #[derive(Debug, Clone, Copy)]
@@ -46,13 +46,16 @@ pub(crate) const PAIR_LINKS: [StandardLink; 10] = [
 ];
 
 /// The same of AMD's tools: PCI Express, and xGMI of a pair (AMD data sheets).
-pub(crate) const XGMI_PAIR_LINKS: [StandardLink; 6] = [
+pub(crate) const XGMI_PAIR_LINKS: [StandardLink; 9] = [
     link("PCIe 3 x16 or 4 x8", 15.75, "pair.pcie", false),
     link("PCIe 4 x16 or 5 x8", 31.5, "pair.pcie", false),
     link("xGMI of an MI100", 46.0, "pair.xgmi", false),
     link("xGMI of an MI200", 50.0, "pair.xgmi", false),
     link("PCIe 5 x16", 63.0, "pair.pcie", false),
     link("xGMI of an MI300X", 64.0, "pair.xgmi", false),
+    link("xGMI of an MI350X", 76.8, "pair.xgmi", false),
+    link("two xGMI links of an MI200", 100.0, "pair.xgmi", false),
+    link("four xGMI links of an MI200", 200.0, "pair.xgmi", false),
 ];
 
 /// Ports of adapters.
@@ -69,15 +72,19 @@ pub(crate) const PORTS: [StandardLink; 10] = [
     link("800 Gbit/s", 100.0, "adapter.line", true),
 ];
 
-/// A figure on a link may be above its rate by what rounding and clocks explain.
-const ROUNDING: f64 = 1.015;
+impl StandardLink {
+    /// Whether it carries a figure: PCI Express has 24 B of headers and more to packets of 512 B at most, other figures
+    /// may be above a rate by what rounding and clocks explain.
+    pub(crate) fn carries(&self, value: f64) -> bool {
+        value <= self.gbs * if self.path.ends_with("pcie") { 0.96 } else { 1.015 }
+    }
+}
 
 /// Sets the limit where only one standard link explains the figure as usual and none of its kind is wider; else says
 /// what carries it at least. The question of the draft stays.
 pub(crate) fn assume_link(draft: &mut DraftAnswer, value: f64, links: &[StandardLink]) {
-    let carries = |link: &&StandardLink| value <= link.gbs * ROUNDING;
     let is_usual =
-        |link: &&StandardLink| carries(link) && value >= link.gbs * least_share(link.path);
+        |link: &&StandardLink| link.carries(value) && value >= link.gbs * least_share(link.path);
     let fits: Vec<&StandardLink> = links.iter().filter(is_usual).collect();
     if let [only] = fits[..]
         && only.is_widest
@@ -88,6 +95,7 @@ pub(crate) fn assume_link(draft: &mut DraftAnswer, value: f64, links: &[Standard
             only.name
         );
         draft.limit_gbs = Some(only.gbs);
+        draft.usual = draft.usual.or(usual_share(only.path));
         return;
     }
     draft.limit = fitting_text(value, links);
@@ -95,10 +103,10 @@ pub(crate) fn assume_link(draft: &mut DraftAnswer, value: f64, links: &[Standard
 
 /// `unknown: at least PCIe 4 x16 (31.5 GB/s, of which it is 80 %); of PCIe 5 x16 it is 40 %`.
 pub(crate) fn fitting_text(value: f64, links: &[StandardLink]) -> String {
-    let mut wider = links.iter().filter(|link| value <= link.gbs * ROUNDING);
+    let mut wider = links.iter().filter(|link| link.carries(value));
     let share = |link: &StandardLink| value / link.gbs * 100.0;
     let Some(first) = wider.next() else {
-        return "unknown: more than any single link carries".to_owned();
+        return "unknown: more than any of the usual links carries".to_owned();
     };
     let next = wider
         .next()
@@ -138,5 +146,8 @@ mod tests {
         // 25.2 / 31.5 = 80 %, 25.2 / 63 = 40 %.
         assert!(text.contains("at least PCIe 4 x16") && text.contains("80 %"), "{text}");
         assert!(text.contains("PCIe 5 x16 it is 40 %"), "{text}");
+        // Headers leave no 31.4 of 31.5.
+        assert_eq!(assumed(31.4, &HOST_LINKS).limit_gbs, None);
+        assert!(assumed(31.4, &HOST_LINKS).limit.contains("at least PCIe 5 x16"));
     }
 }

@@ -11,9 +11,10 @@ use crate::host_outliers::{shared_paths, slow_host_links};
 use crate::node_facts::NodeLimits;
 use crate::outlier::{Outlier, RUN_SHARE, median};
 use crate::pair_levels::{DIRECTION, host_cells, slow_direction};
-use crate::product_facts::{PCIE_SHARE, lanes_of, narrower_link};
+use crate::product_facts::{PCIE_SHARE, ProductFacts, lanes_of, narrower_link};
 use crate::score::ObservedFeature;
-use crate::usual_share::usual_share;
+use crate::usual_share::{ABOVE, UsualShare, least_share, usual_share};
+use crate::verdict::percent;
 
 /// What to do where runs differ in their NUMA domain.
 const NEAR_NODE: &str = "numactl with the GPU's domain (nvidia-smi topo -m: NUMA Affinity): the other is the far socket";
@@ -90,6 +91,21 @@ fn host_rates(
     Some(HostRates { middle: median(&values)?, least, most, count: values.len() })
 }
 
+/// A kernel whose copies are below this share of those of the copy engine is slow by itself.
+const KERNEL: f64 = 0.5;
+
+/// Copies by a kernel that are far below those of the copy engine over the same link, in the same direction.
+fn slow_kernel(
+    (name, engine, kernel): (&str, Option<HostRates>, Option<HostRates>),
+) -> Option<Outlier> {
+    let (engine, kernel) = engine.zip(kernel)?;
+    let part = format!("{name} by a kernel");
+    let one = Outlier::new(part, kernel.middle, engine.middle, "GB/s", "the copy engine").of_row();
+    let check =
+        "another version of the tool or driver; iommu=pt; the same between 256 KiB and 64 MiB (-b)";
+    Some(one.checked_by(check)).filter(|one| one.share < KERNEL)
+}
+
 /// Every kind with its median, and its worst and best where it has several.
 fn describe_rates(
     kinds: &[(&str, &str, Option<HostRates>)],
@@ -155,6 +171,10 @@ pub(crate) fn with_host(
     if draft.outliers.is_empty() {
         draft.outliers.extend(slow_direction(matrices, node));
     }
+    if draft.outliers.is_empty() && !by_kernel {
+        let of = [("H2D", inward, kernel(true)), ("D2H", outward, kernel(false))];
+        draft.outliers.extend(of.into_iter().filter_map(slow_kernel));
+    }
     for (id, _, rates) in kinds {
         let rate = rates.map(|rates| rates.middle).filter(|rate| *rate > 0.0);
         draft.features.extend(rate.map(|rate| ObservedFeature::new(id, rate)));
@@ -165,19 +185,15 @@ pub(crate) fn with_host(
     }
     let is_one_way = inward.or(outward).is_some();
     draft.usual = usual_share(if is_one_way { "host.pcie" } else { "host.pcie-both" });
-    if let (Some(inward), Some(outward), true) = (inward, outward, by_kernel)
-        && inward.middle.min(outward.middle) < headline * DIRECTION
-    {
-        draft.note =
-            "a kernel's accesses to host memory wait for each other: its rate is no link's"
-                .to_owned();
-        draft.ask =
-            "what do host_to_device_memcpy_ce and device_to_host_memcpy_ce give?".to_owned();
+    if by_kernel {
+        note_of_kernels(&mut draft, inward, outward, node);
     }
     let shared = shared_paths(&mut draft, matrices);
     let own = if is_one_way { [inward, outward] } else { [both_in, both_out] };
     let least = own.iter().flatten().map(|rates| rates.least).fold(f64::INFINITY, f64::min);
-    if let Some(pcie) = node.map(|node| node.pcie_gbs).filter(|pcie| *pcie > 0.0) {
+    if let Some(product) = node.and_then(|node| node.product).filter(|p| p.has_one_memory()) {
+        within_one_memory(&mut draft, product);
+    } else if let Some(pcie) = node.map(|node| node.pcie_gbs).filter(|pcie| *pcie > 0.0) {
         draft.limit_gbs = Some(pcie);
         let (link, source) = node.map_or(("", ""), |n| (n.host_link, n.pcie_source.label()));
         draft.limit = format!("{} GB/s each way, {link} ({source})", figure(pcie));
@@ -208,6 +224,47 @@ pub(crate) fn with_host(
         edit
     }));
     Some(draft)
+}
+
+/// What two directions by a kernel say where they differ: no link is the reason if one of them fills it.
+fn note_of_kernels(
+    draft: &mut DraftAnswer,
+    inward: Option<HostRates>,
+    outward: Option<HostRates>,
+    node: Option<&NodeLimits>,
+) {
+    let Some((inward, outward)) = inward.zip(outward) else { return };
+    let is_inward = inward.middle > outward.middle;
+    let (fast, slow, name) =
+        if is_inward { (inward, outward, "H2D") } else { (outward, inward, "D2H") };
+    if slow.middle >= fast.middle * DIRECTION {
+        return;
+    }
+    draft.note =
+        "a kernel's accesses to host memory wait for each other: its rate is no link's".to_owned();
+    draft.ask = "what do host_to_device_memcpy_ce and device_to_host_memcpy_ce give?".to_owned();
+    let share = node.map_or(0.0, |node| fast.least / node.pcie_gbs.max(1e-9));
+    if (least_share("host.pcie")..ABOVE).contains(&share) {
+        let each = if fast.count > 1 { " of every GPU" } else { "" };
+        draft.note.push_str(&format!(
+            "; {name}{each} has {} of the link and more, so link and slot are sound",
+            percent(share)
+        ));
+    }
+}
+
+/// Copies of CPU and GPU that share their memory, which is read and written.
+fn within_one_memory(draft: &mut DraftAnswer, product: &ProductFacts) {
+    draft.value = draft.value.map(|gbs| gbs * 2.0);
+    draft.limit_gbs = Some(product.memory_gbs);
+    draft.limit = format!(
+        "{} GB/s, theoretical peak of the one memory of CPU and GPU, which a copy reads and writes (assumed of the \
+         product)",
+        figure(product.memory_gbs)
+    );
+    // A copy engine or a fabric may have less.
+    draft.usual = usual_share("memory.peak").map(|usual| UsualShare { slow: 0.0, ..usual });
+    draft.path = CheckPath::Memory;
 }
 
 /// Copies over NVLink-C2C, where a module of Grace is faster than PCIe.

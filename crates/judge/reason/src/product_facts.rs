@@ -32,7 +32,7 @@ pub struct ProductFacts {
     pub pair_gbs: f64,
     /// Links between the two GPUs of a package per direction, GB/s; 0 where a package has one.
     pub package_gbs: f64,
-    /// PCIe per direction, GB/s.
+    /// PCIe per direction, GB/s; 0 where processor and GPU share their memory.
     pub pcie_gbs: f64,
     /// Lanes of it.
     pub pcie_lanes: f64,
@@ -44,6 +44,13 @@ pub struct ProductFacts {
     pub nvls: bool,
     /// Whether the driver allows P2P over PCIe.
     pub pcie_p2p: bool,
+}
+
+impl ProductFacts {
+    /// Whether processor and GPU have one memory and no link between them.
+    pub(crate) fn has_one_memory(&self) -> bool {
+        self.pcie_gbs <= 0.0
+    }
 }
 
 /// Lanes of a product, or those of a full slot.
@@ -59,6 +66,9 @@ fn parse_row(line: &'static str) -> Option<ProductFacts> {
     let cells: Vec<&'static str> = line.split('\t').collect();
     let lanes = |text: &str| text.split_once('x').map_or("16", |of| of.1).parse::<f64>().ok();
     let pcie = |text: &str| {
+        if text == "-" {
+            return Some(0.0);
+        }
         let generation = text.split('x').next()?.parse().ok()?;
         Some(pcie_gbs(generation) * lanes(text)? / 16.0)
     };
