@@ -147,7 +147,7 @@ pub(crate) fn ucx_perftest(lines: &[PasteLine], at: usize) -> Option<(MessageTab
             let words: Vec<&str> = line.text.split_whitespace().take(64).collect();
             for pair in words.windows(2) {
                 match *pair {
-                    ["-s", size] => bytes = whole(size).unwrap_or(bytes),
+                    ["-s", size] => bytes = product(size).unwrap_or(bytes),
                     ["-t", test] => is_latency = test.ends_with("_lat"),
                     _ => {}
                 }
@@ -175,6 +175,13 @@ pub(crate) fn ucx_perftest(lines: &[PasteLine], at: usize) -> Option<(MessageTab
         ..MessageTable::default()
     };
     (value > 0.0).then_some((table, at + 1))
+}
+
+/// `8388608`, `$((1024*1024*100))`.
+fn product(size: &str) -> Option<u64> {
+    let factors = size.strip_prefix("$((").and_then(|rest| rest.strip_suffix("))"));
+    let factors = factors.unwrap_or(size).split('*').map(whole);
+    factors.take(8).try_fold(1_u64, |product, factor| product.checked_mul(factor?))
 }
 
 /// The rates of the intervals above the last line of one thread.

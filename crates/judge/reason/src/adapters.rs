@@ -6,9 +6,9 @@ use crate::cause_table::{CauseFacts, cause};
 use crate::checks::CheckPath;
 use crate::draft::DraftAnswer;
 use crate::figures::figure;
-use crate::fitting_links::{PORTS, fitting_text};
+use crate::fitting_links::{PORTS, StandardLink, fitting_text};
 use crate::node_facts::{FactSource, NodeLimits};
-use crate::outlier::{Outlier, long_tails, unsteady};
+use crate::outlier::{Outlier, STEADY, long_tails, unsteady};
 use crate::score::{ObservedFeature, WorldEdit};
 use crate::usual_share::{least_share, usual_share};
 
@@ -31,10 +31,11 @@ pub(crate) fn explain(table: &NetworkTable, node: Option<&NodeLimits>) -> DraftA
     let best = table.rows.iter().map(|r| r.1).fold(0.0, f64::max);
     let ways = if table.both_ways { 2.0 } else { 1.0 };
     let rate = best / ways;
-    // Nothing is faster than its line. Without a named one the limit depends on the port.
-    let named = node.map(|node| node.nic_gbs).filter(|line| *line > 0.0 && rate <= line * 1.01);
-    let fits = PORTS.iter().map(|port| port.gbs).find(|line| rate <= *line);
-    let line = named.or(fits).unwrap_or(rate);
+    // Nothing is faster than its line, the fastest messages neither. Without a named one the limit depends on the port.
+    let most = rate.max(table.peak.unwrap_or(0.0) / ways);
+    let named = node.map(|node| node.nic_gbs).filter(|line| *line > 0.0 && most <= line * 1.01);
+    let ports: Vec<StandardLink> = PORTS.into_iter().filter(|port| port.carries(most)).collect();
+    let line = named.or(ports.first().map(|port| port.gbs)).unwrap_or(most);
     let largest = table.rows.iter().map(|r| r.0).max().unwrap_or(0);
     let mut draft = DraftAnswer {
         meaning: format!(
@@ -56,6 +57,8 @@ pub(crate) fn explain(table: &NetworkTable, node: Option<&NodeLimits>) -> DraftA
     }
     if largest >= SMALL {
         draft.usual = usual_share("adapter.line");
+        let last = table.rows.last().map_or(0.0, |row| row.1 / ways);
+        draft.outliers.extend(below_peak(table, last, most));
     }
     if named.is_some() {
         let source = node.map_or("", |node| node.nic_source.label());
@@ -69,7 +72,7 @@ pub(crate) fn explain(table: &NetworkTable, node: Option<&NodeLimits>) -> DraftA
         }
     } else {
         draft.limit = match largest >= SMALL {
-            true => fitting_text(rate, &PORTS),
+            true => fitting_text(rate, &ports),
             false => "unknown: messages this small say nothing of the line".to_owned(),
         };
         draft.ask = "what is the rate of the adapter's port (ibstat, ethtool)?".to_owned();
@@ -109,6 +112,13 @@ pub(crate) fn explain(table: &NetworkTable, node: Option<&NodeLimits>) -> DraftA
         });
     }
     draft
+}
+
+/// A mean far below the fastest messages of its own run: it stopped at times, or slowed.
+fn below_peak(table: &NetworkTable, mean: f64, most: f64) -> Option<Outlier> {
+    let one = Outlier::new("the mean".to_owned(), mean, most, "GB/s", "its own peak").of_row();
+    let check = "the same with -D 10 and on an idle network; ethtool -S or the port's counters at both ends: pauses, retransmits";
+    Some(one.checked_by(check)).filter(|one| one.share < STEADY && !table.is_short())
 }
 
 fn candidates(

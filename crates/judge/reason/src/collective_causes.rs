@@ -25,7 +25,12 @@ const CHANNEL_GBS: f64 = 22.0;
 /// What follows from the table by arithmetic alone.
 pub(crate) fn certain_edit(table: &CollectiveTable, best: f64) -> Option<WorldEdit> {
     if table.ranks == Some(1) || (best == 0.0 && table.average_busbw == Some(0.0)) {
-        return Some(cause("collective.one-rank"));
+        // Reductions to one rank, broadcasts and pairs have a factor of 1.
+        let why = match best > 0.0 {
+            true => "the figure is of a copy within the GPU",
+            false => "the factor (n-1)/n is 0 for n = 1, whatever the GPU does",
+        };
+        return Some(CauseFacts::default().word("why", why).cause("collective.one-rank"));
     }
     if table.runs > 1 {
         let facts = CauseFacts::new(&[("runs", f64::from(table.runs))]);

@@ -5,7 +5,6 @@ use pathline_schema::Collective;
 
 use crate::draft::DraftAnswer;
 use crate::figures::figure;
-use crate::fitting_links::{PORTS, fitting_text};
 use crate::node_facts::{FactSource, NodeLimits};
 use crate::product_facts::FabricKind;
 use crate::table_summary::{TableSummary, links_among};
@@ -25,13 +24,21 @@ pub(crate) fn set_limit(
         true => node.product.is_some() || node.fabric_gbs() > 0.0,
         false => node.nic_gbs > 0.0,
     };
-    // A ring passes the links of each GPU too: at their usual share no other part holds it back.
+    // What the adapters of a node carry together at least: a ring passes them with the rate of busbw, a tree of two
+    // nodes with that of algbw.
+    let (busbw, algbw) = table
+        .rows
+        .iter()
+        .map(|row| (row.busbw, row.algbw))
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .unwrap_or((shape.best, shape.best));
+    let least = if shape.nodes == 2 { busbw.min(algbw) } else { busbw };
+    // A ring passes the links of each GPU too, at whose usual share they bound it as well as any network.
     let inner = node.filter(|node| !shape.is_one_node() && node.fabric == FabricKind::Switched);
-    let inner = inner.filter(|node| {
-        node.nic_gbs <= 0.0 && shape.best >= node.links_gbs * least_share("ring.inner")
-    });
+    let inner = inner
+        .filter(|node| node.nic_gbs <= 0.0 && least >= node.links_gbs * least_share("ring.inner"));
     if let Some(node) = inner {
-        draft.limit = format!("{}: what one node reaches", node.link_text());
+        draft.limit = format!("{}: of a ring within one node", node.link_text());
         draft.limit_gbs = Some(node.links_gbs);
         draft.usual = usual_share("ring.inner");
         return;
@@ -39,7 +46,7 @@ pub(crate) fn set_limit(
     let Some(node) = node.filter(is_known) else {
         draft.limit = match shape.is_one_node() {
             true => "unknown: the paste names no GPU product".to_owned(),
-            false => format!("{} for each adapter of a node", fitting_text(shape.best, &PORTS)),
+            false => unknown_network(table, busbw, least),
         };
         draft.ask = match shape.is_one_node() {
             true => "which GPU product is it?",
@@ -52,6 +59,23 @@ pub(crate) fn set_limit(
         true => within_node(draft, shape, node),
         false => over_network(draft, table, shape, node),
     }
+}
+
+/// What a figure says of adapters that the paste does not state: their sum, never a single one.
+fn unknown_network(table: &CollectiveTable, busbw: f64, least: f64) -> String {
+    use Collective::{AllGather, AllReduce, Broadcast, Reduce, ReduceScatter};
+    let is_ring = table
+        .op
+        .is_none_or(|op| [AllReduce, AllGather, ReduceScatter, Broadcast, Reduce].contains(&op));
+    if table.is_sendrecv || !is_ring {
+        return "unknown: busbw is of a rank, whose peers are on other nodes in part".to_owned();
+    }
+    let tree = match least < busbw {
+        true => format!(", {} if a tree of two nodes does", figure(least)),
+        false => String::new(),
+    };
+    let ring = figure(busbw);
+    format!("unknown: the adapters of a node together carry {ring} GB/s if a ring does it{tree}")
 }
 
 fn within_node(draft: &mut DraftAnswer, shape: &TableSummary, node: &NodeLimits) {

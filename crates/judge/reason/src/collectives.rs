@@ -54,11 +54,14 @@ pub(crate) fn explain(
     };
     let mut draft = DraftAnswer {
         meaning: format!(
-            "{name} over {} ranks{nodes}, GPU memory: busbw {} GB/s (1e9 B/s) = size / time x {}; one \
-             direction of a GPU's links, if a ring carries it{incomplete}",
+            "{name} over {} ranks{nodes}, GPU memory: busbw {} GB/s (1e9 B/s) = size / time x {}; {}{incomplete}",
             shape.ranks,
             figure(best),
             figure(factor),
+            match table.ranks {
+                Some(1) => "no link carries it",
+                _ => "one direction of a GPU's links, if a ring carries it",
+            }
         ),
         value: Some(best),
         subject: if shape.nodes > 1 { ProbeSubject::Nothing } else { ProbeSubject::GpuPairs },

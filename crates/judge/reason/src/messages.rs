@@ -7,7 +7,7 @@ use crate::checks::CheckPath;
 use crate::draft::{DraftAnswer, ProbeSubject};
 use crate::figures::figure;
 use crate::fitting_links::{PORTS, fitting_text};
-use crate::node_facts::{NodeLimits, is_set};
+use crate::node_facts::NodeLimits;
 use crate::outlier::{Outlier, falls_off, long_tails, moving_rows, slow_rows, unsteady};
 use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
 use crate::usual_share::usual_share;
@@ -131,8 +131,9 @@ pub(crate) fn explain(
     let best = table.rows.iter().map(|r| r.1).fold(0.0, f64::max);
     let at = table.rows.iter().find(|r| r.1 >= best * 0.999).map_or(0, |r| r.0);
     draft.meaning = format!(
-        "bandwidth of messages, {where_}{between}: peak {} GB/s (1e9 B/s), at {at} B; {}",
+        "bandwidth of messages, {where_}{between}: peak {} GB/s (1e9 B/s){}; {}",
         figure(best),
+        if at > 0 { format!(", at {at} B") } else { String::new() },
         match table.test {
             MessageTest::BothWays => "both directions, summed",
             MessageTest::MultiPair => "all pairs, summed",
@@ -236,6 +237,23 @@ fn set_limit(
     }
 }
 
+/// What one core carries by TCP at most, GB/s.
+const TCP_GBS: f64 = 5.0;
+
+/// Whether a list of transports has TCP and none of RDMA. Others that a node has between its processes may be in it
+/// where they carry nothing.
+fn allows_tcp_alone(list: &str, has_others: bool) -> bool {
+    const RDMA: &str = "rc ud dc ib srd gga ugni all openib uct ofi usnic";
+    const INNER: &str = "sm shm vader posix sysv cma knem xpmem smcuda cuda_ipc rocm_ipc ze_ipc";
+    let has = |names: &str| {
+        let is_one = |item: &str, name: &str| {
+            item.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
+        };
+        list.split(',').any(|item| names.split(' ').any(|name| is_one(item.trim(), name)))
+    };
+    has("tcp") && !list.contains('^') && !has(RDMA) && (has_others || !has(INNER))
+}
+
 fn bandwidth_edits(
     draft: &mut DraftAnswer,
     node: Option<&NodeLimits>,
@@ -267,11 +285,21 @@ fn bandwidth_edits(
         draft.note = edit.text.clone();
         draft.edits.push(if is_rendezvous { edit.stated() } else { edit });
     }
-    let is_named = ["OMPI_MCA_btl", "UCX_TLS"]
-        .iter()
-        .any(|name| is_set(context, name, "tcp,self") || is_set(context, name, "tcp"));
-    let tcp = facts.cause("message.tcp");
-    draft.edits.push(if is_named { tcp.seen(3.0).stated() } else { tcp });
+    let set = ["OMPI_MCA_btl", "UCX_TLS"].iter().find_map(|name| {
+        let list = context.settings.get(*name).filter(|list| {
+            allows_tcp_alone(
+                list,
+                context.nodes != Some(1) && draft.value.is_some_and(|v| v < TCP_GBS),
+            )
+        })?;
+        Some(format!("{name}={list}"))
+    });
+    let is_full = draft.usual.zip(draft.limit_gbs).zip(draft.value);
+    let is_full = is_full.is_some_and(|((usual, limit), value)| value >= usual.least * limit);
+    draft.edits.push(match set.filter(|_| !is_full) {
+        Some(set) => facts.word("set", set).cause("message.tcp#named"),
+        None => facts.cause("message.tcp"),
+    });
     if !on_gpu {
         draft.edits.push(facts.cause("message.shared-memory"));
         return;
@@ -338,6 +366,17 @@ fn explain_times(
 mod tests {
     use super::*;
     use pathline_paste::{PasteContent, read_paste};
+
+    #[test]
+    fn lists_without_rdma_allow_tcp_alone() {
+        let lists =
+            ["tcp", "tcp,self", "cuda_copy,tcp", "tcp,rc_x", "^rc,tcp", "tcp,ud_mlx5", "sm"];
+        assert_eq!(
+            lists.map(|list| allows_tcp_alone(list, false)),
+            [true, true, true, false, false, false, false]
+        );
+        assert!(allows_tcp_alone("tcp,sm,cuda_ipc", true) && !allows_tcp_alone("tcp,sm", false));
+    }
 
     #[test]
     fn the_command_says_where_buffers_are() {

@@ -174,12 +174,20 @@ pub(crate) fn slow_rows(rows: &[(u64, f64)], dip: f64) -> Vec<Outlier> {
 /// Below this share of the best rate all larger sizes have fallen off.
 const FALLEN: f64 = 0.5;
 
-/// The size from which on all rates are below half of the best one, of two sizes or more.
+/// A last size alone has fallen off below this share of the size before it: another protocol costs a factor of 2 to 3.
+const BROKEN: f64 = 0.25;
+
+/// The size from which on all rates are below half of the best one, of two sizes or more, or of one that is far below.
 pub(crate) fn falls_off(rows: &[(u64, f64)]) -> Option<Outlier> {
     let (at, &(_, best)) = rows.iter().enumerate().max_by(|a, b| a.1.1.total_cmp(&b.1.1))?;
     let after = rows.get(at + 1..)?;
     let low = after.iter().rev().take_while(|row| row.1 < best * FALLEN).count();
-    let (bytes, rate) = *after.get(after.len() - low..)?.first().filter(|_| low >= 2)?;
+    let is_broken = match rows.get(rows.len().saturating_sub(2)..) {
+        Some([before, last]) => last.1 < before.1 * BROKEN,
+        _ => false,
+    };
+    let (bytes, rate) =
+        *after.get(after.len() - low..)?.first().filter(|_| low >= 2 || is_broken)?;
     let one = Outlier::new(format!("from {bytes} B on"), rate, best, "GB/s", "smaller sizes");
     Some(one.of_row())
 }
@@ -210,7 +218,7 @@ pub(crate) fn long_tails(rows: &[(u64, f64)], longest: &[(u64, f64)]) -> Vec<Out
 }
 
 /// A run whose intervals of one size differ this much is not steady: the least over the best of them.
-const STEADY: f64 = 0.5;
+pub(crate) const STEADY: f64 = 0.5;
 
 /// A run of messages of one size whose rate goes up and down. The first interval has the start.
 pub(crate) fn unsteady(rates: &[f64]) -> Option<Outlier> {

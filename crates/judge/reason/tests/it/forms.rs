@@ -39,7 +39,7 @@ const fn without_rate(file: &'static str, verdict: NodeVerdict, says: &'static s
     PastedForm { file, value: None, limit: None, verdict, says }
 }
 
-const FORMS: [PastedForm; 31] = [
+const FORMS: [PastedForm; 39] = [
     // PCIe 5 x16: 32 GT/s x 16 x 128/130 / 8 = 63 GB/s; of generation 4 31.5.
     form("nvbandwidth-d2h.txt", 54.9, 63.0, NodeVerdict::Ok, "87 % of the limit"),
     form("nvbandwidth-quarter.txt", 25.1, 31.5, NodeVerdict::Suspect, "gpu3: 6.31 of 25.1 GB/s"),
@@ -62,8 +62,29 @@ const FORMS: [PastedForm; 31] = [
     form("nccl-kubectl.txt", 478.0, 478.125, NodeVerdict::Ok, "480 GB/s"),
     form("nccl-bare-name.txt", 233.0, 300.0, NodeVerdict::Ok, "243 GB/s"),
     form("nccl-two-nodes-adapters.txt", 86.0, 100.0, NodeVerdict::Ok, "4 adapters of 25.0"),
-    // 341 of 478 GB/s: 94 % of a ring's 0.76 x 478 within one node.
-    form("nccl-two-nodes-no-adapters.txt", 341.0, 478.125, NodeVerdict::Ok, "within one node"),
+    // A tree of two nodes needs 341 / 1.875 = 182 GB/s of the network; a ring of four 342, 94 % of 0.76 x 478.
+    unlimited(
+        "nccl-two-nodes-no-adapters.txt",
+        341.0,
+        NodeVerdict::Undecided,
+        "how many adapters has a node",
+    ),
+    form("nccl-four-nodes-ring.txt", 341.9, 478.125, NodeVerdict::Ok, "a ring within one node"),
+    unlimited("nccl-broadcast-one-rank.txt", 330.4, NodeVerdict::Suspect, "a copy within the GPU"),
+    unlimited(
+        "nccl-last-size-broken.txt",
+        12.38,
+        NodeVerdict::Suspect,
+        "from 67108864 B on: 1.03 of 12.4 GB/s",
+    ),
+    // No narrower link carries 55.8 GB/s.
+    form("rocm-bandwidth-two-devices.txt", 55.81, 63.0, NodeVerdict::Ok, "89 %"),
+    // 2424.24 x 2^20.
+    unlimited("ucx-tcp.txt", 2.542, NodeVerdict::Suspect, "UCX_TLS=tcp,sm,self,cuda_copy"),
+    unlimited("perftest-below-peak.txt", 3.925, NodeVerdict::Suspect, "33 %"),
+    // Read and written: 196.2 of 273.
+    form("one-memory.txt", 196.2, 273.0, NodeVerdict::Ok, "72 %"),
+    form("listed-product.txt", 1605.4, 2039.0, NodeVerdict::Ok, "79 %"),
     unlimited("nccl-socket.txt", 2.9, NodeVerdict::Suspect, "TCP sockets"),
     // 4 channels x 22 GB/s = 88.
     form("nccl-mnnvl-channels.txt", 92.0, 956.25, NodeVerdict::Suspect, "4 channels"),
