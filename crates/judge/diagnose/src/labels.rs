@@ -134,3 +134,54 @@ pub(crate) fn loss_text(losses: impl Iterator<Item = f64> + Clone) -> String {
     let high = percent(losses.fold(0.0, f64::max));
     if low == high { format!("{high} %") } else { format!("{low} to {high} %") }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Paths of GPUs alone are steady. What the host has a part in varies with the process, and so does what pages,
+    /// calls and starts decide: of two flows, the less steady.
+    #[test]
+    fn the_least_steady_flow_says_what_is_normal() {
+        let kind = |case: &str| tail_kind(&case.parse().expect("a case"));
+        let pair = "gpu0.vram > gpu1.vram by dma@gpu0 x 64MiB";
+        let host = "numa0.pinned > gpu0.vram by dma@gpu0 x 64MiB";
+        let own = "gpu0.vram > gpu0.vram by kernel@gpu0[copy-w16-u4-b256-g2sm] x 64MiB";
+        assert_eq!(
+            [pair, host, own].map(kind),
+            [TailKind::GpuLink, TailKind::HostLink, TailKind::Local]
+        );
+        assert_eq!(kind(&format!("{pair} & {host}")), TailKind::HostLink);
+        for unsteady in [
+            "numa0.paged > gpu0.vram by dma@gpu0 x 64MiB",
+            "gpu0.vram > numa0.huge by dma@gpu0 x 64MiB",
+            "gpu0.vram > gpu1.vram by dma@gpu0 x 16B isolated",
+            "gpu0.vram > gpu0.reg by kernel@gpu0[chase-w8-u1-b1-g1] x 64MiB",
+            "numa3.paged > numa3.registered by call@gpu0[register] x 16MiB isolated",
+        ] {
+            assert_eq!(kind(unsteady), TailKind::Latency, "{unsteady}");
+        }
+        assert_eq!(kind("gpu0.vram > gpu2.vram by staged@gpu0[numa3] x 64MiB"), TailKind::HostLink);
+    }
+
+    #[test]
+    fn ends_in_common_are_named() {
+        let text = |ends: &[(u32, u32)]| {
+            let flow = |(a, b): &(u32, u32)| -> Flow {
+                format!("gpu{a}.vram > gpu{b}.vram by dma@gpu{a} x 1MiB").parse().expect("a flow")
+            };
+            paths_text(&ends.iter().map(flow).collect::<Vec<_>>())
+        };
+        assert_eq!(text(&[(3, 0), (3, 1), (3, 1)]), "2 pairs out of gpu3");
+        assert_eq!(text(&[(0, 3), (1, 3)]), "2 pairs into gpu3");
+        assert_eq!(text(&[(0, 3), (3, 1)]), "2 pairs of gpu3");
+        assert_eq!(
+            (text(&[(0, 1), (2, 3)]), text(&[(0, 1)])),
+            ("2 pairs".to_owned(), "1 pair".to_owned())
+        );
+        assert_eq!(text(&[(0, 0), (1, 1)]), "2 paths");
+        // From 9.95 % on without a decimal.
+        assert_eq!(loss_text([0.0994, 0.0996].into_iter()), "9.9 to 10 %");
+        assert_eq!(loss_text([0.314, 0.306].into_iter()), "31 %");
+    }
+}

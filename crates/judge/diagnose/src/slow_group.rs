@@ -141,3 +141,96 @@ pub fn gpus_in(part: &str) -> BTreeSet<u32> {
     let words = part.split(|c: char| !c.is_ascii_alphanumeric());
     words.filter_map(|word| word.strip_prefix("gpu")?.parse().ok()).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use pathline_schema::Gpu;
+
+    use super::*;
+
+    fn slow(case: &str, ratio: f64, part: Option<&str>) -> UnlikePath {
+        let case: pathline_schema::Case = format!("{case} x 64MiB").parse().expect("a case");
+        let path = format!("{}→{}", case.timed[0].src.unit, case.timed[0].dst.unit);
+        let part = part.map(str::to_owned);
+        let (movers, movers_fine) = (Vec::new(), Vec::new());
+        let (ratio_range, peers, reverse_fine) = ((ratio, ratio), 11, None);
+        UnlikePath {
+            case,
+            path,
+            part,
+            ratio,
+            ratio_range,
+            peers,
+            movers,
+            movers_fine,
+            reverse_fine,
+            cases: 1,
+        }
+    }
+
+    fn pair(a: u32, b: u32, ratio: f64) -> UnlikePath {
+        slow(&format!("gpu{a}.vram > gpu{b}.vram by dma@gpu{a}"), ratio, None)
+    }
+
+    fn summaries(paths: Vec<UnlikePath>) -> Vec<(String, Vec<u32>)> {
+        slow_groups(paths).iter().map(|group| (group.summary(), group.gpus())).collect()
+    }
+
+    /// Three paths out of or into one GPU are one fault, the side with more of them first. Two are two.
+    #[test]
+    fn three_paths_of_a_gpu_are_one_fault_and_two_are_two() {
+        let line = |text: &str, gpus: &[u32]| (text.to_owned(), gpus.to_vec());
+        let three = vec![pair(3, 0, 0.6), pair(3, 1, 0.7), pair(3, 2, 0.65), pair(1, 0, 0.9)];
+        let one = "gpu1→gpu0 is 10 % slower than its 11 peers";
+        let out = "3 pairs out of gpu3 are 30 to 40 % slower than their peers, the worst gpu3→gpu0";
+        assert_eq!(summaries(three), [line(out, &[3]), line(one, &[0, 1])]);
+        let into = vec![pair(3, 0, 0.5), pair(3, 1, 0.6), pair(1, 0, 0.5), pair(2, 0, 0.5)];
+        let most = "3 pairs into gpu0 are 50 % slower than their peers, the worst gpu3→gpu0";
+        let rest = "gpu3→gpu1 is 40 % slower than its 11 peers";
+        assert_eq!(summaries(into), [line(most, &[0]), line(rest, &[1, 3])]);
+        assert_eq!(summaries(vec![pair(3, 0, 0.6), pair(3, 1, 0.7)]).len(), 2);
+        // The host is no GPU: three copies from it are three.
+        let host = |n: u32| slow(&format!("numa0.pinned > gpu{n}.vram by dma@gpu{n}"), 0.8, None);
+        assert_eq!(summaries((0..3).map(host).collect()).len(), 3);
+    }
+
+    /// Paths of one part are one fault, which is named with its GPUs and shown by what a table of pairs has: not by
+    /// what the engine of the destination reads, nor by two flows at once.
+    #[test]
+    fn a_part_is_shown_by_the_paths_of_a_table() {
+        let part = Some("xGMI gpu2-gpu4, both directions");
+        let read = slow("gpu2.vram > gpu4.vram by dma@gpu4", 0.3, part);
+        let both = slow(
+            "gpu2.vram > gpu4.vram by dma@gpu2 x 64MiB & gpu4.vram > gpu2.vram by dma@gpu4",
+            0.2,
+            part,
+        );
+        let usual = slow("gpu2.vram > gpu4.vram by dma@gpu2", 0.5, part);
+        let groups = slow_groups(vec![both.clone(), read.clone(), usual, pair(0, 1, 0.9)]);
+        assert_eq!(groups.len(), 2);
+        let text = "xGMI gpu2-gpu4, both directions: gpu2→gpu4 is 50 % slower than its 11 peers";
+        assert_eq!((groups[0].summary().as_str(), groups[0].gpus()), (text, vec![2, 4]));
+        assert!(groups[0].has_engine_reads() && !groups[1].has_engine_reads());
+        let reads = slow_groups(vec![both, read]).remove(0);
+        assert_eq!(reads.worst().map(|worst| worst.ratio), Some(0.3));
+        assert!(!reads.has_engine_reads(), "they are shown themselves");
+    }
+
+    #[test]
+    fn a_remedy_is_that_of_the_part_and_the_vendor() {
+        let remedy = |vendor: &str, part: &str, gpus: &[u32]| {
+            let gpu = Gpu { index: 3, vendor: vendor.to_owned(), ..Gpu::default() };
+            part_remedy(&Topology { gpus: vec![gpu], ..Topology::default() }, part, gpus)
+        };
+        let reset = "reset gpu3, then the vendor";
+        assert_eq!(remedy("amd", "gpu3 copy engines to peers", &[3]), reset);
+        assert_eq!(remedy("amd", "HBM of gpu3", &[3]), reset);
+        let link = "`rocm-smi --showxgmierr` for gpu3, gpu4, reseat, then the vendor";
+        assert_eq!(remedy("amd", "xGMI gpu3-gpu4", &[3, 4]), link);
+        assert_eq!(remedy("", "xGMI gpu3-gpu4", &[3]), "check the links of gpu3");
+        assert_eq!(
+            remedy("amd", "DDR of numa0", &[]),
+            "check the memory modules and the processors"
+        );
+    }
+}

@@ -92,6 +92,16 @@ fn start_cost(case: &Case) -> (u64, Reverse<u32>) {
 mod tests {
     use super::*;
 
+    /// A worker is started with what its cases need.
+    #[test]
+    fn a_task_has_the_environment_of_its_cases() {
+        let env = BTreeMap::from([("HSA_XNACK".to_owned(), "1".to_owned())]);
+        let case = "gpu0.vram > gpu1.vram by dma@gpu0 x 1MiB".parse().expect("a case");
+        let entry = PlannedCase { env: env.clone(), ..PlannedCase::new(case) };
+        let of = |entries| CaseTask { entries, carried: Vec::new() }.env();
+        assert_eq!((of(vec![entry]), of(Vec::new())), (env, BTreeMap::new()));
+    }
+
     /// A read of 2 GiB fills one buffer, a copy two, and a triad three; of two reads the one of more threads
     /// comes first.
     #[test]

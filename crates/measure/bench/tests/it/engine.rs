@@ -567,6 +567,28 @@ fn staged_copies_batches_and_calls_are_cases_like_others() {
     assert!(matches!(of(batch), CaseOutcome::Skipped(s) if s.why.contains("no call for a batch")));
 }
 
+/// An operation of these cases makes a call and its inverse, 31 and 41 us, 1049 and 990 us: each case has its own.
+#[test]
+fn a_call_and_its_inverse_have_their_own_times() {
+    let cases = [
+        "gpu0.reg > gpu0.vram by call@gpu0[alloc] x 64MiB isolated",
+        "gpu0.vram > gpu0.reg by call@gpu0[free] x 64MiB isolated",
+        "numa3.paged > numa3.registered by call@gpu0[register] x 16MiB isolated",
+        "numa3.registered > numa3.paged by call@gpu0[unregister] x 16MiB isolated",
+    ];
+    let exact = SimOptions { jitter: 0.0, ..SimOptions::default() };
+    let (_, journal) = journal_of(&exact, &cases);
+    let desc = MachineDesc::preset("mi250x").unwrap();
+    let network = Network::new(&desc, RuntimeEnv::default()).unwrap();
+    for m in measured(&journal) {
+        let step = m.series[0].samples_ns[0] / m.series[0].steps as f64;
+        let predicted = network.predict(&m.case).unwrap()[0].time.0;
+        // The call and a reading of the clock take 1 ns each.
+        assert!((step - predicted).abs() <= 2.1, "{}: {step} of {predicted} ns", m.case);
+    }
+    assert_eq!(measured(&journal).count(), cases.len());
+}
+
 /// Copies by threads and blocks by one kernel, in both directions: as the model predicts, every byte compared, and
 /// wrong bytes found.
 #[test]
