@@ -25,7 +25,7 @@ pub(crate) fn matrix(
     if text.starts_with("NumCUs") {
         return scaling(lines, at);
     }
-    if text.ends_with("directional Benchmark Result    ================") {
+    if text.starts_with('=') && text.contains("directional Benchmark Result") {
         return two_devices(lines, at, processors);
     }
     let is_rate = text.contains("copy peak bandwidth") || text.contains("copy average bandwidth");

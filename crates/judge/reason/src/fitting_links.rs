@@ -73,10 +73,15 @@ pub(crate) const PORTS: [StandardLink; 10] = [
 ];
 
 impl StandardLink {
-    /// Whether it carries a figure: PCI Express has 24 B of headers and more to packets of 512 B at most, other figures
-    /// may be above a rate by what rounding and clocks explain.
+    /// Whether it carries a figure. Packets of PCI Express have 24 B of headers and more to 512 B at most, those of NVLink
+    /// and xGMI less; rates of adapters are before rounding and clocks.
     pub(crate) fn carries(&self, value: f64) -> bool {
-        value <= self.gbs * if self.path.ends_with("pcie") { 0.96 } else { 1.015 }
+        let most = match self.path {
+            "adapter.line" => 1.015,
+            path if path.ends_with("pcie") => 0.96,
+            _ => 0.98,
+        };
+        value <= self.gbs * most
     }
 }
 

@@ -37,6 +37,7 @@ mod nvlink_rates;
 mod outlier;
 mod pair_levels;
 mod paste_answer;
+mod peer_access;
 mod plain_rates;
 mod predicted_row;
 mod processor_facts;

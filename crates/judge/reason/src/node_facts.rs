@@ -8,6 +8,7 @@ use pathline_paste::{NcclLog, PasteContent, PasteContext, PasteReading, find_pro
 use pathline_schema::{LinkEnd, LinkKind, Topology};
 
 use crate::figures::figure;
+use crate::peer_access::has_statuses;
 use crate::processor_facts::{processor_fabric, processor_generation};
 use crate::product_facts::{FabricKind, ProductFacts, link_gbs, pcie_gbs, product_facts};
 
@@ -172,8 +173,18 @@ impl NodeLimits {
 
     fn take_paste(&mut self, reading: &PasteReading) {
         for document in &reading.documents {
-            if let PasteContent::Links(links) = &document.content {
-                self.take_links(links);
+            match &document.content {
+                PasteContent::Links(links) if has_statuses(links) => {
+                    let is_access = [" -p2p r", " -p2p w"].iter();
+                    let is_access = is_access.clone().any(|of| reading.context.prose.contains(of));
+                    let refused = links
+                        .pairs
+                        .iter()
+                        .filter(|(_, status)| is_access && !["OK", "U"].contains(&status.as_str()));
+                    self.no_access.extend(refused.map(|(pair, _)| *pair));
+                }
+                PasteContent::Links(links) => self.take_links(links),
+                _ => {}
             }
         }
         let total = (self.links_gbs / self.link_gbs).round();

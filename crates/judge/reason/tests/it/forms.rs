@@ -39,7 +39,7 @@ const fn without_rate(file: &'static str, verdict: NodeVerdict, says: &'static s
     PastedForm { file, value: None, limit: None, verdict, says }
 }
 
-const FORMS: [PastedForm; 39] = [
+const FORMS: [PastedForm; 40] = [
     // PCIe 5 x16: 32 GT/s x 16 x 128/130 / 8 = 63 GB/s; of generation 4 31.5.
     form("nvbandwidth-d2h.txt", 54.9, 63.0, NodeVerdict::Ok, "87 % of the limit"),
     form("nvbandwidth-quarter.txt", 25.1, 31.5, NodeVerdict::Suspect, "gpu3: 6.31 of 25.1 GB/s"),
@@ -110,6 +110,7 @@ const FORMS: [PastedForm; 39] = [
     unlimited("elbencho-live.csv", 6.449, NodeVerdict::Undecided, "drives"),
     without_rate("rocprof.csv", NodeVerdict::Undecided, "how many bytes"),
     without_rate("topo-m-quad.txt", NodeVerdict::Ok, "no part differs"),
+    without_rate("topo-p2p.txt", NodeVerdict::Undecided, ""),
     without_rate("rocm-smi-three.txt", NodeVerdict::Ok, "no part differs"),
     without_rate("ipc.txt", NodeVerdict::Suspect, "hides those of the others"),
     // 32 GT/s x8 of x16.

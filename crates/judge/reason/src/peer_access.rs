@@ -1,0 +1,45 @@
+//! Matrices of `nvidia-smi topo -p2p`: what the driver allows between GPUs.
+
+use pathline_paste::LinkMatrix;
+
+use crate::cause_table::cause;
+use crate::checks::CheckPath;
+use crate::draft::DraftAnswer;
+
+/// Statuses of `nvidia-smi topo -p2p`, with its words for them.
+const STATUSES: [(&str, &str); 7] = [
+    ("OK", "status OK"),
+    ("NS", "not supported"),
+    ("CNS", "chipset not supported"),
+    ("GNS", "GPU not supported"),
+    ("TNS", "topology not supported"),
+    ("DR", "disabled by a registry key"),
+    ("U", "unknown"),
+];
+
+/// Whether a matrix has the statuses of peer access in place of links.
+pub(crate) fn has_statuses(shown: &LinkMatrix) -> bool {
+    let is_status = |text: &String| STATUSES.iter().any(|(status, _)| status == text);
+    !shown.pairs.is_empty() && shown.pairs.values().all(is_status)
+}
+
+/// What a matrix of statuses says: of the driver, and not of any link.
+pub(crate) fn peer_access(shown: &LinkMatrix) -> DraftAnswer {
+    let count = |status: &str| {
+        shown.pairs.iter().filter(|((a, b), text)| a < b && text.as_str() == status).count()
+    };
+    let counted = STATUSES.iter().map(|(status, text)| (count(status), status, text));
+    let counted = counted.filter(|one| one.0 > 0);
+    let kinds: Vec<String> =
+        counted.map(|(n, status, text)| format!("{n} x {status} ({text})")).collect();
+    let is_open = shown.pairs.values().all(|status| status == "OK");
+    DraftAnswer {
+        edits: is_open.then(|| cause("wiring.peer-access")).into_iter().collect(),
+        meaning: format!("peer access of GPU pairs, as the driver allows it: {}", kinds.join(", ")),
+        limit: "none shown; where reads or writes (-p2p r, w) are refused, copies go through host memory"
+            .to_owned(),
+        is_description: true,
+        path: CheckPath::Wiring,
+        ..DraftAnswer::default()
+    }
+}
