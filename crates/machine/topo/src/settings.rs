@@ -62,7 +62,7 @@ const SETTING_LINKS: &[&str] = &["proc/self/ns/ipc", "proc/self/ns/pid"];
 const MODULES: [&str; 6] =
     ["nvidia_peermem", "nv_peer_mem", "nvidia_fs", "nvidia", "amdgpu", "gdrdrv"];
 /// Variables that hide GPUs, choose engines, or say how many processes a launcher started here. No other is kept.
-const VARIABLES: [&str; 14] = [
+const VARIABLES: [&str; 15] = [
     "CUDA_VISIBLE_DEVICES",
     "GPU_DEVICE_ORDINAL",
     "HIP_VISIBLE_DEVICES",
@@ -77,6 +77,7 @@ const VARIABLES: [&str; 14] = [
     "ROCR_VISIBLE_DEVICES",
     "SLURM_GPUS_ON_NODE",
     "SLURM_NTASKS_PER_NODE",
+    "SLURM_STEP_TASKS_PER_NODE",
 ];
 
 /// Classes of functions whose registers are read: PCI bridges, displays, accelerators, networks, NVMe.

@@ -4,7 +4,7 @@ use pathline_schema::Topology;
 use pathline_topo::HostSnapshot;
 
 use super::SettingCheck;
-use super::processes::variable;
+use super::environment::variable;
 
 const INFINIBAND: &str = "sys/class/infiniband";
 /// Rate of adapters that are there for GPUs, Gb/s: those of virtual machines for Ethernet are slower.

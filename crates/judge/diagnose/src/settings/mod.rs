@@ -4,6 +4,7 @@
 mod adapters;
 mod config_space;
 mod direct;
+mod environment;
 mod gpu_links;
 mod gpus;
 mod kernel;

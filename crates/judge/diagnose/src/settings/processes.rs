@@ -4,6 +4,8 @@ use pathline_schema::{Bytes, CpuSet, Topology};
 use pathline_topo::HostSnapshot;
 
 use super::SettingCheck;
+use super::environment::local_ranks;
+use super::seen::usable;
 
 /// Host memory that a process takes for each GPU before it has data: context, libraries, pinned buffers. Assumed.
 const MEMORY_OF_GPU: Bytes = Bytes::gib(2);
@@ -11,35 +13,17 @@ const MEMORY_OF_GPU: Bytes = Bytes::gib(2);
 const SHARED_MEMORY: Bytes = Bytes::gib(1);
 /// Namespaces of the first process of a system (`PROC_IPC_INIT_INO`, `PROC_PID_INIT_INO` of Linux).
 const OF_THE_HOST: [(&str, &str); 2] = [("ipc", "ipc:[4026531839]"), ("pid", "pid:[4026531836]")];
-/// Variables with the number of processes that a launcher started on this node.
-const LOCAL_RANKS: [&str; 5] = [
-    "OMPI_COMM_WORLD_LOCAL_SIZE",
-    "MPI_LOCALNRANKS",
-    "PALS_LOCAL_SIZE",
-    "PMIX_LOCAL_SIZE",
-    "SLURM_NTASKS_PER_NODE",
-];
-
 const CGROUP: &str = "https://docs.kernel.org/admin-guide/cgroup-v2.html";
 const NCCL: &str = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html";
 const SLURM: &str = "https://slurm.schedmd.com/mc_support.html";
 
-/// The value of a variable of this process.
-pub(super) fn variable<'s>(snapshot: &'s HostSnapshot, name: &str) -> Option<&'s str> {
-    let all = snapshot.get("proc/self/environ")?;
-    all.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='))
-}
-
-fn local_ranks(snapshot: &HostSnapshot) -> Option<(&'static str, u32)> {
-    LOCAL_RANKS.into_iter().find_map(|name| Some((name, variable(snapshot, name)?.parse().ok()?)))
-}
-
 pub(super) fn check(snapshot: &HostSnapshot, topology: &Topology) -> Vec<SettingCheck> {
     let mut all = Vec::new();
-    all.extend(memory_limit(topology));
+    let gpus = usable(snapshot, topology);
+    all.extend(memory_limit(topology, gpus.len()));
     all.extend(killed(snapshot));
-    all.extend(shared_memory(snapshot, topology));
-    all.extend(affinity(snapshot, topology));
+    all.extend(shared_memory(snapshot, gpus.len()));
+    all.extend(affinity(snapshot, topology, &gpus));
     if let Some(value) = snapshot.line("sys/kernel/mm/transparent_hugepage/enabled") {
         all.push(SettingCheck::new("memory", "transparent huge pages", value));
     }
@@ -55,17 +39,16 @@ pub(super) fn check(snapshot: &HostSnapshot, topology: &Topology) -> Vec<Setting
     all
 }
 
-fn memory_limit(topology: &Topology) -> Option<SettingCheck> {
+fn memory_limit(topology: &Topology, gpus: usize) -> Option<SettingCheck> {
     let limit = topology.host.cgroup_limit?;
-    let needed = Bytes(MEMORY_OF_GPU.0.saturating_mul(topology.gpus.len() as u64));
+    let needed = Bytes(MEMORY_OF_GPU.0.saturating_mul(gpus as u64));
     let left = topology.host.available;
     let value = format!("{}, {} left", limit.rounded(), left.rounded());
     let check = SettingCheck::new("memory", "limit of the cgroup", value);
     Some(if left < needed {
         check.suspect(
             format!(
-                "jobs on all GPUs: pinned buffers count, and {} take about {}; who needs more is killed",
-                topology.gpus.len(),
+                "jobs on all GPUs: pinned buffers count, and {gpus} take about {}; who needs more is killed",
                 needed.rounded()
             ),
             "ask the launcher or the container for more (--mem, docker run --memory)",
@@ -97,7 +80,7 @@ fn killed(snapshot: &HostSnapshot) -> Option<SettingCheck> {
 }
 
 /// `/dev/shm`, which libraries use between processes. Without a stated size it may take half of the memory.
-fn shared_memory(snapshot: &HostSnapshot, topology: &Topology) -> Option<SettingCheck> {
+fn shared_memory(snapshot: &HostSnapshot, gpus: usize) -> Option<SettingCheck> {
     let mount =
         snapshot.get("proc/self/mounts")?.lines().rfind(|line| line.contains(" /dev/shm "))?;
     let options = mount.split(' ').nth(3)?;
@@ -106,7 +89,7 @@ fn shared_memory(snapshot: &HostSnapshot, topology: &Topology) -> Option<Setting
         return Some(SettingCheck::new("memory", "/dev/shm", "half of the memory"));
     };
     let check = SettingCheck::new("memory", "/dev/shm", bytes.rounded());
-    Some(if bytes < SHARED_MEMORY && topology.gpus.len() > 1 {
+    Some(if bytes < SHARED_MEMORY && gpus > 1 {
         check.suspect(
             "NCCL, MPI and loaders of data between processes: they fail, or copy through the network",
             "docker run --shm-size=1g or --ipc=host; in Kubernetes an emptyDir of medium Memory there",
@@ -131,9 +114,10 @@ fn mount_size(text: &str) -> Option<Bytes> {
 }
 
 /// CPUs that this process may use, against the domains of its GPUs. A rank may be bound to its part.
-fn affinity(snapshot: &HostSnapshot, topology: &Topology) -> Option<SettingCheck> {
+fn affinity(snapshot: &HostSnapshot, topology: &Topology, gpus: &[u32]) -> Option<SettingCheck> {
     let allowed = &topology.host.allowed_cpus;
-    let mut domains: Vec<u32> = topology.gpus.iter().filter_map(|gpu| gpu.numa).collect();
+    let used = topology.gpus.iter().filter(|gpu| gpus.contains(&gpu.index));
+    let mut domains: Vec<u32> = used.filter_map(|gpu| gpu.numa).collect();
     domains.sort_unstable();
     domains.dedup();
     let cpus_of = |id: u32| topology.numa.iter().find(|d| d.id == id).map(|d| &d.cpus);

@@ -1,10 +1,10 @@
 //! GPUs on the bus, by the driver, by this process, and what hides the rest.
 
-use pathline_schema::Topology;
+use pathline_schema::{Gpu, Topology};
 use pathline_topo::HostSnapshot;
 
 use super::SettingCheck;
-use super::processes::variable;
+use super::environment::{local_ranks, variable};
 
 const DEVICES: &str = "sys/bus/pci/devices";
 const KFD: &str = "sys/class/kfd/kfd/topology/nodes";
@@ -13,6 +13,7 @@ const DRIVER: &str = "proc/driver/nvidia/gpus";
 const CUDA: &str =
     "https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#cuda-environment-variables";
 const ROCM: &str = "https://rocm.docs.amd.com/en/latest/conceptual/gpu-isolation.html";
+const GRES: &str = "https://slurm.schedmd.com/gres.html";
 const XIDS: &str = "https://docs.nvidia.com/deploy/gpu-debug-guidelines/index.html";
 
 pub(super) fn check(snapshot: &HostSnapshot, topology: &Topology) -> Vec<SettingCheck> {
@@ -35,6 +36,7 @@ pub(super) fn check(snapshot: &HostSnapshot, topology: &Topology) -> Vec<Setting
             value += ": the container has no files of the rest";
         }
         all.push(driven(snapshot, topology, SettingCheck::new("GPUs", "GPUs of NVIDIA", value)));
+        all.extend(between_ranks(snapshot, opened, by_driver.max(files)));
     }
     let unreadable = snapshot
         .children(KFD)
@@ -47,6 +49,7 @@ pub(super) fn check(snapshot: &HostSnapshot, topology: &Topology) -> Vec<Setting
             n => format!(", {n} hidden by device rules of a cgroup"),
         };
         all.push(SettingCheck::new("GPUs", "GPUs of AMD", format!("{amd} of the driver{hidden}")));
+        all.extend(between_ranks(snapshot, amd, amd + unreadable));
     }
     let most = if opened > 0 { opened } else { by_driver.max(nvidia) };
     all.extend(visible(snapshot, "CUDA_VISIBLE_DEVICES", if nvidia > 0 { most } else { 0 }, CUDA));
@@ -60,26 +63,52 @@ pub(super) fn check(snapshot: &HostSnapshot, topology: &Topology) -> Vec<Setting
     all
 }
 
-/// GPUs that their driver took and does not list, and GPUs without a driver among driven ones. In containers and
-/// virtual machines both are how parts are handed out.
+/// Numbers of the GPUs that this process can use, as far as the management library knows them: in a container the
+/// bus shows those of others too.
+pub(super) fn usable(snapshot: &HostSnapshot, topology: &Topology) -> Vec<u32> {
+    let mut opened = snapshot.children("nvml");
+    opened.retain(|name| name.contains(':'));
+    let is_hidden = |gpu: &&Gpu| gpu.vendor == "nvidia" && !opened.contains(&&*gpu.pci);
+    let shown = topology.gpus.iter().filter(|gpu| opened.is_empty() || !is_hidden(gpu));
+    shown.map(|gpu| gpu.index).collect()
+}
+
+/// GPUs without a driver among driven ones: it did not start them. Those of others in a container have one, and
+/// those that wait for a virtual machine another.
 fn driven(snapshot: &HostSnapshot, topology: &Topology, check: SettingCheck) -> SettingCheck {
-    let driver = |pci: &str| {
-        let target = snapshot.target(&format!("{DEVICES}/{pci}/driver"));
+    let driver = |gpu: &Gpu| {
+        let target = snapshot.target(&format!("{DEVICES}/{}/driver", gpu.pci));
         target.and_then(|target| target.rsplit('/').next())
     };
+    let nvidia = || topology.gpus.iter().filter(|gpu| gpu.vendor == "nvidia");
+    let has_driven = nvidia().any(|gpu| driver(gpu) == Some("nvidia"));
     let listed = snapshot.children(DRIVER);
-    let lost = topology.gpus.iter().filter(|gpu| gpu.vendor == "nvidia").find(|gpu| {
-        let driver = driver(&gpu.pci);
-        !listed.contains(&&*gpu.pci) && matches!(driver, None | Some("nvidia"))
-    });
-    match (lost, &topology.host.virtualization) {
-        (Some(gpu), None) if !listed.is_empty() => check.fail(
+    match nvidia().find(|gpu| driver(gpu).is_none() && !listed.contains(&&*gpu.pci)) {
+        Some(gpu) if has_driven => check.fail(
             format!("everything on gpu{} ({}): its driver does not have it", gpu.index, gpu.pci),
             "see the kernel's log for NVRM; restart the node, then reseat the GPU",
             XIDS,
         ),
         _ => check,
     }
+}
+
+/// Whether ranks reach the GPUs of each other: a launcher that gives each rank its own by device rules cuts them off.
+fn between_ranks(snapshot: &HostSnapshot, here: usize, all: usize) -> Option<SettingCheck> {
+    let (name, ranks) = local_ranks(snapshot)?;
+    let value = format!("{here} of {all} are opened, {ranks} ranks ({name})");
+    let check = SettingCheck::new("processes", "GPUs of other ranks", value);
+    (ranks > 1 && here > 0).then(|| {
+        if here < all.min(ranks as usize) {
+            check.suspect(
+                "messages between GPUs of this node: they go through host memory, as no rank opens the others' memory",
+                "srun --gpus-per-node=N --gpu-bind=none, and let each rank take its GPU by its local number",
+                GRES,
+            )
+        } else {
+            check
+        }
+    })
 }
 
 /// A list of GPUs to show, by numbers from 0: one that is not there ends the list.

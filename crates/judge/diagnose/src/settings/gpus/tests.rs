@@ -199,26 +199,44 @@ fn each_planted_fault_around_gpus_is_named_alone() {
     ]);
 }
 
+/// The sound node without the files that `left_out` says.
+fn without(left_out: &dyn Fn(&str) -> bool) -> HostSnapshot {
+    let mut node = HostSnapshot::default();
+    for (path, text) in sound().iter().filter(|(path, _)| !left_out(path)) {
+        node.insert(path, text);
+    }
+    node
+}
+
+/// The second GPU is that of another job: nothing of it is here but what the bus shows.
+fn without_second(path: &str) -> bool {
+    path == "dev/nvidia1"
+        || path.contains(GPUS[1]) && (path.starts_with("proc") || path.starts_with("nvml"))
+}
+
 #[test]
 fn a_gpu_that_its_driver_lost_and_a_log_that_cannot_be_read_are_named() {
-    let without = |left_out: &dyn Fn(&str) -> bool| {
-        let mut node = HostSnapshot::default();
-        for (path, text) in sound().iter().filter(|(path, _)| !left_out(path)) {
-            node.insert(path, text);
-        }
-        node
-    };
-    let lost = without(&|path| path.contains(GPUS[1]) && path.starts_with("proc/driver"));
+    let lost = without(&|path| {
+        path.contains(GPUS[1])
+            && (path.starts_with("proc/driver") || path.ends_with("driver.target"))
+    });
     assert_eq!(
         wrong(&lost),
         ["FAIL GPUs of NVIDIA: 2 on the bus, 1 of the driver, 2 device files, 2 opened"]
     );
     let secret = without(&|path| path == KERNEL_LOG);
     assert_eq!(wrong(&secret), ["UNDECIDED kernel log: not readable"]);
+    // Device rules leave a rank its GPU alone, and both files.
+    let mut rank = without(&|path| path.starts_with("nvml") && path.contains(GPUS[1]));
+    rank.insert("proc/self/environ", "SLURM_STEP_TASKS_PER_NODE=2(x4)\n");
+    assert_eq!(
+        wrong(&rank),
+        ["SUSPECT GPUs of other ranks: 1 of 2 are opened, 2 ranks (SLURM_STEP_TASKS_PER_NODE)"]
+    );
 }
 
-/// A node of GPUs of AMD, each joined to all others but for `lost`.
-fn amd(gpus: u32, lost: Option<(u32, u32)>) -> HostSnapshot {
+/// A node of GPUs of AMD; the pairs that are joined, the lower number first.
+fn amd(gpus: u32, joined: impl Fn(u32, u32) -> bool) -> HostSnapshot {
     let mut node = HostSnapshot::default();
     let mut put = |path: String, text: &str| node.insert(path, format!("{text}\n"));
     let nodes = "sys/class/kfd/kfd/topology/nodes";
@@ -239,7 +257,7 @@ fn amd(gpus: u32, lost: Option<(u32, u32)>) -> HostSnapshot {
             ),
         );
         for other in (0..gpus).filter(|other| *other != gpu) {
-            if lost != Some((gpu.min(other), gpu.max(other))) {
+            if joined(gpu.min(other), gpu.max(other)) {
                 put(
                     format!("{nodes}/{}/io_links/{other}/properties", gpu + 1),
                     &format!(
@@ -267,8 +285,8 @@ fn amd(gpus: u32, lost: Option<(u32, u32)>) -> HostSnapshot {
 
 #[test]
 fn each_planted_fault_of_a_node_of_amd_is_named_alone() {
-    assert_eq!(wrong(&amd(8, None)), Vec::<String>::new());
-    let lost = wrong(&amd(8, Some((2, 5))));
+    assert_eq!(wrong(&amd(8, |_, _| true)), Vec::<String>::new());
+    let lost = wrong(&amd(8, |a, b| (a, b) != (2, 5)));
     assert_eq!(lost, ["SUSPECT xGMI links: 27 of 28 pairs of GPUs"]);
     let card = "sys/class/drm/card3/device";
     let log = "from /dev/kmsg\namdgpu 0000:04:00.0: amdgpu: GPU reset begin!\n";
@@ -288,14 +306,14 @@ fn each_planted_fault_of_a_node_of_amd_is_named_alone() {
             "HIP_VISIBLE_DEVICES: 3",
         ),
     ] {
-        let mut node = amd(8, None);
+        let mut node = amd(8, |_, _| true);
         node.insert(path.as_str(), text);
         let wrong = wrong(&node);
         let is_named =
             wrong.first().is_some_and(|line| line.starts_with(&format!("SUSPECT {named}")));
         assert!(wrong.len() == 1 && is_named, "{path}: {wrong:?}");
     }
-    let mut node = amd(8, None);
+    let mut node = amd(8, |_, _| true);
     for (file, text) in [
         ("hca_type", "MT4129"),
         ("ports/1/link_layer", "InfiniBand"),
@@ -370,4 +388,63 @@ fn what_is_no_fault_of_a_gpu_is_none() {
     ] {
         assert!(all.iter().any(|known| known == what), "{what} in {all:?}");
     }
+}
+
+#[test]
+fn other_sound_nodes_have_nothing_wrong() {
+    // A container with one GPU of the node, its CPUs and little of the rest.
+    let mut container = without(&|path| without_second(path) || path == KERNEL_LOG);
+    for (path, text) in [
+        (".dockerenv", ""),
+        ("proc/self/mounts", "shm /dev/shm tmpfs rw,size=65536k 0 0\n"),
+        ("proc/self/environ", "NVIDIA_VISIBLE_DEVICES=0\n"),
+        ("proc/self/status", "Cpus_allowed_list:\t0-15\n"),
+        ("sys/fs/cgroup/job/memory.max", "4294967296\n"),
+        ("proc/self/ns/ipc.target", "ipc:[4026532901]\n"),
+    ] {
+        container.insert(path, text);
+    }
+    assert_eq!(wrong(&container), ["UNDECIDED kernel log: not readable"]);
+    // Boards without NVLink show 256 MiB of their memory; those of Grace map it over their own link.
+    let (mut cards, mut grace) = (sound(), sound());
+    grace.insert("proc/sys/kernel/arch", "aarch64\n");
+    for (nth, pci) in GPUS.into_iter().enumerate() {
+        let small = "0x0000000000000000 0x000000000fffffff 0x1\n";
+        for node in [&mut cards, &mut grace] {
+            node.insert(format!("sys/bus/pci/devices/{pci}/resource"), small);
+        }
+        cards.insert(format!("sys/bus/pci/devices/{pci}/device"), "0x1eb8\n");
+        let facts = "ecc=1\necc_pending=1\npower_limit_w=70\npower_default_w=70\npersistence=1\n";
+        let denied = format!("{facts}memory_bytes=15843721216\npeer={} 2 2\n", GPUS[1 - nth]);
+        cards.insert(facts_of(nth), denied);
+        cards.insert(format!("nvml/{pci}/nvlink"), links(0));
+    }
+    for node in [&cards, &grace] {
+        assert_eq!(wrong(node), Vec::<String>::new());
+    }
+    // GCDs of MI250X are not all joined, and one of a pair has sensors.
+    let table = include_str!("../../../../../machine/topo/tests/data/lumi-kfd-io_links.csv");
+    let number = |field: &str| field.parse::<u32>().ok();
+    let pairs: Vec<(u32, u32)> = table
+        .lines()
+        .filter_map(|line| {
+            let fields: Vec<&str> = line.split(',').collect();
+            let (from, to) = (number(fields[1])?, number(fields[2])?);
+            let is_direct = fields[0] == "11" && fields[3] == "15";
+            (is_direct && from > 3 && to > from).then(|| (from - 4, to - 4))
+        })
+        .collect();
+    assert!(pairs.len() >= 8, "{pairs:?}");
+    let mut mi250x = amd(8, |a, b| pairs.contains(&(a, b)));
+    for gpu in (1..8).step_by(2) {
+        mi250x.insert(format!("sys/class/drm/card{gpu}/device/hwmon/hwmon3/power1_cap"), "0\n");
+        mi250x.insert(
+            format!("sys/class/drm/card{gpu}/device/hwmon/hwmon3/power1_cap_default"),
+            "0\n",
+        );
+    }
+    assert_eq!(wrong(&mi250x), Vec::<String>::new());
+    let machine = include_str!("../../../../../machine/topo/tests/data/vm-1x-h200.json");
+    let machine = HostSnapshot::from_text("vm", machine).unwrap();
+    assert_eq!(wrong(&machine), ["UNDECIDED kernel log: not readable"]);
 }
