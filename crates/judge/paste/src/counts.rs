@@ -206,8 +206,7 @@ fn take_word(found: &mut Vec<Token>, words: &[&str]) -> usize {
 
 fn noun(word: &str, lower: &str) -> Token {
     let is_digit = |c: char| c.is_ascii_digit();
-    const NODES: &str =
-        "node server machine instance host client dgx hgx box system workstation computer pc";
+    const NODES: &str = "node server machine instance host client dgx hgx box system workstation computer pc knoten nœud noeud";
     const ADAPTERS: &str = "nic adapter hca rail connectx cx mellanox infiniband ib roce rocev2 efa slingshot \
                             ethernet bluefield e810 iwarp";
     let is_in = |list: &str, word: &str| list.split(' ').any(|one| one == word);
@@ -247,11 +246,15 @@ fn is_port_name(word: &str) -> bool {
     ["mlx5_", "mlx4_", "hsn", "rocep", "ibp", "bnxt_re", "irdma", "rdmap"].iter().any(of)
 }
 
-/// `8`, `8x`, `eight`.
+/// `8`, `8x`, `eight`, `acht`.
 fn count_of(word: &str) -> Option<u32> {
-    const NUMBERS: [&str; 10] =
-        ["", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"];
-    let named = NUMBERS.iter().position(|name| !name.is_empty() && *name == word);
+    // `ein` and `un` are articles too.
+    const NUMBERS: [&str; 3] = [
+        "0 one two three four five six seven eight nine",
+        "0 1 zwei drei vier fünf sechs sieben acht neun",
+        "0 1 deux trois quatre cinq six sept huit neuf",
+    ];
+    let named = NUMBERS.iter().find_map(|names| names.split(' ').position(|name| name == word));
     let named =
         named.or_else(|| (word == "single").then_some(1)).and_then(|n| u32::try_from(n).ok());
     let digits = word.strip_suffix(['x', '×', '*']).unwrap_or(word);
@@ -371,6 +374,8 @@ mod tests {
     fn adapters_are_counted_with_their_rate() {
         for (text, nodes, adapters, gbits) in [
             ("4 nodes, each with 4 HDR200 adapters", Some(4), Some(4), Some(200.0)),
+            ("drei Knoten mit je acht Adaptern (NDR400)", Some(3), Some(8), Some(400.0)),
+            ("deux nœuds, chacun avec 8x400G", Some(2), Some(8), Some(400.0)),
             ("Eight NDR400 adapters in each of the 8 nodes.", Some(8), Some(8), Some(400.0)),
             ("two machines, 8x400G", Some(2), Some(8), Some(400.0)),
             ("A100 * 8, IB 200Gb * 4 in each of two nodes.", Some(2), Some(4), Some(200.0)),

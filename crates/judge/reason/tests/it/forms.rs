@@ -110,7 +110,7 @@ const FORMS: [PastedForm; 40] = [
     unlimited("elbencho-live.csv", 6.449, NodeVerdict::Undecided, "drives"),
     without_rate("rocprof.csv", NodeVerdict::Undecided, "how many bytes"),
     without_rate("topo-m-quad.txt", NodeVerdict::Ok, "no part differs"),
-    without_rate("topo-p2p.txt", NodeVerdict::Undecided, ""),
+    without_rate("topo-p2p.txt", NodeVerdict::Ok, "the driver states"),
     without_rate("rocm-smi-three.txt", NodeVerdict::Ok, "no part differs"),
     without_rate("ipc.txt", NodeVerdict::Suspect, "hides those of the others"),
     // 32 GT/s x8 of x16.
