@@ -25,4 +25,5 @@ pub use robust::hodges_lehmann;
 pub use shape::{Mode, Modes, Unsteady, modes, unsteady};
 pub use sign_evidence::{BestOfThree, SignEvidence};
 pub use stop::{VISIT_SAMPLES, settled, visit_samples};
+pub use student::t_quantile;
 pub use summary::SeriesSummary;

@@ -68,7 +68,7 @@ pub(crate) fn t_tail(t: f64, freedom: f64) -> f64 {
 }
 
 /// The t that is exceeded with probability `tail`, from 1e-12 to 0.5, by bisection.
-pub(crate) fn t_quantile(tail: f64, freedom: f64) -> f64 {
+pub fn t_quantile(tail: f64, freedom: f64) -> f64 {
     let tail = tail.clamp(1e-12, 0.5);
     let (mut low, mut high) = (0.0, 1.0);
     while t_tail(high, freedom) > tail && high < 1e15 {

@@ -1,6 +1,6 @@
 //! Digests: what is kept of a run to compare later ones of the same node with.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_schema::{
     Bytes, Case, CaseOutcome, CaseTimes, GpuFacts, Journal, RunBegin, Severity, Topology, Unit,
@@ -51,6 +51,10 @@ pub struct RunDigest {
     pub hardware: String,
     /// Fingerprint of kernel, drivers and settings.
     pub software: String,
+    /// Parts and software by name, such as `kernel`: what changed is read from it. Empty in a digest of a version
+    /// that did not keep it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub facts: BTreeMap<String, String>,
     /// Cases by their text.
     pub cases: BTreeMap<String, CaseDigest>,
     /// Number of cases by class. Cases of a class differ only in unit numbers.
@@ -195,10 +199,29 @@ impl RunDigest {
             started: begin.started.clone(),
             hardware: hardware_fingerprint(topology),
             software: software_fingerprint(begin, topology),
+            facts: facts(begin, topology),
             cases: BTreeMap::new(),
             classes: BTreeMap::new(),
             ends: None,
         }
+    }
+
+    /// `kernel 6.4.0, GPU driver 580.1`: what a reader knows a node's software by.
+    pub(crate) fn facts_text(&self) -> String {
+        let facts = self.facts.iter().filter(|(name, _)| *name != "GPUs" && *name != "CPU");
+        facts.map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ")
+    }
+
+    /// What differs from an earlier result: `kernel: 5.14.0 to 6.4.0`.
+    pub(crate) fn changes_since(&self, earlier: &Self) -> Vec<String> {
+        let names: BTreeSet<&String> = self.facts.keys().chain(earlier.facts.keys()).collect();
+        let value = |digest: &Self, name: &str| digest.facts.get(name).cloned();
+        let changed = names.into_iter().filter_map(|name| {
+            let (before, now) = (value(earlier, name), value(self, name));
+            let text = |value: Option<String>| value.unwrap_or_else(|| "none".to_owned());
+            (before != now).then(|| format!("{name}: {} to {}", text(before), text(now)))
+        });
+        changed.collect()
     }
 
     /// Adds a case by the times of one operation, ns.
@@ -424,6 +447,31 @@ fn hardware_fingerprint(topology: &Topology) -> String {
         topology.links.iter().map(|l| format!(" {}-{} {}", l.a, l.b, l.kind)).collect();
     links.sort();
     fingerprint(&(text + &links.concat()))
+}
+
+/// Parts and software that a reader knows by name.
+fn facts(begin: &RunBegin, topology: &Topology) -> BTreeMap<String, String> {
+    let mut gpus: BTreeMap<&str, usize> = BTreeMap::new();
+    topology.gpus.iter().for_each(|gpu| *gpus.entry(&gpu.name).or_default() += 1);
+    let gpus: Vec<String> = gpus.iter().map(|(name, count)| format!("{count} x {name}")).collect();
+    let drivers: BTreeSet<&str> = begin.gpus.values().map(|gpu| gpu.source.as_str()).collect();
+    let limits: BTreeSet<String> = begin
+        .gpus
+        .values()
+        .filter_map(|gpu| gpu.power_limit_w)
+        .map(|w| format!("{w:.0} W"))
+        .collect();
+    let known = [
+        ("CPU", topology.host.cpu_model.clone()),
+        ("kernel", topology.host.kernel.clone()),
+        ("GPUs", gpus.join(", ")),
+        ("GPU driver", drivers.into_iter().collect::<Vec<_>>().join(", ")),
+        ("power limit", limits.into_iter().collect::<Vec<_>>().join(", ")),
+        ("pathline", begin.version.clone()),
+    ];
+    let set = begin.env.iter().map(|(name, value)| (name.clone(), value.clone()));
+    let known = known.into_iter().map(|(name, value)| (name.to_owned(), value));
+    known.filter(|(_, value)| !value.is_empty()).chain(set).collect()
 }
 
 fn software_fingerprint(begin: &RunBegin, topology: &Topology) -> String {
