@@ -5,6 +5,7 @@ mod collectives;
 mod culprit;
 mod edits;
 mod expected;
+mod fleet;
 mod health;
 mod labels;
 mod outlier;
@@ -21,6 +22,9 @@ pub use collectives::ledger::{
 pub use collectives::paired_choice::PairedChoice;
 pub use culprit::Culprit;
 pub use expected::{MAX_TRUST_FIGURES, MAX_TRUST_RANKS, PredictedFigure, find_figure_trust};
+pub use fleet::{
+    FleetNode, FleetReport, FleetSettings, MIN_NODES, NodeKind, SlowPlace, judge_fleet,
+};
 pub use health::digest::{
     CaseDigest, DigestEnds, DigestError, HistoryComparison, MIN_HISTORY, REFERENCE_ERROR,
     RunDigest, SlowerCase,
