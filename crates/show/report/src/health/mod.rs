@@ -1,6 +1,7 @@
 //! The result of a health check, for people and for cluster software.
 
 mod document;
+pub mod fleet;
 mod formats;
 mod text;
 

@@ -15,7 +15,7 @@ const HEADING: usize = 10;
 
 /// A summary within `width` columns: identity, verdict, reason, evidence, limits, time.
 pub fn text(document: &HealthDocument, width: usize) -> String {
-    let mut page = TextPage { width: width.clamp(40, 200), text: String::new() };
+    let mut page = TextPage::new(width);
     let identity = match (&document.simulated, document.node.is_empty()) {
         (_, true) => document.host.clone(),
         (Some(name), false) => format!("{name} (SIMULATED): {}", document.node),
@@ -130,7 +130,7 @@ fn odds(odds: f64) -> String {
     if odds >= 1e6 { "over 1000000:1".to_owned() } else { format!("{odds:.0}:1") }
 }
 
-fn plural(n: usize, what: &str) -> String {
+pub(super) fn plural(n: usize, what: &str) -> String {
     match (n, what) {
         (1, what) => format!("1 {what}"),
         (n, "process") => format!("{n} processes"),
@@ -138,14 +138,19 @@ fn plural(n: usize, what: &str) -> String {
     }
 }
 
-struct TextPage {
+pub(super) struct TextPage {
     width: usize,
-    text: String,
+    pub(super) text: String,
 }
 
 impl TextPage {
+    /// An empty page of so many columns.
+    pub(super) fn new(width: usize) -> Self {
+        Self { width: width.clamp(40, 200), text: String::new() }
+    }
+
     /// Appends a text whose further lines are indented by `indent`.
-    fn lines(&mut self, first: &str, text: &str) {
+    pub(super) fn lines(&mut self, first: &str, text: &str) {
         let indent = if first.is_empty() { 2 } else { HEADING };
         let mut line = match first.is_empty() {
             true => String::new(),
@@ -174,7 +179,7 @@ impl TextPage {
         self.text.push('\n');
     }
 
-    fn paragraph(&mut self, heading: &str, text: &str) {
+    pub(super) fn paragraph(&mut self, heading: &str, text: &str) {
         // A line without a heading belongs to the previous heading.
         let heading = if heading.is_empty() { " " } else { heading };
         self.lines(heading, text);

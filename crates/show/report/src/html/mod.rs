@@ -7,6 +7,7 @@
 //! neither load nor send anything.
 
 pub mod diff;
+pub mod fleet;
 pub mod model_agreement;
 pub mod scores;
 
