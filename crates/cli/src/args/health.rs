@@ -36,6 +36,18 @@ pub(crate) struct HealthArgs {
     /// Of the same node and software; 5 earlier results are needed to judge. What is SUSPECT or FAIL is not kept.
     #[arg(long, value_name = "DIR", conflicts_with = "against")]
     pub(crate) history: Option<PathBuf>,
+    /// Judge many nodes by each other instead of measuring: results that --history or --json kept, runs, and folders
+    /// of them.
+    ///
+    /// A node is compared with those that have the same parts, at least 5, place by place, and with its own past.
+    /// Two results of a node that agree are FAIL, one is SUSPECT. -o FILE.html is a page, FILE.csv a row a node.
+    #[arg(long, value_name = "DIR|FILE", num_args = 1.., conflicts_with_all = ["history", "against", "machine", "runs"])]
+    pub(crate) fleet: Vec<PathBuf>,
+    /// Under srun, flux run or mpirun, a task a node: check each node, and judge them by each other.
+    ///
+    /// Results go through this folder, which all nodes share. Rank 0 answers 2 s after the budget at the latest.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["history", "runs", "fleet"])]
+    pub(crate) gather: Option<PathBuf>,
     /// Compare with this, too: a twin (machine file), a run, or a folder of --history.
     ///
     /// A path, or all of a class, that is 10 % slower fails.

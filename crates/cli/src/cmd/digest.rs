@@ -101,7 +101,7 @@ fn pack(mut digest: RunDigest) -> Result<Vec<u8>> {
 }
 
 /// Letters, digits and dashes of a name.
-fn safe(name: &str) -> String {
+pub(super) fn safe(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }).collect()
 }
 

@@ -31,26 +31,17 @@ const MAX_REASON: usize = 100;
 
 /// Every end of the command has a result in the requested format.
 pub(super) fn run(args: &HealthArgs) -> ExitKind {
-    let started = jiff::Timestamp::now().to_string();
     if let Some(folder) = args.history.as_deref().filter(|_| !args.runs.is_empty()) {
         return digest::judge_runs(args, folder).unwrap_or_else(|error| {
             errln!("pathline: {error:#}");
             ExitKind::Unusable
         });
     }
-    let document = check(args, &started).and_then(|document| kept(args, document));
-    let document = match document {
-        Ok(document) => document,
-        Err(error) => {
-            let error = format!("{error:#}");
-            errln!("pathline: {error}");
-            // People have read why; programs get a result all the same.
-            if args.format() == HealthFormat::Text && args.out.is_none() {
-                return ExitKind::Unusable;
-            }
-            HealthDocument::unusable(env!("CARGO_PKG_VERSION"), &hostname(), &started, &error)
-        }
-    };
+    let document = check_node(args);
+    // People have read why; programs get a result all the same.
+    if document.is_unusable() && args.format() == HealthFormat::Text && args.out.is_none() {
+        return ExitKind::Unusable;
+    }
     let text = render(args, &document);
     match &args.out {
         None => out!("{text}"),
@@ -66,6 +57,17 @@ pub(super) fn run(args: &HealthArgs) -> ExitKind {
         _ if document.is_unusable() => ExitKind::Unusable,
         _ => document.state.into(),
     }
+}
+
+/// The result of a check of this node, or of a simulated one; an error is a result, too.
+pub(super) fn check_node(args: &HealthArgs) -> HealthDocument {
+    let started = jiff::Timestamp::now().to_string();
+    let document = check(args, &started).and_then(|document| kept(args, document));
+    document.unwrap_or_else(|error| {
+        let error = format!("{error:#}");
+        errln!("pathline: {error}");
+        HealthDocument::unusable(env!("CARGO_PKG_VERSION"), &hostname(), &started, &error)
+    })
 }
 
 /// Keeps a result, if --history asks for it, unless the node is slow or may be.

@@ -10,6 +10,7 @@ mod diff;
 mod digest;
 mod doctor;
 mod explain;
+mod fleet;
 mod health;
 mod hello;
 mod machines;
@@ -108,6 +109,8 @@ pub(crate) fn run(args: Args) -> Result<ExitKind> {
     match args.command {
         None => hello::run(),
         Some(Command::Run(args)) => run::run(args),
+        Some(Command::Health(args)) if !args.fleet.is_empty() => fleet::judge(&args),
+        Some(Command::Health(args)) if args.gather.is_some() => fleet::gather(&args),
         Some(Command::Health(args)) => Ok(health::run(&args)),
         Some(Command::Topo(args)) => topo::run(&args),
         Some(Command::Advise(args)) => advise::run(&args),

@@ -16,6 +16,7 @@ mod environment;
 mod environments;
 mod explain;
 mod fixtures;
+mod fleet;
 mod gpu_requirement;
 mod guarded;
 mod health;
