@@ -157,6 +157,28 @@ fn a_host_without_rdma_devices_skips_registration() {
 }
 
 #[test]
+fn a_saved_node_is_judged_by_what_its_management_library_said() {
+    let node = Node::new("gpus=2");
+    lay_out(&node.path("lib"), &[StubLibraries::Nvml], &[]).unwrap();
+    let saved = node.path("saved").to_str().unwrap().to_owned();
+    assert!(node.pathline(&["topo", "--save", &saved]).status.success());
+    let facts = node.path("saved/nvml/fade:19:00.0/facts");
+    let stated = fs::read_to_string(&facts).unwrap();
+    let sound = text(&node.pathline(&["doctor", "--from", &saved, "--json"]).stdout);
+    assert!(sound.contains("NVLinks of fade:19:00.0") && sound.contains("18 of 18 are up"));
+    fs::write(&facts, stated.replace("remap_failed=0", "remap_failed=1")).unwrap();
+    let output = node.pathline(&["doctor", "--from", &saved]);
+    let doctor = text(&output.stdout);
+    assert!(
+        doctor.contains("[FAIL] GPUs, remapped rows of fade:19:00.0: 0, and one had"),
+        "{doctor}"
+    );
+    assert_eq!(output.status.code(), Some(1), "{doctor}");
+    let live = text(&node.pathline(&["doctor"]).stdout);
+    assert!(live.contains("direct access: 2 of 2 pairs of GPUs"), "{live}");
+}
+
+#[test]
 fn doctor_names_the_library_of_gpu_direct() {
     let node = Node::new("gpus=1");
     lay_out(&node.path("lib"), &[StubLibraries::CuFile], &[]).unwrap();
