@@ -357,6 +357,19 @@ fn what_was_tried_is_listed_from_the_best_on() {
     }
 }
 
+/// -25 % is 1.33 times the cost, and -22 % 1.28: the first is tried in one block, the other in all of them.
+#[test]
+fn a_hopeless_choice_is_tried_once() {
+    let time = |loss: f64| {
+        let mut world = DrawnWorld::new(&[0.0, loss], NOISELESS, 1);
+        session(&mut world, 1);
+        world.time
+    };
+    let (once, all) = (time(-0.25), time(-0.22));
+    // Five blocks fewer, half a second each.
+    assert_eq!(all - once, 2.5);
+}
+
 /// ROCm/rocm-systems#9406: on two nodes of MI350X another algorithm, protocol or number of channels gains 8.6, 22.3 and
 /// 22.7 % at 32, 64 and 128 MiB. The rows hold for 16 ranks on 2 nodes, and for nothing else.
 #[test]

@@ -530,6 +530,13 @@ mod tests {
         let first = &slow.slower[0];
         assert!(first.case.starts_with("r0.gpu2.vram > r0.gpu3.vram"), "{first:?}");
         assert!((first.loss - 0.1).abs() < 0.002 && slow.significant, "{first:?}");
+        // Each of 12 cases has a twelfth of the level.
+        let probability = first.probability.expect("a probability");
+        for (times, significant) in [(12.1, true), (11.9, false)] {
+            let found =
+                run(9, 0.1).against(&history, 0.03, times * probability).expect("comparable");
+            assert_eq!(found.significant, significant);
+        }
         // Four runs say what they were, and no probability.
         let few = run(9, 0.1).against(&history[..4], 0.03, 1e-5).expect("comparable");
         assert!(!few.significant && few.slower[0].probability.is_none());

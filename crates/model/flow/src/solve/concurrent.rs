@@ -364,6 +364,15 @@ mod tests {
         // A flow that cannot move never ends, nor does a flow that waits behind it.
         assert_eq!(ends(&[0.0], &[timed, timed], &[vec![0, 1]]), [f64::INFINITY; 2]);
         assert_eq!(ends(&[], &[], &[]), [] as [f64; 0]);
+        // What a run leaves is not taken for ends of the next.
+        let (mut run, mut all) = (ConcurrentRun::default(), Vec::new());
+        for (capacity, end) in [(10.0, 200.0), (0.0, f64::INFINITY)] {
+            run.ends(
+                &FlowSet { capacities: &[capacity], flows: &[timed, timed], queues: &[] },
+                &mut all,
+            );
+            assert_eq!(all, [end; 2]);
+        }
     }
 
     /// Two copies of one engine and a third that enters the same GPU, held by the port of 399 where
