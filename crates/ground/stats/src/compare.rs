@@ -389,6 +389,9 @@ mod tests {
         let run = RunEstimate::of(&durations, &[4, 4, 4, 4]).unwrap();
         // 3 visits of 4 are left, and one sample of the first, which is none.
         assert!(run.error < 5e-4 && run.visits == 3 && run.samples == 16, "{run:?}");
+        // 100 to 101: what is slower by more than three times their range, 104, is no sample of theirs.
+        let first = |slow: f64| transient(&[&[slow][..], &[100.0, 101.0].repeat(6)].concat());
+        assert_eq!((first(104.1), first(103.9)), (1, 0));
         // Slow samples in the middle, and a first half that is slow, are the case's own.
         durations.rotate_right(6);
         assert_eq!(transient(&durations), 0);
