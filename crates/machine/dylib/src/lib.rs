@@ -20,7 +20,7 @@ pub use announce::{Announcement, AnnouncementHook, announce, announce_in, set_an
 pub use environment::{environment_path, path_list};
 pub use library::SharedLibrary;
 pub use linker::resolve;
-pub use name_scan::names_with_needed;
+pub use name_scan::{names_with_needed, text_with_prefix};
 pub use plain_file::open_plain;
 pub use search::{
     BoundLibrary, LibraryNames, LibraryReport, LibrarySpec, MaxMajor, SearchPlace, TriedPlace,

@@ -1,5 +1,5 @@
-//! Names in the files of libraries, those of environment variables above all: no library can ask for a variable whose
-//! name it does not hold. Nothing is opened to run.
+//! Names and versions in the files of libraries, names of environment variables above all: no library can ask for a
+//! variable whose name it does not hold. Nothing is opened to run.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -30,8 +30,9 @@ pub fn names_with_needed(
     for file in with_needed(path)? {
         let mut add = |name: &str| {
             names.entry(name.to_owned()).or_insert_with(|| file.clone());
+            true
         };
-        let scan = |mut bytes: File| scan(&mut bytes, prefixes, CHUNK, &mut add);
+        let scan = |mut bytes: File| scan(&mut bytes, prefixes, is_name, CHUNK, &mut add);
         open_plain(&file, false, 0)
             .and_then(scan)
             .map_err(|error| format!("{}: {error}", file.display()))?;
@@ -39,14 +40,33 @@ pub fn names_with_needed(
     Ok(names)
 }
 
+/// The first text in a library that begins with `prefix` and a digit, without the prefix: its version.
+pub fn text_with_prefix(path: &Path, prefix: &str) -> Option<String> {
+    let mut found = None;
+    let mut bytes = open_plain(path, false, 0).ok()?;
+    let mut add = |text: &str| {
+        let version = text.strip_prefix(prefix).unwrap_or_default().trim_start_matches([':', ' ']);
+        found = version.starts_with(|c: char| c.is_ascii_digit()).then(|| version.to_owned());
+        found.is_none()
+    };
+    let is_text = |b: &u8| (b' '..=b'~').contains(b);
+    scan(&mut bytes, &[prefix], is_text, CHUNK, &mut add).ok()?;
+    found
+}
+
+fn is_name(b: &u8) -> bool {
+    b.is_ascii_uppercase() || b.is_ascii_digit() || *b == b'_'
+}
+
+/// Reads on while `add` returns true.
 fn scan(
     bytes: &mut impl Read,
     prefixes: &[&str],
+    is_letter: fn(&u8) -> bool,
     chunk: usize,
-    add: &mut dyn FnMut(&str),
+    add: &mut dyn FnMut(&str) -> bool,
 ) -> io::Result<()> {
     let finders: Vec<Finder<'_>> = prefixes.iter().map(Finder::new).collect();
-    let is_letter = |b: &u8| b.is_ascii_uppercase() || b.is_ascii_digit() || *b == b'_';
     let mut buffer = Vec::new();
     loop {
         let read = bytes.by_ref().take(chunk as u64).read_to_end(&mut buffer)?;
@@ -58,8 +78,9 @@ fn scan(
             if let Some(Ok(name)) = rest.get(..length).map(str::from_utf8)
                 && length <= MAX_NAME
                 && !goes_on
+                && !add(name)
             {
-                add(name);
+                return Ok(());
             }
         }
         if read == 0 {
@@ -79,8 +100,9 @@ mod tests {
         let mut names = BTreeSet::new();
         let mut add = |name: &str| {
             names.insert(name.to_owned());
+            true
         };
-        scan(&mut &bytes[..], &["NCCL_", "HSA_"], chunk, &mut add).unwrap();
+        scan(&mut &bytes[..], &["NCCL_", "HSA_"], is_name, chunk, &mut add).unwrap();
         names
     }
 
@@ -115,5 +137,18 @@ mod tests {
         assert!(
             names_with_needed(Path::new("/none"), &["GCONV_"]).unwrap_err().contains("No such")
         );
+    }
+
+    #[test]
+    fn a_version_is_the_first_text_with_a_digit_behind_its_prefix() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let text = |bytes: &[u8]| {
+            std::fs::write(file.path(), bytes).unwrap();
+            text_with_prefix(file.path(), "RCCL version ")
+        };
+        let bytes = b"\0RCCL version %s\0\x01RCCL version : 2.22.3-HEAD:1a2b\0RCCL version 9\0";
+        assert_eq!(text(bytes).as_deref(), Some("2.22.3-HEAD:1a2b"));
+        assert_eq!(text(b"RCCL version "), None);
+        assert_eq!(text_with_prefix(Path::new("/none"), "x"), None);
     }
 }

@@ -13,8 +13,10 @@ const PCI_DEVICES: &str = "sys/bus/pci/devices";
 /// Files to read unchanged.
 const SETTING_FILES: &[&str] = &[
     EVENTS,
+    "opt/rocm/.info/version",
     // Whether options of the kernel are set, which the caller adds.
     "pathline/kernel-options",
+    HostSnapshot::VERSIONS,
     "proc/driver/nvidia/version",
     "proc/self/limits",
     "proc/sys/kernel/numa_balancing",
@@ -24,6 +26,8 @@ const SETTING_FILES: &[&str] = &[
     // The registry of drivers whose memory adapters reach, of the adapters' own drivers.
     "sys/kernel/mm/memory_peers/amdkfd/version",
     "sys/module/amdgpu/parameters/noretry",
+    "sys/module/amdgpu/version",
+    "sys/module/nvidia/version",
 ];
 
 /// The same below directories.
@@ -45,8 +49,6 @@ const SETTING_TREES: &[(&str, &[&str])] = &[
     (
         "sys/class/infiniband",
         &[
-            "hca_type",
-            "fw_ver",
             "ports/1/link_layer",
             "ports/1/counters/link_downed",
             "ports/1/counters/link_error_recovery",

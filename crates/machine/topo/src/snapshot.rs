@@ -32,6 +32,10 @@ struct SnapshotFile {
 }
 
 impl HostSnapshot {
+    /// Versions of libraries, which no system file shows: name, version and file of each, with tabs between them. An
+    /// empty version could not be read.
+    pub const VERSIONS: &'static str = "pathline/versions.tsv";
+
     /// Adds a file. Returns false, and ignores the file, beyond the limits of a snapshot: 1 MiB per
     /// file, 64 MiB, 200000 files.
     pub fn insert(&mut self, path: impl Into<String>, text: impl Into<String>) -> bool {
