@@ -13,6 +13,8 @@ mod pcie;
 mod processes;
 mod seen;
 mod stated_gpu;
+#[cfg_attr(not(test), expect(dead_code, reason = "the judgement of software comes next"))]
+mod version;
 
 use pathline_schema::{NodeVerdict, Topology};
 use pathline_topo::HostSnapshot;
