@@ -1,5 +1,6 @@
 //! Settings of a node that slow every path alike, so that no comparison of peers shows them: of the kernel, the
-//! PCIe fabric, the GPUs and the adapters. From a snapshot; nothing is opened and no byte moved.
+//! PCIe fabric, the GPUs and the adapters; and versions of software with known defects. From a snapshot; nothing is
+//! opened and no byte moved.
 
 mod adapters;
 mod config_space;
@@ -12,8 +13,8 @@ mod kernel_log;
 mod pcie;
 mod processes;
 mod seen;
+mod software;
 mod stated_gpu;
-#[cfg_attr(not(test), expect(dead_code, reason = "the judgement of software comes next"))]
 mod version;
 
 use pathline_schema::{NodeVerdict, Topology};
@@ -23,7 +24,7 @@ use serde::Serialize;
 /// What was found of one setting.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SettingCheck {
-    /// `PCIe`, `GPUs`, `memory`, `adapters`, `processes`.
+    /// `PCIe`, `GPUs`, `memory`, `adapters`, `processes`, `software`.
     pub group: &'static str,
     /// The setting and the part that has it: `numa_balancing`, `ACS of 0000:40:01.0`.
     pub what: String,
@@ -83,6 +84,7 @@ pub fn check_settings(snapshot: &HostSnapshot, topology: &Topology) -> Vec<Setti
     all.extend(kernel::check(snapshot, topology));
     all.extend(processes::check(snapshot, topology));
     all.extend(adapters::check(snapshot));
+    all.extend(software::check(snapshot, topology));
     all
 }
 
