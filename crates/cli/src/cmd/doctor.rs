@@ -15,7 +15,8 @@ use pathline_dylib::{LibraryReport, TriedPlace};
 use pathline_gpu::{RuntimeFamily, cache_base, chosen_family, kernel_cache, writable};
 use pathline_runner::{
     AdapterAnswer, DirectAnswer, HostAnswer, HostSurvey, LibraryChoice, LibraryProbe,
-    ManagementAnswer, ProbeError, ProbeLimits, RuntimeAnswer, ask, ask_and_show,
+    ManagementAnswer, ProbeError, ProbeLimits, RuntimeAnswer, add_versions, ask, ask_and_show,
+    ask_versions,
 };
 use pathline_schema::Topology;
 use pathline_storage::without_rings;
@@ -52,8 +53,10 @@ pub(super) fn run(args: &DoctorArgs) -> Result<ExitKind> {
         return settings::print(&check_settings(&snapshot, &topology), args.json);
     }
     if args.json {
-        let HostSurvey { mut snapshot, topology, .. } = HostSurvey::new(args.timeout.call());
+        let HostSurvey { mut snapshot, topology, limits, .. } =
+            HostSurvey::new(args.timeout.call());
         add_settings(&mut snapshot);
+        ask_versions(&mut snapshot, &args.libraries.choice(), limits);
         return settings::print(&check_settings(&snapshot, &topology), true);
     }
     let mut survey = HostSurvey::of_files(args.timeout.call());
@@ -79,6 +82,7 @@ pub(super) fn run(args: &DoctorArgs) -> Result<ExitKind> {
     folders();
     let mut snapshot = survey.snapshot.clone();
     add_settings(&mut snapshot);
+    add_versions(&mut snapshot, &found.between);
     let slowed = settings::print(&check_settings(&snapshot, topology), false)? != ExitKind::Fine;
     choice.iter().chain(&family.numbering_note()).for_each(|note| outln!("note: {note}"));
     let (machine, lost) = machine(args, &found, opened, limits);

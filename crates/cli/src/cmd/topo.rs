@@ -1,7 +1,7 @@
 //! `pathline topo`.
 
 use anyhow::Result;
-use pathline_runner::{HostSurvey, MachineModel};
+use pathline_runner::{HostSurvey, LibraryChoice, MachineModel, ask_versions};
 use pathline_schema::Topology;
 
 use super::doctor::add_settings;
@@ -34,10 +34,11 @@ fn topology(args: &TopoArgs) -> Result<Topology> {
     if let Some(name) = &args.machine {
         return Ok(MachineModel::read(name)?.desc().topology());
     }
-    let HostSurvey { mut snapshot, topology, .. } = HostSurvey::new(args.timeout.call());
+    let HostSurvey { mut snapshot, topology, limits, .. } = HostSurvey::new(args.timeout.call());
     if let Some(path) = &args.save {
         // What `doctor --from` judges.
         add_settings(&mut snapshot);
+        ask_versions(&mut snapshot, &LibraryChoice::default(), limits);
         if path.extension().is_some_and(|e| e == "json") {
             snapshot.save_file(path)?;
         } else {

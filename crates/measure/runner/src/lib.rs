@@ -19,6 +19,7 @@ mod probe;
 mod process;
 mod protocol;
 mod ranks;
+mod software;
 mod survey;
 mod text_file;
 mod trials;
@@ -43,6 +44,7 @@ pub use protocol::{OpenSelector, ProcessEnd, RunRequest, WorkerFault};
 pub use ranks::{
     JobSites, MeetingPlace, RankJob, RankKeeper, job_sites, joined, keep, keep_launched, serve_rank,
 };
+pub use software::{add_versions, ask_versions};
 pub use survey::{HostSurvey, MachineSurvey};
 pub use text_file::read_text;
 pub use trials::{
