@@ -1,5 +1,6 @@
 //! `pathline health`.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -18,7 +19,9 @@ use pathline_runner::{
     HealthOutcome, HealthRequest, HostMachine, MachineChoice, MachineModel, NodeView, PathTimes,
     StorePlaces, TwinReference, examine, hostname, switches,
 };
-use pathline_schema::{NodeVerdict, PciAddress, RunBegin, Topology, Unit, WorldKind, shell_word};
+use pathline_schema::{
+    Gpu, NodeVerdict, PciAddress, RunBegin, Topology, Unit, WorldKind, shell_word,
+};
 use pathline_stats::SeriesSummary;
 
 use super::{ExitKind, digest, hide_other_gpus};
@@ -416,6 +419,7 @@ fn document(args: &HealthArgs, started: &str, outcome: HealthOutcome) -> HealthD
             is_virtual: args.machine.is_some() && !args.worker,
         },
         processes,
+        parts: view.as_ref().map(parts).unwrap_or_default(),
         facts,
         classes,
         paths: measured,
@@ -446,6 +450,18 @@ fn action(topology: &Topology, report: &HealthReport) -> String {
         }
     };
     format!("{first}{part}{again} (docs/use/operators.md)")
+}
+
+/// Which board each GPU is, in short.
+fn parts(view: &NodeView) -> BTreeMap<String, String> {
+    let part = |gpu: &Gpu| {
+        let identity = view.facts.get(&gpu.index).map(|facts| facts.identity.text(true));
+        let known = [identity.unwrap_or_default(), gpu.pci.to_string()];
+        let known: Vec<String> = known.into_iter().filter(|text| !text.is_empty()).collect();
+        (!known.is_empty()).then(|| (format!("gpu{}", gpu.index), known.join(", ")))
+    };
+    let gpus = view.topology.gpus.iter().filter(|_| !view.world.is_model());
+    gpus.filter_map(part).collect()
 }
 
 /// The node in a line: `8 x NVIDIA H200, 18 NVLinks each, NVML 580.95`.

@@ -42,6 +42,62 @@ pub struct GpuFacts {
     /// Registration with the NVLink fabric: `completed`, `in progress`, `not started`.
     #[serde(default)]
     pub fabric: Option<String>,
+    /// Which board it is.
+    #[serde(default, skip_serializing_if = "BoardIdentity::is_unknown")]
+    pub identity: BoardIdentity,
+}
+
+/// What tells a GPU from others of its kind, for a ticket. Unknown texts are empty.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct BoardIdentity {
+    /// `GPU-1b2c...` of NVIDIA, 16 hexadecimal digits of AMD.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub uuid: String,
+    /// Serial number of the board.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub serial: String,
+    /// Version of its firmware.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub vbios: String,
+    /// Part number of the board.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub board_part: String,
+}
+
+impl BoardIdentity {
+    /// Whether nothing is known.
+    pub fn is_unknown(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// `GPU-1b2c, serial 165..., VBIOS ..., part ...`; the first two if it is to be short.
+    pub fn text(&self, is_short: bool) -> String {
+        let parts = [
+            ("", &self.uuid),
+            ("serial ", &self.serial),
+            ("VBIOS ", &self.vbios),
+            ("part ", &self.board_part),
+        ];
+        let parts = parts.into_iter().take(if is_short { 2 } else { 4 });
+        let known = parts.filter(|(_, text)| !text.is_empty());
+        known.map(|(name, text)| format!("{name}{text}")).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// A text by which a maker names a part, of at most 64 characters; empty if it is a blank that nobody filled in.
+pub fn part_text(text: &str) -> String {
+    const BLANK: [&str; 8] = [
+        "",
+        "0",
+        "N/A",
+        "None",
+        "Default string",
+        "Not Specified",
+        "To be filled by O.E.M.",
+        "To Be Filled By O.E.M.",
+    ];
+    let text: String = text.trim().chars().filter(|c| !c.is_control()).take(64).collect();
+    if BLANK.contains(&text.as_str()) { String::new() } else { text }
 }
 
 /// A reading of values that change during a run.

@@ -51,7 +51,7 @@ pub use checked_names::{HostName, PciAddress};
 pub use clean_samples::CleanSamples;
 pub use collective::{Collective, ElementReduction, ElementType, ReduceOp};
 pub use copy_chunk::{COPY_BUFFER, COPY_BUFFERS, copy_chunk};
-pub use gpu::{GpuFacts, GpuReadings, GpuState};
+pub use gpu::{BoardIdentity, GpuFacts, GpuReadings, GpuState, part_text};
 pub use gpu_caps::GpuCaps;
 pub use hidden_gpus::{GpuIdentity, HiddenGpus};
 pub use io::{

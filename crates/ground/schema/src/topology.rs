@@ -103,6 +103,15 @@ pub struct HostInfo {
     /// How clock rates are chosen: `governor performance (intel_pstate), boost on`; empty if unknown.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub cpu_clock: String,
+    /// Maker and product of the host, with its serial number where root reads it; empty if unknown.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub product: String,
+    /// Maker and name of its board, likewise.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub board: String,
+    /// Version and date of its firmware.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub bios: String,
 }
 
 /// A set of logical CPUs, sorted and without repeats. Its text is Linux's list form.
@@ -292,6 +301,15 @@ pub struct Nic {
     /// The GPU that is nearest on the PCI tree, if one is.
     #[serde(default)]
     pub near_gpu: Option<u32>,
+    /// GUID of the adapter, as the network knows it; empty if unknown.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub guid: String,
+    /// Version of its firmware.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub firmware: String,
+    /// Kind and board: `MT4129 MT_0000000838`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub board: String,
 }
 
 /// One block device.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use pathline_schema::{Bytes, CpuSet, HostInfo, TopologyWarning};
+use pathline_schema::{Bytes, CpuSet, HostInfo, TopologyWarning, part_text};
 
 use crate::collect::{ancestors, cgroup_files};
 use crate::parse::{cpu_list, field, field_int, size};
@@ -45,6 +45,9 @@ pub(crate) fn read(snapshot: &HostSnapshot, warnings: &mut Vec<TopologyWarning>)
         huge_pages: huge_pages(snapshot, &transparent),
         transparent_huge_pages: transparent,
         cpu_clock: cpu_clock(snapshot, warnings),
+        product: dmi(snapshot, ["sys_vendor", "product_name", "product_serial"]),
+        board: dmi(snapshot, ["board_vendor", "board_name", "board_serial"]),
+        bios: dmi(snapshot, ["bios_version", "bios_date", ""]),
     };
     if let Some(quota) = cpu_quota(snapshot).filter(|&q| q < host.allowed_cpus.len() as f64) {
         let text = format!(
@@ -55,6 +58,15 @@ pub(crate) fn read(snapshot: &HostSnapshot, warnings: &mut Vec<TopologyWarning>)
         warnings.push(warning("cpu-quota", "host", text));
     }
     host
+}
+
+/// Texts of the firmware, the last one a serial number.
+fn dmi(snapshot: &HostSnapshot, files: [&str; 3]) -> String {
+    let text = |file| snapshot.line(&format!("sys/class/dmi/id/{file}")).map(part_text);
+    let [maker, name, serial] = files.map(|file| text(file).unwrap_or_default());
+    let serial = if serial.is_empty() { serial } else { format!("serial {serial}") };
+    let known = [maker, name, serial].into_iter().filter(|text| !text.is_empty());
+    known.collect::<Vec<_>>().join(" ")
 }
 
 /// Governor, driver and boost of the first CPU; all CPUs of a node have the same settings. Drivers

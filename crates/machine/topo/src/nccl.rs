@@ -227,7 +227,7 @@ impl NcclReader<'_> {
                 pci: address.clone(),
                 numa: Some(domain),
                 speed_mbits: odd.map(|kbits| kbits / 1000).or(speed),
-                near_gpu: None,
+                ..Nic::default()
             });
         }
         Ok(())
@@ -302,8 +302,7 @@ impl NcclReader<'_> {
                     name: device.address.to_string(),
                     pci: device.address.clone(),
                     numa: device.numa,
-                    speed_mbits: None,
-                    near_gpu: None,
+                    ..Nic::default()
                 });
             }
         }

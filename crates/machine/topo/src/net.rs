@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pathline_schema::{Nic, PciAddress, PciDevice};
+use pathline_schema::{Nic, PciAddress, PciDevice, part_text};
 
 use crate::parse::leading_float;
 use crate::pci::owner_in;
@@ -20,7 +20,7 @@ pub(crate) fn read(snapshot: &HostSnapshot, pci: &[PciDevice]) -> Vec<Nic> {
         pci: address.clone(),
         numa: pci.iter().find(|d| d.address == *address).and_then(|d| d.numa),
         speed_mbits: speed,
-        near_gpu: None,
+        ..Nic::default()
     };
     for name in snapshot.children(INFINIBAND) {
         let Some(address) = snapshot.target(&format!("{INFINIBAND}/{name}")).and_then(owner_in)
@@ -30,7 +30,15 @@ pub(crate) fn read(snapshot: &HostSnapshot, pci: &[PciDevice]) -> Vec<Nic> {
         // `200 Gb/sec (4X HDR)`
         let rate = snapshot.line(&format!("{INFINIBAND}/{name}/ports/1/rate"));
         let speed = rate.and_then(leading_float).map(|gbits| (gbits * 1e3) as u64);
-        nics.insert(address.clone(), nic(name, &address, speed));
+        let text = |file| snapshot.line(&format!("{INFINIBAND}/{name}/{file}")).map(part_text);
+        let board = [text("hca_type"), text("board_id")].into_iter().flatten();
+        let adapter = Nic {
+            guid: text("node_guid").unwrap_or_default(),
+            firmware: text("fw_ver").unwrap_or_default(),
+            board: board.collect::<Vec<_>>().join(" ").trim().to_owned(),
+            ..nic(name, &address, speed)
+        };
+        nics.insert(address, adapter);
     }
     for name in snapshot.children(NET) {
         let Some(address) = snapshot.target(&format!("{NET}/{name}")).and_then(owner_in) else {

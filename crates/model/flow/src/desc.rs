@@ -713,7 +713,7 @@ fn nic(raw: &RawFile, nic: &RawNic) -> Nic {
         LinkEnd::Switch(_) | LinkEnd::Store(_) => (None, None),
     };
     let speed_mbits = Some(u64::from(nic.gbits) * 1000);
-    Nic { name: nic.name.clone(), pci: PciAddress::default(), numa, speed_mbits, near_gpu }
+    Nic { name: nic.name.clone(), numa, speed_mbits, near_gpu, ..Nic::default() }
 }
 
 fn gpu(raw: &RawFile, gpu: &RawGpu) -> Gpu {

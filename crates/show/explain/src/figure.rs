@@ -506,6 +506,8 @@ pub struct RunIdentity {
     pub version: String,
     /// The command line; if an option is repeated often, only some of its values.
     pub command: String,
+    /// Serial numbers, firmware and addresses of host, GPUs and adapters: name and text. Empty for a model.
+    pub parts: Vec<(String, String)>,
 }
 
 /// The contents of a run's report.

@@ -23,6 +23,7 @@ mod busy_report;
 mod headlines;
 mod message_path;
 mod message_published;
+mod part_rows;
 mod plain_report;
 mod rank_gpus;
 mod repeats;

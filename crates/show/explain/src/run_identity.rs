@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use pathline_schema::{Gpu, Journal, RunBegin, Topology, WorldKind, shell_line};
 
 use crate::figure::RunIdentity;
+use crate::part_rows::part_rows;
 use crate::rank_gpus::name_rank_gpus;
 
 /// The machine as the command of a simulated run names it: `mi250x`, `node/sick.toml`.
@@ -42,6 +43,7 @@ pub(crate) fn identify(journal: &Journal) -> RunIdentity {
         duration: duration(journal),
         version: begin.version.clone(),
         command: shorten_command(&begin.command),
+        parts: part_rows(journal),
     }
 }
 

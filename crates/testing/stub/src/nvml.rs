@@ -365,6 +365,48 @@ unsafe extern "C" fn nvmlSystemGetDriverVersion(text: *mut c_char, room: u32) ->
     stored.err().unwrap_or(0)
 }
 
+/// Stores a text about a GPU, which ends in its number.
+///
+/// # Safety
+/// `text` is null or has room for that many bytes.
+unsafe fn put_text(
+    name: &'static str,
+    gpu: Handle,
+    what: &str,
+    text: *mut c_char,
+    room: u32,
+) -> i32 {
+    let stored = struck(name).and_then(|_| {
+        inside(|world| world.gpu(gpu).map(|_| ()))?;
+        let known = format!("{what}{gpu:04x}\0");
+        if text.is_null() || (room as usize) < known.len() {
+            return Err(INSUFFICIENT_SIZE);
+        }
+        // SAFETY: there is room for it.
+        unsafe { text.cast::<u8>().copy_from_nonoverlapping(known.as_ptr(), known.len()) };
+        Ok(())
+    });
+    stored.err().unwrap_or(0)
+}
+
+macro_rules! texts {
+    ($($name:ident = $what:literal;)*) => { $(
+        // SAFETY: as above.
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name(gpu: Handle, text: *mut c_char, room: u32) -> i32 {
+            // SAFETY: as above.
+            unsafe { put_text(stringify!($name), gpu, $what, text, room) }
+        }
+    )* };
+}
+
+texts! {
+    nvmlDeviceGetUUID = "GPU-00000000-0000-4000-8000-00000000";
+    nvmlDeviceGetSerial = "16504230";
+    nvmlDeviceGetVbiosVersion = "96.00.74.00.";
+    nvmlDeviceGetBoardPartNumber = "900-21010-0000-";
+}
+
 /// A mode that has a current and a pending value.
 ///
 /// # Safety

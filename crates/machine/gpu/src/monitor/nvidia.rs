@@ -1,14 +1,15 @@
 //! NVML data of one GPU. A failed call leaves only its own field empty.
 
+use std::ffi::c_char;
 use std::fmt::Write as _;
 use std::rc::Rc;
 
 use pathline_hal::{GpuProcess, GpuUsers};
-use pathline_schema::{Bytes, GpuFacts, GpuState, PcieLink};
+use pathline_schema::{BoardIdentity, Bytes, GpuFacts, GpuState, PcieLink, part_text};
 
 use super::nvml::{
-    FabricInfo, LINK_ERRORS, MEMORY, NvmlHandle, NvmlLibrary, PciInfo, ProcessInfo, ProcessList,
-    SM, SPEED, SPEED_COMMON, Utilization,
+    FabricInfo, LINK_ERRORS, LibraryText, MEMORY, NvmlHandle, NvmlLibrary, PciInfo, ProcessInfo,
+    ProcessList, SM, SPEED, SPEED_COMMON, Utilization,
 };
 use crate::function_table::BoundCall;
 use crate::sensors::GpuSensors;
@@ -260,6 +261,17 @@ impl NvidiaDevice {
         })
     }
 
+    fn text(
+        &self,
+        function: Option<BoundCall<unsafe extern "C" fn(NvmlHandle, *mut c_char, u32) -> i32>>,
+    ) -> String {
+        let text = self.nvml.stored(function, |call, text: *mut LibraryText| {
+            // SAFETY: the handle is NVML's own; stores a C string of at most that many bytes.
+            unsafe { call(self.handle, text.cast(), LibraryText::ROOM) }
+        });
+        text.map(|text| part_text(&text.text())).unwrap_or_default()
+    }
+
     fn fabric(&self) -> Option<String> {
         let info: FabricInfo = self.nvml.stored(self.nvml.api.fabric, |call, out| {
             // SAFETY: the handle is NVML's own; fills one structure of this layout.
@@ -303,6 +315,12 @@ impl GpuSensors for NvidiaDevice {
             nvlinks: (!links.is_empty()).then_some((active, links.len() as u32)),
             busy_percent: self.utilization().map(|used| used.gpu.min(100)),
             fabric: self.fabric(),
+            identity: BoardIdentity {
+                uuid: self.text(api.uuid),
+                serial: self.text(api.serial),
+                vbios: self.text(api.vbios),
+                board_part: self.text(api.board_part),
+            },
         }
     }
 

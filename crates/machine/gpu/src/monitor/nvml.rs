@@ -135,22 +135,22 @@ impl Default for ProcessList {
     }
 }
 
-/// Text of a driver's version; `NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE` is 80.
+/// A text of the library. Its longest are UUIDs: `NVML_DEVICE_UUID_V2_BUFFER_SIZE` is 96.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-struct VersionText([u8; 96]);
+pub(super) struct LibraryText([u8; 97]);
 
-impl Default for VersionText {
+impl Default for LibraryText {
     fn default() -> Self {
-        Self([0; 96])
+        Self([0; 97])
     }
 }
 
-impl VersionText {
+impl LibraryText {
     /// Bytes that a call may store, which leaves one for the terminator.
-    const ROOM: u32 = 95;
+    pub(super) const ROOM: u32 = 96;
 
-    fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         let text = self.0.split(|&byte| byte == 0).next().unwrap_or_default();
         String::from_utf8_lossy(text).into_owned()
     }
@@ -254,6 +254,10 @@ table! {
         peer_status = "nvmlDeviceGetP2PStatus" (NvmlHandle, NvmlHandle, i32, NvmlNumberFn);
         // Environment, feature and tools: `nvmlConfComputeSystemState_t`.
         confidential = "nvmlSystemGetConfComputeState" (*mut [u32; 3]);
+        uuid = "nvmlDeviceGetUUID" (NvmlHandle, *mut c_char, u32);
+        serial = "nvmlDeviceGetSerial" (NvmlHandle, *mut c_char, u32);
+        vbios = "nvmlDeviceGetVbiosVersion" (NvmlHandle, *mut c_char, u32);
+        board_part = "nvmlDeviceGetBoardPartNumber" (NvmlHandle, *mut c_char, u32);
     }
 }
 
@@ -303,9 +307,9 @@ impl NvmlLibrary {
             return Err(format!("{REFUSAL} {code} ({})", status_text(code)));
         }
         let mut nvml = Self { api, version: String::new(), calls };
-        let version = nvml.stored(api.driver_version, |call, text: *mut VersionText| {
+        let version = nvml.stored(api.driver_version, |call, text: *mut LibraryText| {
             // SAFETY: the call stores a C string of at most the given number of bytes.
-            unsafe { call(text.cast(), VersionText::ROOM) }
+            unsafe { call(text.cast(), LibraryText::ROOM) }
         });
         nvml.version = version.map_or_else(String::new, |text| text.text());
         Ok(nvml)

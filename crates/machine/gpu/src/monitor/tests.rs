@@ -145,6 +145,16 @@ extern "C" fn default_mode(_: NvmlHandle, number: Number) -> i32 {
     put(number, 0)
 }
 
+extern "C" fn uuid(_: NvmlHandle, text: *mut c_char, room: u32) -> i32 {
+    assert!(room >= 96);
+    // SAFETY: NVML's UUIDs have at most 96 bytes.
+    unsafe { text.copy_from_nonoverlapping(c"GPU-1b2c".as_ptr(), 9) };
+    0
+}
+extern "C" fn no_text(_: NvmlHandle, _: *mut c_char, _: u32) -> i32 {
+    NOT_SUPPORTED
+}
+
 fn whole(name: &str) -> Option<NonNull<c_void>> {
     let at = match name {
         "nvmlInit_v2" => init as *const c_void,
@@ -172,6 +182,8 @@ fn whole(name: &str) -> Option<NonNull<c_void>> {
         "nvmlDeviceGetMaxPcieLinkWidth" => sixteen as *const c_void,
         "nvmlDeviceGetComputeMode" => default_mode as *const c_void,
         "nvmlDeviceGetPersistenceMode" => not_supported as *const c_void,
+        "nvmlDeviceGetUUID" => uuid as *const c_void,
+        "nvmlDeviceGetSerial" => no_text as *const c_void,
         _ => return None,
     };
     NonNull::new(at.cast_mut())
@@ -232,6 +244,7 @@ fn the_state_of_a_gpu_is_read_by_its_number() {
     assert_eq!((facts.max_sm_clock_mhz, facts.nvlinks), (Some(1980), Some((17, 18))));
     assert_eq!((facts.ecc, facts.persistence, facts.mig), (Some(true), None, None));
     assert_eq!(facts.compute_mode.as_deref(), Some("default"));
+    assert_eq!((facts.identity.text(false), facts.identity.serial), ("GPU-1b2c".into(), "".into()));
     let link = PcieLink { speed_gts: 32.0, width: 8, max_speed_gts: 32.0, max_width: 16 };
     let state = GpuState {
         sm_clock_mhz: Some(1755),

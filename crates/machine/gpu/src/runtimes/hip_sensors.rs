@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use pathline_dylib::starting_with;
 use pathline_host::files;
-use pathline_schema::{GpuFacts, GpuState, PcieLink};
+use pathline_schema::{BoardIdentity, GpuFacts, GpuState, PcieLink, part_text};
 
 use crate::sensors::GpuSensors;
 
@@ -36,6 +36,16 @@ impl AmdDevice {
 
     fn text(&self, file: &str) -> Option<String> {
         files::text(self.folder.join(file))
+    }
+
+    fn identity(&self) -> BoardIdentity {
+        let text = |file| self.text(file).map(|text| part_text(&text)).unwrap_or_default();
+        BoardIdentity {
+            uuid: text("unique_id"),
+            serial: text("serial_number"),
+            vbios: text("vbios_version"),
+            board_part: text("product_number"),
+        }
     }
 
     fn sensor(&self, file: &str) -> Option<u64> {
@@ -71,6 +81,7 @@ impl GpuSensors for AmdDevice {
                 .text("gpu_busy_percent")
                 .and_then(|percent| percent.trim().parse().ok())
                 .filter(|percent| *percent <= 100),
+            identity: self.identity(),
             ..GpuFacts::default()
         }
     }

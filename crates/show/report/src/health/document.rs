@@ -97,6 +97,9 @@ pub struct HealthDocument {
     pub processes: u32,
     /// The evidence; `None` if the check could not begin.
     pub report: Option<HealthReport>,
+    /// Which board each GPU is: `gpu3` is `GPU-1b2c, serial 165, 0000:c1:00.0`. Empty for a model.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub parts: BTreeMap<String, String>,
     /// States that the node reports, such as error counters.
     pub facts: NodeFacts,
     /// Classes of equal paths.
@@ -154,6 +157,7 @@ impl HealthDocument {
             seconds: HealthPhases::default(),
             processes: 0,
             report: None,
+            parts: BTreeMap::new(),
             facts: NodeFacts::default(),
             classes: Vec::new(),
             paths: Vec::new(),

@@ -1,8 +1,9 @@
 //! The result of a health check for a terminal.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use pathline_diagnose::{HealthReport, SuspectPath};
+use pathline_diagnose::{HealthReport, SuspectPath, gpus_in};
 use pathline_explain::fmt;
 use pathline_schema::NodeVerdict;
 
@@ -75,6 +76,13 @@ fn evidence(page: &mut TextPage, document: &HealthDocument, report: &HealthRepor
             let _ = write!(line, "; {probe} would distinguish them");
         }
         page.paragraph(if nth == 0 { "culprit" } else { "" }, &line);
+    }
+    let named = report.culprits.iter().take(2).flat_map(|culprit| gpus_in(&culprit.element));
+    for gpu in named.collect::<BTreeSet<u32>>() {
+        let name = format!("gpu{gpu}");
+        if let Some(part) = document.parts.get(&name) {
+            page.paragraph("", &format!("{name}: {part}"));
+        }
     }
     page.list("notes", &report.notes);
     page.list("limits", &document.facts.limits);

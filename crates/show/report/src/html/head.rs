@@ -7,6 +7,7 @@ use pathline_findings::{
 use pathline_schema::NodeVerdict;
 
 use super::build::{HtmlBuilder, anchor};
+use super::machine::write_facts;
 use super::number::num;
 use super::page::write_line;
 use pathline_explain::fmt;
@@ -56,6 +57,9 @@ fn write_identity(h: &mut HtmlBuilder, report: &RunReport) {
         h.leaf("p", &[("class", &"packages")], line);
     }
     h.command(&id.command);
+    if !id.parts.is_empty() {
+        h.folded("Serial numbers, firmware, addresses", |h| write_facts(h, &id.parts));
+    }
 }
 
 fn state_class(state: NodeVerdict) -> &'static str {

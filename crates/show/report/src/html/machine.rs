@@ -17,7 +17,7 @@ pub(super) fn write(h: &mut HtmlBuilder, gpus: &[(String, String)], map_svg: &st
     write_facts(h, gpus);
 }
 
-fn write_facts(h: &mut HtmlBuilder, facts: &[(String, String)]) {
+pub(super) fn write_facts(h: &mut HtmlBuilder, facts: &[(String, String)]) {
     h.el("dl", &[("class", &"facts")], |h| {
         for (name, text) in facts {
             h.el("div", &[], |h| {

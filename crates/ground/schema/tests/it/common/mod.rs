@@ -497,6 +497,12 @@ pub fn facts() -> GpuFacts {
         nvlinks: Some((17, 18)),
         fabric: Some("completed".to_owned()),
         busy_percent: Some(3),
+        identity: BoardIdentity {
+            uuid: "GPU-1b2c".to_owned(),
+            serial: "165".to_owned(),
+            vbios: "96.00".to_owned(),
+            board_part: "900-2".to_owned(),
+        },
     }
 }
 

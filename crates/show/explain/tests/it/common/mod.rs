@@ -406,6 +406,7 @@ pub(crate) fn h200_run() -> Journal {
         nvlinks: Some((active, 18)),
         fabric: Some("completed".into()),
         busy_percent: Some(0),
+        ..GpuFacts::default()
     };
     journal.begin.gpus = [(0, 18), (1, 17), (2, 18)].map(|(g, n)| (Unit::Gpu(g), facts(n))).into();
     journal
