@@ -3,6 +3,7 @@
 mod advise;
 mod audit;
 mod audit_choices;
+mod bundle;
 mod calibrate;
 mod case;
 mod case_machine;
