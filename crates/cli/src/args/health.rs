@@ -71,6 +71,9 @@ pub(crate) struct HealthArgs {
     /// Write it to this file, which appears whole or not at all, instead of standard output.
     #[arg(long, short, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
+    /// Write what a ticket needs to this new .tar.gz: result, doctor, topology, runs, kernel log, without secrets.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["fleet", "gather"])]
+    pub(crate) bundle: Option<PathBuf>,
     /// Others use the GPUs: look at links and counters only, and measure nothing.
     #[arg(long)]
     pub(crate) shared: bool,

@@ -107,6 +107,12 @@ pub(super) fn safe(name: &str) -> String {
 
 /// The digests of a folder, in the order of their names.
 pub(super) fn read_folder(folder: &Path) -> Result<Vec<RunDigest>> {
+    let paths = paths(folder)?;
+    paths.iter().map(|path| read(path).with_context(|| path.display().to_string())).collect()
+}
+
+/// Their files.
+pub(super) fn paths(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     let entries = fs::read_dir(folder)
         .with_context(|| format!("{}: expected a folder of digests", folder.display()))?;
@@ -117,7 +123,7 @@ pub(super) fn read_folder(folder: &Path) -> Result<Vec<RunDigest>> {
         }
     }
     paths.sort();
-    paths.iter().map(|path| read(path).with_context(|| path.display().to_string())).collect()
+    Ok(paths)
 }
 
 /// Whether a file is called as digests are.

@@ -24,6 +24,7 @@ use pathline_schema::{
 };
 use pathline_stats::SeriesSummary;
 
+use super::bundle::HealthBundle;
 use super::{ExitKind, digest, hide_other_gpus};
 use crate::args::{HealthArgs, HealthFormat, with_gpus};
 use crate::files;
@@ -34,11 +35,20 @@ const MAX_REASON: usize = 100;
 
 /// Every end of the command has a result in the requested format.
 pub(super) fn run(args: &HealthArgs) -> ExitKind {
+    let unusable = |error: anyhow::Error| {
+        errln!("pathline: {error:#}");
+        ExitKind::Unusable
+    };
+    let bundle = match args.bundle.as_deref().map(HealthBundle::begin).transpose() {
+        Ok(bundle) => bundle,
+        Err(error) => return unusable(error),
+    };
+    let finish = |document: Option<&HealthDocument>| {
+        bundle.map_or(Ok(()), |bundle| bundle.finish(args, document))
+    };
     if let Some(folder) = args.history.as_deref().filter(|_| !args.runs.is_empty()) {
-        return digest::judge_runs(args, folder).unwrap_or_else(|error| {
-            errln!("pathline: {error:#}");
-            ExitKind::Unusable
-        });
+        let judged = digest::judge_runs(args, folder);
+        return judged.and_then(|exit| finish(None).map(|()| exit)).unwrap_or_else(unusable);
     }
     let document = check_node(args);
     // People have read why; programs get a result all the same.
@@ -54,6 +64,9 @@ pub(super) fn run(args: &HealthArgs) -> ExitKind {
                 return ExitKind::Unusable;
             }
         }
+    }
+    if let Err(error) = finish(Some(&document)) {
+        return unusable(error);
     }
     match args.format() {
         HealthFormat::Nagios => ExitKind::Foreign(document.state.nagios_code()),

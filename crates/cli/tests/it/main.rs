@@ -8,6 +8,7 @@ mod acceptance;
 mod advise;
 mod broken_libraries;
 mod browser;
+mod bundle;
 mod clusters;
 mod collectives;
 mod command_line;
