@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use pathline_topo::without_colours;
+
 use crate::failures::states_failure;
 
 /// The largest paste that is read; the rest is reported as not read.
@@ -26,6 +28,12 @@ pub(crate) struct PasteLine {
     pub(crate) text: String,
     /// Whether a tool states by it that it failed.
     pub(crate) is_failure: bool,
+}
+
+impl AsRef<str> for PasteLine {
+    fn as_ref(&self) -> &str {
+        &self.text
+    }
 }
 
 /// Lines of a paste, and whether it was cut.
@@ -108,33 +116,6 @@ fn decode(bytes: &[u8]) -> String {
             text.strip_prefix('\u{feff}').unwrap_or(&text).to_owned()
         }
     }
-}
-
-/// Without escape sequences and control characters; kinds of blanks become blanks.
-fn without_colours(line: &str) -> String {
-    let mut plain = String::with_capacity(line.len());
-    let mut chars = line.chars().peekable();
-    while let Some(c) = chars.next() {
-        match c {
-            '\u{1b}' => {
-                if chars.next_if_eq(&'[').is_some() {
-                    // CSI: parameters, then a final byte from @ to ~.
-                    while chars.next_if(|c| !('@'..='~').contains(c)).is_some() {}
-                    chars.next();
-                }
-            }
-            '\t' => plain.push_str("    "),
-            '\u{a0}' | '\u{2007}' | '\u{2009}' | '\u{202f}' | '\u{3000}' => plain.push(' '),
-            '\u{200b}' | '\u{feff}' => {}
-            '\u{2212}' => plain.push('-'),
-            // Lines between columns, and rules.
-            '\u{2502}' | '\u{2503}' | '\u{2551}' => plain.push(' '),
-            '\u{2500}'..='\u{256c}' => plain.push('-'),
-            c if c.is_control() => {}
-            c => plain.push(c),
-        }
-    }
-    plain
 }
 
 /// Without what launchers, loggers and mail programs write before a line.

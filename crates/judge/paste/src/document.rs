@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use pathline_schema::{Collective, Topology};
+use pathline_topo::LinkMatrix;
 
 pub use crate::paste_context::PasteContext;
 use crate::plain_rows::PlainTable;
@@ -427,19 +428,6 @@ pub struct StreamTable {
     pub tool: &'static str,
     /// Kernels with their rate, GB/s; bytes read and written.
     pub rows: Vec<(String, f64)>,
-}
-
-/// A matrix of links.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct LinkMatrix {
-    /// `nvidia-smi topo -m` or `rocm-smi --showtopo`.
-    pub tool: &'static str,
-    /// GPU pairs with the link between them: `NV18`, `PIX`, `SYS`, `XGMI`, `PCIE`.
-    pub pairs: BTreeMap<(u32, u32), String>,
-    /// Adapters with their link to each GPU.
-    pub nics: BTreeMap<String, BTreeMap<u32, String>>,
-    /// NUMA domain of each GPU.
-    pub numa: BTreeMap<u32, u32>,
 }
 
 /// What NCCL or RCCL wrote about itself.

@@ -17,11 +17,11 @@ mod fio;
 mod fio_json;
 mod fixed_lines;
 mod iperf;
-mod link_matrix;
 mod matrix;
 mod nccl_log;
 mod nccl_tests;
 mod number;
+mod nvlink_state;
 mod objects;
 mod osu;
 mod paste_context;
@@ -41,12 +41,13 @@ mod streams;
 pub use clean::clean_text;
 pub use context::{PRODUCT_TABLE, find_product};
 pub use document::{
-    CollectiveRow, CollectiveTable, CopyMeans, DeviceUse, FileIoResult, LineSpan, LinkMatrix,
-    MatrixEnd, MatrixTool, MessageTable, MessageTest, NcclLog, NetworkTable, PasteContent,
-    PasteContext, PasteDocument, PasteReading, ProfileRow, ProfileTable, RateCount, RateMatrix,
-    StreamTable, TestDevice, TimedTransfer,
+    CollectiveRow, CollectiveTable, CopyMeans, DeviceUse, FileIoResult, LineSpan, MatrixEnd,
+    MatrixTool, MessageTable, MessageTest, NcclLog, NetworkTable, PasteContent, PasteContext,
+    PasteDocument, PasteReading, ProfileRow, ProfileTable, RateCount, RateMatrix, StreamTable,
+    TestDevice, TimedTransfer,
 };
 pub use number::size;
+pub use pathline_topo::LinkMatrix;
 pub use plain_rows::{PlainColumn, PlainRows, PlainTable};
 pub use read::read_paste;
 pub use run_title::RunTitle;

@@ -8,8 +8,8 @@ use crate::objects::{JsonDepth, json, json_lines, xml};
 use crate::run_title::RunTitle;
 use crate::{
     amd_tools, context, copy_tools, elbencho_csv, failures, file_io, fio, fixed_lines, iperf,
-    link_matrix, nccl_log, nccl_tests, osu, perftest, plain_matrix, plain_table, profile, profiler,
-    streams,
+    nccl_log, nccl_tests, nvlink_state, osu, perftest, plain_matrix, plain_table, profile,
+    profiler, streams,
 };
 
 /// Documents that are kept of a paste.
@@ -109,7 +109,8 @@ fn read_lines(mut lines: Vec<PasteLine>, is_cut: bool) -> PasteReading {
 fn link_matrices(lines: &mut [PasteLine]) -> Vec<PasteDocument> {
     let (mut found, mut at) = (Vec::new(), 0);
     while at < lines.len() && found.len() < MAX_DOCUMENTS {
-        let Some((links, next)) = link_matrix::nvidia(lines, at) else {
+        let matrix = pathline_topo::read_nvidia_matrix(lines, at);
+        let Some((links, next)) = matrix.filter(|(links, _)| !links.has_refusals()) else {
             at += 1;
             continue;
         };
@@ -270,7 +271,7 @@ impl PasteSplitter<'_> {
         if let Some((table, next)) = perftest::read(lines, at) {
             return self.add(PasteContent::Network(table), next);
         }
-        if let Some((links, next)) = link_matrix::rocm(lines, at) {
+        if let Some((links, next)) = pathline_topo::read_amd_matrix(lines, at) {
             return self.add(PasteContent::Links(links), next);
         }
         let io = file_io::elbencho(lines, at)
@@ -289,7 +290,7 @@ impl PasteSplitter<'_> {
             return self.add_all(results.into_iter().map(PasteContent::FileIo), next);
         }
         let plain = iperf::read(lines, at)
-            .or_else(|| link_matrix::nvlink_state(lines, at))
+            .or_else(|| nvlink_state::nvlink_state(lines, at))
             .or_else(|| plain_table::read(lines, at));
         if let Some((table, next)) = plain {
             // Its lines are text, too: they name parts and state rates.

@@ -15,6 +15,7 @@ mod hwloc;
 mod input;
 mod kernel_log;
 mod kfd;
+mod link_matrix;
 mod links;
 mod nccl;
 mod nccl_write;
@@ -38,7 +39,9 @@ pub use assemble::{from_snapshot, validate};
 pub use error::TopoError;
 pub use input::{from_path, from_text, snapshot_from_path};
 pub use kernel_log::EVENTS;
+pub use link_matrix::{LinkMatrix, read_amd_matrix, read_nvidia_matrix};
 pub use nccl_write::write_nccl_xml;
+pub use parse::without_colours;
 pub use snapshot::HostSnapshot;
 
 /// A snapshot of this host, with further files: paths and texts, such as `nvml/PCI-ADDRESS/nvlink`

@@ -102,6 +102,33 @@ pub(crate) fn field_int(table: &str, key: &str) -> Option<u64> {
     int(field(table, key)?.split_whitespace().next()?)
 }
 
+/// Without escape sequences and control characters; kinds of blanks become blanks.
+pub fn without_colours(line: &str) -> String {
+    let mut plain = String::with_capacity(line.len());
+    let mut chars = line.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '\u{1b}' => {
+                if chars.next_if_eq(&'[').is_some() {
+                    // CSI: parameters, then a final byte from @ to ~.
+                    while chars.next_if(|c| !('@'..='~').contains(c)).is_some() {}
+                    chars.next();
+                }
+            }
+            '\t' => plain.push_str("    "),
+            '\u{a0}' | '\u{2007}' | '\u{2009}' | '\u{202f}' | '\u{3000}' => plain.push(' '),
+            '\u{200b}' | '\u{feff}' => {}
+            '\u{2212}' => plain.push('-'),
+            // Lines between columns, and rules.
+            '\u{2502}' | '\u{2503}' | '\u{2551}' => plain.push(' '),
+            '\u{2500}'..='\u{256c}' => plain.push('-'),
+            c if c.is_control() => {}
+            c => plain.push(c),
+        }
+    }
+    plain
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,0 +1,78 @@
+//! `nvidia-smi nvlink -s`.
+
+use crate::clean::PasteLine;
+use crate::number::{number, rate_unit};
+use crate::plain_rows::{PlainColumn, PlainRows, PlainTable};
+
+/// Lines of a list of links.
+const MAX_STATES: usize = 4096;
+
+/// `nvidia-smi nvlink -s`: each GPU with a line of each of its links, `Link 0: 26.562 GB/s` or `<inactive>`.
+pub(crate) fn nvlink_state(lines: &[PasteLine], at: usize) -> Option<(PlainTable, usize)> {
+    if !lines.get(at + 1)?.text.trim().starts_with("Link ") {
+        return None;
+    }
+    // Name, active links, their rate, inactive links.
+    let (mut gpus, mut next) = (Vec::<(String, f64, f64, Vec<&str>)>::new(), at);
+    for (index, line) in lines.iter().enumerate().skip(at).take(MAX_STATES) {
+        let text = line.text.trim();
+        if let Some((gpu, _)) = text.split_once(": ").filter(|(gpu, _)| gpu.starts_with("GPU ")) {
+            gpus.push((gpu.to_owned(), 0.0, 0.0, Vec::new()));
+        } else if let Some((link, state)) = text.strip_prefix("Link ")?.split_once(": ") {
+            let gpu = gpus.last_mut()?;
+            let rate = state
+                .split_once(' ')
+                .and_then(|(value, unit)| Some(number(value)? * rate_unit(unit)?));
+            (gpu.1, gpu.2) =
+                (gpu.1 + f64::from(u8::from(rate.is_some())), gpu.2 + rate.unwrap_or(0.0));
+            gpu.3.extend(state.contains("inactive").then_some(link));
+            next = index + 1;
+        }
+        if lines.get(index + 1).is_none_or(|line| !line.text.trim().starts_with(['G', 'L'])) {
+            break;
+        }
+    }
+    let column = |name: &str, values: Vec<Option<f64>>| PlainColumn {
+        name: name.to_owned(),
+        is_rate: name == "rate",
+        values,
+    };
+    let label = |gpu: &(String, f64, f64, Vec<&str>)| match gpu.3.as_slice() {
+        [] => gpu.0.clone(),
+        links => format!("{} (link {} inactive)", gpu.0, links.join(", ")),
+    };
+    let listed = gpus.iter().map(|gpu| Some(gpu.1 + gpu.3.len() as f64)).collect();
+    let table = PlainTable {
+        tool: "nvidia-smi nvlink",
+        title: "NVLinks of each GPU".to_owned(),
+        labels: gpus.iter().map(label).collect(),
+        columns: vec![
+            column("rate", gpus.iter().map(|gpu| Some(gpu.2)).collect()),
+            column("active links", gpus.iter().map(|gpu| Some(gpu.1)).collect()),
+            column("links", listed),
+        ],
+        rows: PlainRows::Parts,
+        is_matrix: false,
+        total: None,
+    };
+    (next > at).then_some((table, next))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clean::clean_lines;
+
+    #[test]
+    fn links_that_are_down_are_counted() {
+        let text = "GPU 0: NVIDIA H100 (UUID: GPU-a)\n\t Link 0: 26.562 GB/s\n\t Link 1: 26.562 GB/s\n\
+                    GPU 1: NVIDIA H100 (UUID: GPU-b)\n\t Link 0: 26.562 GB/s\n\t Link 1: <inactive>\n";
+        let (table, next) = nvlink_state(&clean_lines(text.as_bytes()).0, 0).unwrap();
+        assert_eq!(
+            (table.columns[1].values.as_slice(), next),
+            ([Some(2.0), Some(1.0)].as_slice(), 6)
+        );
+        assert_eq!(table.labels, ["GPU 0", "GPU 1 (link 1 inactive)"]);
+        assert!(nvlink_state(&clean_lines(b"GPU 0: H100\nGPU 1: H100\n").0, 0).is_none());
+    }
+}
