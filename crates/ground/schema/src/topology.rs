@@ -504,6 +504,11 @@ impl TopologyWarning {
 }
 
 impl Topology {
+    /// Whether GPUs may have links that the source does not show.
+    pub fn has_unread_links(&self) -> bool {
+        let other = ["link-to-itself", "kfd-missing"];
+        self.warnings.iter().any(|w| w.code.ends_with("-not-read") || other.contains(&&*w.code))
+    }
     /// Whether a source raised the warning with this code.
     pub fn has_warning(&self, code: &str) -> bool {
         self.warnings.iter().any(|warning| warning.code == code)

@@ -8,7 +8,7 @@ use crate::error::TopoError;
 use crate::links::{MAX_WIDTH, add_mi250x_routes, distrust_flat_counts, join_domains};
 use crate::parse::MAX_CPUS;
 use crate::pci::{AMD, is_gpu_class, narrowest, near_gpus};
-use crate::peaks::amd_product;
+use crate::peaks::{amd_product, has_host_nvlink};
 use crate::snapshot::HostSnapshot;
 use crate::warn::{numa_distances, numa_memory, pcie_degraded, warning};
 use crate::{block, cache, host, kfd, net, numa, nvidia, nvlink, pci, vendors};
@@ -136,10 +136,11 @@ pub(crate) fn finish(topology: &mut Topology) {
 /// Links every GPU to its domain over PCIe, unless its source has another link.
 fn join_host_links(topology: &mut Topology) {
     let domains: Vec<u32> = topology.numa.iter().map(|domain| domain.id).collect();
-    let mut apus = Vec::new();
+    let (mut apus, mut chips) = (Vec::new(), Vec::new());
     for gpu in &mut topology.gpus {
         let node = LinkEnd::Gpu(gpu.index);
         let is_apu = gpu.name.contains("MI300A");
+        let by_nvlink = has_host_nvlink(&gpu.name, &topology.host);
         let host_link = |link: &&mut Link| {
             link.a == node && matches!(link.b, LinkEnd::Numa(_)) && link.kind != LinkKind::Cpu
         };
@@ -148,10 +149,14 @@ fn join_host_links(topology: &mut Topology) {
         if known.as_ref().is_none_or(|link| link.kind != LinkKind::Xgmi) {
             let link = narrowest(&topology.pci, &gpu.pci).or(gpu.host_link);
             apus.extend(link.filter(|_| is_apu).map(|_| gpu.index));
-            gpu.host_link = link.filter(|_| !is_apu);
+            let is_stated = known.as_ref().is_some_and(|link| link.kind == LinkKind::Nvlink);
+            chips.extend(link.filter(|_| by_nvlink && !is_stated).map(|_| gpu.index));
+            gpu.host_link = link.filter(|_| !is_apu && !by_nvlink);
         }
         if let Some(link) = known {
-            if link.kind == LinkKind::Pcie {
+            if by_nvlink && link.kind == LinkKind::Pcie {
+                (link.kind, link.peak) = (LinkKind::Nvlink, None);
+            } else if link.kind == LinkKind::Pcie {
                 (link.width, link.peak) = (1, peak(gpu).or(link.peak));
             }
             continue;
@@ -159,7 +164,8 @@ fn join_host_links(topology: &mut Topology) {
         if gpu.numa.is_none_or(|domain| !domains.contains(&domain)) {
             let claimed = gpu.numa;
             gpu.numa = if let [only] = domains.as_slice() { Some(*only) } else { None };
-            if gpu.numa.is_none() {
+            // A source without domains says nothing of any GPU's.
+            if gpu.numa.is_none() && !domains.is_empty() {
                 let claimed = claimed.map_or("no NUMA domain".into(), |n| format!("domain {n}"));
                 let text = format!(
                     "the system names {claimed} for it on a host of {} domains: which memory is near \
@@ -171,9 +177,19 @@ fn join_host_links(topology: &mut Topology) {
         }
         if let Some(domain) = gpu.numa {
             let b = LinkEnd::Numa(domain);
-            let kind = if is_apu { LinkKind::Cpu } else { LinkKind::Pcie };
+            let kind = match (is_apu, by_nvlink) {
+                (true, _) => LinkKind::Cpu,
+                (_, true) => LinkKind::Nvlink,
+                _ => LinkKind::Pcie,
+            };
             topology.links.push(Link { a: node, b, kind, width: 1, peak: peak(gpu) });
         }
+    }
+    if !chips.is_empty() {
+        let text = "NVLink joins this product to its CPU: the PCIe link that its function shows is not its way to \
+                    memory of the host";
+        let gpus: Vec<String> = chips.iter().map(|gpu| format!("gpu{gpu}")).collect();
+        topology.warnings.push(warning("host-link-claim", gpus.join(", "), text));
     }
     if let Some(first) = apus.first() {
         let text = format!(

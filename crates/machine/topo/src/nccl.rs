@@ -1,5 +1,7 @@
 //! Reads topology files of NCCL and RCCL (`NCCL_TOPO_DUMP_FILE`).
 
+use std::collections::BTreeSet;
+
 use pathline_schema::{
     CpuSet, Gpu, Link, LinkEnd, LinkKind, Nic, NumaDomain, PciAddress, PciDevice, PcieLink, Rate,
     Topology, TopologyWarning,
@@ -30,6 +32,8 @@ struct NcclReader<'a> {
     /// Links of the file: GPU, kind, target (none: a hidden switch), target class, count, line.
     links: Vec<(u32, LinkKind, Option<PciAddress>, u32, u32, usize)>,
     odd_speeds: Vec<String>,
+    /// GPUs that several ranks share.
+    shared: BTreeSet<u32>,
     /// NVLink-C2C of GPUs: GPU, domain, links, of one each way.
     chip_links: Vec<(u32, u32, u32, Rate)>,
 }
@@ -42,10 +46,17 @@ pub(crate) fn read(file: &str, root: &XmlElement) -> Result<Topology, TopoError>
         switches: Vec::new(),
         links: Vec::new(),
         odd_speeds: Vec::new(),
+        shared: BTreeSet::new(),
         chip_links: Vec::new(),
     };
-    for cpu in root.named("cpu") {
+    let host = |cpu: &XmlElement| cpu.get("host_hash").unwrap_or_default().to_owned();
+    let first = root.named("cpu").next().map(host).unwrap_or_default();
+    for cpu in root.named("cpu").filter(|cpu| host(cpu) == first) {
         reader.cpu(cpu)?;
+    }
+    if root.named("cpu").any(|cpu| host(cpu) != first) {
+        let text = "the file has several hosts, of one NVLink domain: only the first is read";
+        reader.topology.warnings.push(warning("more-hosts", "file", text));
     }
     if reader.topology.numa.is_empty() {
         let expected = "<cpu> elements, as NCCL_TOPO_DUMP_FILE writes them";
@@ -108,8 +119,10 @@ impl NcclReader<'_> {
         if host.cpu_model.is_empty() {
             let get = |name: &str| cpu.get(name).unwrap_or_default();
             host.arch = get("arch").to_owned();
-            host.cpu_model =
-                format!("{} family {} model {}", get("vendor"), get("familyid"), get("modelid"));
+            let [vendor, family, model] = ["vendor", "familyid", "modelid"].map(get);
+            if !vendor.is_empty() {
+                host.cpu_model = format!("{vendor} family {family} model {model}");
+            }
         }
         for child in &cpu.children {
             match child.name.as_str() {
@@ -158,17 +171,30 @@ impl NcclReader<'_> {
         let Some(index) = self.number(gpu, "dev")? else {
             return self.bad(gpu.line, "a <gpu> without dev".into(), "its number");
         };
-        if self.topology.gpus.iter().any(|other| other.index == index) {
-            return self.bad(gpu.line, format!("GPU {index} twice"), "each once");
+        if let Some(other) = self.topology.gpus.iter().find(|other| other.index == index) {
+            if other.pci != pci.address {
+                return self.bad(gpu.line, format!("GPU {index} twice"), "each once");
+            }
+            // Several ranks share it, as with MLOPart.
+            self.shared.insert(index);
+            return Ok(());
         }
         let sm = self.number(gpu, "sm")?;
         let gcn = gpu.get("gcn").map(gcn_target);
         let is_amd = gcn.is_some() || pci.vendor == AMD;
+        // Templates leave vendors out; a port of RCCL names those of its own GPUs.
+        let is_known = [0, AMD, NVIDIA].contains(&pci.vendor) || !is_amd;
         let product = if is_amd { amd_product(pci.device) } else { nvidia_product(pci.device) };
         let stated = gcn.or_else(|| sm.filter(|_| !is_amd).map(|sm| format!("sm_{sm}")));
+        let stated = stated.filter(|_| is_known);
         self.topology.gpus.push(Gpu {
             index,
-            vendor: if is_amd { "amd" } else { "nvidia" }.into(),
+            vendor: match (is_known, is_amd) {
+                (false, _) => "",
+                (_, true) => "amd",
+                _ => "nvidia",
+            }
+            .into(),
             name: product.map_or("", |(name, _)| name).into(),
             arch: stated.or(product.map(|(_, arch)| arch.into())).unwrap_or_default(),
             pci: pci.address.clone(),
@@ -258,8 +284,16 @@ impl NcclReader<'_> {
         let mut topology = self.topology;
         topology.links = claims.into_links(&mut topology.warnings);
         if !own.is_empty() {
-            let text = format!("{} named as joined to itself: no link", own.join(", "));
+            let text = format!(
+                "{} named as joined to itself, as virtual machines show it: where these links end is unknown",
+                own.join(", ")
+            );
             topology.warnings.push(warning("link-to-itself", "links", text));
+        }
+        if !self.shared.is_empty() {
+            let gpus: Vec<String> = self.shared.iter().map(|gpu| format!("gpu{gpu}")).collect();
+            let text = "listed once for each rank that shares it, and counted once".to_owned();
+            topology.warnings.push(warning("gpu-shared", gpus.join(", "), text));
         }
         number_packages(&mut topology.gpus, &topology.links);
         trento_host_links(&mut topology);
@@ -287,12 +321,25 @@ impl NcclReader<'_> {
             .filter(|d| is_gpu(d.class) || is_nic(d.class))
             .cloned()
             .collect();
+        let unknown = self.topology.pci.iter().filter(|d| d.class == 0).count();
         let (no_gpus, no_nics) = (self.topology.gpus.is_empty(), self.topology.nics.is_empty());
+        if no_gpus && (unknown > 0 || functions.iter().any(|d| is_gpu(d.class))) {
+            let mut text = String::from(
+                "a template without <gpu>: NCCL completes it when it starts, and adds the NVLinks that GPUs have",
+            );
+            if unknown > 0 {
+                text += &format!("; {unknown} PCI functions have no class: GPUs or adapters");
+            }
+            self.topology.warnings.push(warning(TopologyWarning::NVLINK_NOT_READ, "links", text));
+        }
         for device in functions {
+            let product = nvidia_product(device.device).filter(|_| device.vendor == NVIDIA);
             if is_gpu(device.class) && no_gpus {
                 self.topology.gpus.push(Gpu {
                     index: self.topology.gpus.len() as u32,
                     vendor: if device.vendor == AMD { "amd" } else { "nvidia" }.into(),
+                    name: product.map_or("", |p| p.0).into(),
+                    arch: product.map_or("", |p| p.1).into(),
                     pci: device.address.clone(),
                     numa: device.numa,
                     ..Gpu::default()

@@ -1,6 +1,6 @@
 //! Data sheet values: the peak rate of a link, the product with a PCI number.
 
-use pathline_schema::Rate;
+use pathline_schema::{HostInfo, Rate};
 
 /// Peak of one xGMI link per direction.
 ///
@@ -64,6 +64,7 @@ pub(crate) fn amd_product(device: u32) -> Option<(&'static str, &'static str)> {
 /// Product and target of NVIDIA accelerators, by PCI device number (pci.ids).
 pub(crate) fn nvidia_product(device: u32) -> Option<(&'static str, &'static str)> {
     Some(match device {
+        0x15f9 => ("Tesla P100-SXM2-16GB", "sm_60"),
         0x1db1 => ("Tesla V100-SXM2-16GB", "sm_70"),
         0x1db5 => ("Tesla V100-SXM2-32GB", "sm_70"),
         0x1db8 => ("Tesla V100-SXM3-32GB", "sm_70"),
@@ -75,9 +76,44 @@ pub(crate) fn nvidia_product(device: u32) -> Option<(&'static str, &'static str)
         0x2331 => ("NVIDIA H100 PCIe", "sm_90"),
         0x2335 => ("NVIDIA H200", "sm_90"),
         0x233b => ("NVIDIA H200 NVL", "sm_90"),
+        0x2342 | 0x2345 => ("NVIDIA GH200 480GB", "sm_90"),
+        0x2348 => ("NVIDIA GH200 144G HBM3e", "sm_90"),
         0x2901 => ("NVIDIA B200", "sm_100"),
+        0x2941 => ("NVIDIA GB200", "sm_100"),
+        0x2e12 => ("NVIDIA GB10", "sm_121"),
+        0x31c2 => ("NVIDIA GB300", "sm_103"),
         _ => return None,
     })
+}
+
+/// Compiler target of an NVIDIA product by its name, as `nvidia-smi -L` prints it.
+pub(crate) fn nvidia_arch(name: &str) -> Option<&'static str> {
+    const FAMILIES: [(&str, &str); 14] = [
+        ("P100", "sm_60"),
+        ("V100", "sm_70"),
+        ("A100", "sm_80"),
+        ("A800", "sm_80"),
+        ("A30", "sm_80"),
+        ("GH200", "sm_90"),
+        ("H100", "sm_90"),
+        ("H200", "sm_90"),
+        ("H800", "sm_90"),
+        ("H20", "sm_90"),
+        ("B200", "sm_100"),
+        ("B300", "sm_103"),
+        ("GB200", "sm_100"),
+        ("GB300", "sm_103"),
+    ];
+    let is_named = |family: &str| name.split([' ', '-']).any(|word| word == family);
+    FAMILIES.iter().find(|(family, _)| is_named(family)).map(|family| family.1)
+}
+
+/// Whether a GPU is joined to its host by NVLink, whatever its PCI function shows: NVLink-C2C of Grace (data
+/// sheets of GH200, GB200, GB300, GB10), NVLink of POWER8 and POWER9 (IBM Redpaper REDP-5472).
+pub(crate) fn has_host_nvlink(name: &str, host: &HostInfo) -> bool {
+    let is_power = host.arch.starts_with("ppc64") || host.cpu_model.starts_with("POWER");
+    let is_grace = ["GH200", "GB200", "GB300", "GB10"].iter().any(|part| name.contains(part));
+    is_grace || is_power && name.contains("SXM2")
 }
 
 /// Whether the CPU is AMD's third-generation EPYC "Trento", whose GCDs are attached by xGMI: family

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_schema::{
     Bytes, Gpu, LinkEnd, LinkKind, MemKind, Ns, NumaDomain, Rate, RuntimeCall, Topology,
-    TopologyWarning,
 };
 
 use crate::RuntimeEnv;
@@ -83,7 +82,7 @@ impl NodeGraph {
             routes: RouteTable::of(topology),
             used: BTreeMap::new(),
             apart: BTreeMap::new(),
-            unread_fabric: topology.has_warning(TopologyWarning::NVLINK_NOT_READ),
+            unread_fabric: topology.has_unread_links(),
             sure_links: hard_peak::has_sure_links(topology),
             book: MeasuredIndex::default(),
             modelled: true,

@@ -326,3 +326,49 @@ fn a_table_of_the_kfd_that_is_cut_in_its_last_row_is_named() {
     let cut = text.trim_end().strip_suffix('1').unwrap();
     assert!(codes(&from_text("f.csv", cut).unwrap()).contains(&"kfd-cut"));
 }
+
+/// A file of NCCL with these parts of one CPU.
+fn nccl(parts: &str) -> Topology {
+    let cpu = "<cpu host_hash=\"0x1\" numaid=\"0\" affinity=\"ff\" arch=\"arm64\" vendor=\"ARM\">";
+    from_text("f.xml", &format!("<system version=\"1\">{cpu}{parts}</cpu></system>")).unwrap()
+}
+
+#[test]
+fn templates_say_that_nccl_completes_them() {
+    let gpu =
+        "<pci busid=\"0001:00:00.0\" class=\"0x030200\" vendor=\"0x10de\" device=\"0x20b2\"/>";
+    let nic = "<pci busid=\"0101:00:00.0\" class=\"0x020000\"/>";
+    let switch = "<pci busid=\"ffff:ff:01.0\" class=\"0x060400\">";
+    let topology = nccl(&format!("{switch}{gpu}{nic}</pci>"));
+    assert_eq!((topology.gpus[0].arch.as_str(), topology.nics[0].near_gpu), ("sm_80", Some(0)));
+    assert!(topology.has_unread_links());
+    // Functions without a class may be either.
+    let topology = nccl("<pci busid=\"0000:00:16.0\"/><pci busid=\"0000:00:17.0\"/>");
+    assert!(topology.gpus.is_empty() && topology.warnings[0].text.contains("2 PCI functions"));
+}
+
+#[test]
+fn ranks_that_share_a_gpu_and_other_hosts_count_once() {
+    let rank = "<gpu dev=\"0\" sm=\"107\" rank=\"0\"><c2c bw=\"50000\" count=\"7\"/></gpu>";
+    let pci = "<pci busid=\"0002:81:00.0\" class=\"0x030200\" vendor=\"0x10de\" device=\"0x307f\">";
+    let topology = nccl(&format!("{pci}{rank}{rank}</pci>"));
+    assert_eq!((topology.gpus.len(), codes(&topology)), (1, vec!["gpu-shared"]));
+    assert_eq!(topology.links[0].peak, Some(Rate(350.0)));
+    let second = format!("</cpu><cpu host_hash=\"0x2\" numaid=\"0\">{pci}{rank}</pci>");
+    let topology = nccl(&format!("{pci}{rank}</pci>{second}"));
+    assert_eq!((topology.gpus.len(), codes(&topology)), (1, vec!["more-hosts"]));
+    let other = pci.replace("0002", "0003");
+    let text =
+        format!("<system><cpu numaid=\"0\">{pci}{rank}</pci>{other}{rank}</pci></cpu></system>");
+    assert!(from_text("f.xml", &text).is_err(), "two addresses of one GPU");
+}
+
+#[test]
+fn gpus_of_other_vendors_and_other_files_are_not_misnamed() {
+    let pci = "<pci busid=\"0000:37:00.0\" class=\"0x038000\" vendor=\"0x1d94\" device=\"0x55b7\">";
+    let topology = nccl(&format!("{pci}<gpu dev=\"0\" sm=\"90\" gcn=\"21943\" rank=\"0\"/></pci>"));
+    let gpu = &topology.gpus[0];
+    assert_eq!((gpu.vendor.as_str(), gpu.name.as_str(), gpu.arch.as_str()), ("", "", ""));
+    let error = from_text("g.xml", "<graphs version=\"1\"/>").unwrap_err().to_string();
+    assert!(error.contains("NCCL_TOPO_DUMP_FILE"), "{error}");
+}

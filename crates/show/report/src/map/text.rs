@@ -1,6 +1,8 @@
 //! The map as text: location of every component, then relations between each two GPUs.
 
-use pathline_schema::{Gpu, LinkEnd, LinkKind, Topology, TopologyWarning, is_steering};
+use std::collections::BTreeMap;
+
+use pathline_schema::{Gpu, LinkEnd, LinkKind, Topology, is_steering};
 
 use super::pairs::{GpuPairs, MAX_GPUS, rate_cell, route_text};
 use super::parts::{
@@ -36,7 +38,10 @@ pub fn text(topology: &Topology, colour: bool, width: usize) -> String {
         let name = format!("numa{}", domain.id);
         let line = format!("{}  {}", paint.paint(TextTone::Unit, &name), parts.join("   "));
         out.push(line.trim_end().to_owned());
-        let caches = cache_labels(topology, &domain.cpus);
+        // Domains that are memory alone have none.
+        let has_caches = !domain.cpus.is_empty() || topology.numa.len() == 1;
+        let mut caches = cache_labels(topology, &domain.cpus);
+        caches.retain(|_| has_caches);
         if !caches.is_empty() {
             out.push(format!("  cache   {}", caches.join(", ")));
         }
@@ -66,7 +71,7 @@ fn head(out: &mut Vec<String>, paint: TextPaint, topology: &Topology, width: usi
         parts.extend(topology.gpus_in_words(|gpu| (gpu_name(gpu), String::new())));
     }
     out.push(paint.paint(TextTone::Head, &title(topology)));
-    out.extend(wrap(&parts.join(" · "), width));
+    out.extend(wrap(&parts.join(" · "), width).into_iter().filter(|line| !line.is_empty()));
     let common = common.map(|label| {
         let rest = |gpu: &Gpu| label.strip_prefix(&gpu_name(gpu)).unwrap_or_default().to_owned();
         topology.gpus_in_words(|gpu| (gpu_name(gpu), rest(gpu))).concat()
@@ -114,7 +119,8 @@ fn near(
         let mut parts = common.is_none().then(|| gpu_label(topology, gpu)).into_iter().collect();
         own_facts(topology, gpu, &mut parts);
         let mut lines = wrap(&parts.join(", "), width - 10).into_iter();
-        out.push(format!("  {name} {}", lines.next().unwrap_or_default()));
+        let first = format!("  {name} {}", lines.next().unwrap_or_default());
+        out.push(first.trim_end().to_owned());
         out.extend(lines.map(|line| format!("          {line}")));
     }
     for nic in &near.nics {
@@ -204,6 +210,12 @@ impl TextMatrix {
         (self.rows.len() == self.columns.len() && all.all(|cell| cell == first)).then_some(first)
     }
 
+    /// Whether a rate is known.
+    fn has_rate(&self) -> bool {
+        let mut cells = self.rows.iter().flat_map(|(_, cells)| cells);
+        cells.any(|(text, _)| text.starts_with(|c: char| c.is_ascii_digit()))
+    }
+
     /// Lines of equal visible width.
     fn lines(&self, paint: TextPaint) -> Vec<(String, usize)> {
         let chars = |text: &str| text.chars().count();
@@ -238,13 +250,18 @@ impl TextMatrix {
 fn matrices(out: &mut Vec<String>, paint: TextPaint, topology: &Topology, columns: usize) {
     let pairs = GpuPairs::new(topology);
     if !pairs.has_fabric() {
-        out.push(if topology.has_warning(TopologyWarning::NVLINK_NOT_READ) {
+        out.push(if topology.has_unread_links() {
             "How the GPUs are joined is not known: see the warnings.".into()
         } else {
-            "No link between GPUs is known: what goes from one to another passes the host.".into()
+            "No link between GPUs is known: what goes from one to another takes PCIe.".into()
         });
         out.push(String::new());
         host_peaks(out, paint, topology, &pairs, columns);
+        return;
+    }
+    if topology.has_warning("xgmi-hops-unknown") {
+        out.push("xGMI joins the GPUs; how directly is not known: see the warnings.".into());
+        out.push(String::new());
         return;
     }
     let unknown = || ("?".to_owned(), Some(TextTone::Warn));
@@ -282,15 +299,19 @@ fn matrices(out: &mut Vec<String>, paint: TextPaint, topology: &Topology, column
         None => unknown(),
     });
     add_host_rows(&mut peak, topology, &pairs);
-    let all = [hops, links, width, peak];
+    let has_rate = peak.has_rate();
+    let all = [hops, links, width].into_iter().chain(has_rate.then_some(peak));
     let (alike, differing): (Vec<TextMatrix>, Vec<TextMatrix>) =
-        all.into_iter().partition(|matrix| matrix.common_cell().is_some());
+        all.partition(|matrix| matrix.common_cell().is_some());
     for matrix in alike {
         let cell = match matrix.common_cell() {
             Some(NONE) | None => "none",
             Some(cell) => cell,
         };
         out.push(format!("{}: {cell} for each pair", matrix.title));
+    }
+    if !has_rate {
+        out.push("Theoretical peaks: unknown".into());
     }
     if out.last().is_some_and(|line| !line.is_empty()) {
         out.push(String::new());
@@ -318,7 +339,7 @@ fn host_peaks(
     let columns = pairs.gpus.iter().map(u32::to_string).collect();
     let mut matrix = TextMatrix { title: title.into(), rows: Vec::new(), columns };
     add_host_rows(&mut matrix, topology, pairs);
-    if !matrix.rows.is_empty() {
+    if matrix.has_rate() {
         side_by_side(out, paint, vec![matrix], width);
     }
 }
@@ -373,7 +394,22 @@ fn side_by_side(
     out.push(String::new());
 }
 
+/// GPUs below each PCIe switch that is known as such.
+fn pcie_switches(out: &mut Vec<String>, topology: &Topology) {
+    let mut below: BTreeMap<u32, Vec<String>> = BTreeMap::new();
+    for link in topology.links.iter().filter(|link| link.kind == LinkKind::Pcie) {
+        if let (LinkEnd::Gpu(gpu), LinkEnd::Switch(switch)) = (link.a, link.b) {
+            below.entry(switch).or_default().push(format!("gpu{gpu}"));
+        }
+    }
+    for gpus in below.values() {
+        out.push(format!("Below the same PCIe bridges: {}", gpus.join(", ")));
+    }
+    out.extend((!below.is_empty()).then(String::new));
+}
+
 fn switches(out: &mut Vec<String>, topology: &Topology) {
+    pcie_switches(out, topology);
     let joined: Vec<_> = topology
         .links
         .iter()
@@ -390,6 +426,13 @@ fn switches(out: &mut Vec<String>, topology: &Topology) {
     let mut switches: Vec<u32> = joined.iter().map(|&(_, switch, _)| switch).collect();
     switches.sort_unstable();
     switches.dedup();
+    // One that no PCI function shows stands for all that there are.
+    let seen = topology.pci.iter().filter(|device| device.class >> 8 == 0x0680).count();
+    if switches.len() == 1 && seen != 1 {
+        out.push(format!("Switches join the GPUs: gpu{first} has {total} NVLinks to them"));
+        out.push(String::new());
+        return;
+    }
     out.push(format!(
         "{}: gpu{first} has {} = {total} NVLinks to them",
         count(switches.len(), "NVLink switch").replace("switchs", "switches"),
