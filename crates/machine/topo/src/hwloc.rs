@@ -1,40 +1,64 @@
 //! Reads XML files of hwloc (`lstopo --of xml`), versions 1 and 2.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_schema::{
-    BlockDevice, Bytes, CacheGroup, CpuSet, Gpu, LinkEnd, LinkKind, Nic, NumaDomain, PciAddress,
-    PciDevice, Rate, Topology,
+    BlockDevice, Bytes, CacheGroup, CpuSet, Gpu, Nic, NumaDomain, PciAddress, PciDevice, Topology,
 };
 
 use crate::assemble::finish;
 use crate::error::{TopoError, excerpt};
-use crate::links::{LinkClaim, LinkClaims, number_packages};
 use crate::parse::{cpu_mask, int, pci_address};
 use crate::pci::{AMD, NVIDIA, is_gpu_class};
 use crate::peaks::amd_product;
 use crate::vendors::gpu_product;
 use crate::xml::XmlElement;
 
-/// Types of operating system devices (`osdev_type` of hwloc 1 and 2).
-const BLOCK: &str = "0";
-const GPU: &str = "1";
-const NETWORK: &str = "2";
-const OPENFABRICS: &str = "3";
-const COPROCESSOR: &str = "5";
+/// Kinds of an operating system device.
+#[derive(Clone, Copy, Default)]
+struct HwlocKinds {
+    is_block: bool,
+    is_gpu: bool,
+    is_network: bool,
+    is_rdma: bool,
+    is_processor: bool,
+}
 
-struct HwlocReader<'a> {
+impl HwlocKinds {
+    /// From `osdev_type`: a number in versions 1 and 2, bits in version 3 (`hwloc_obj_osdev_types_e`).
+    fn parse(text: &str, version: u32) -> Self {
+        let number: u64 = text.trim().parse().unwrap_or(u64::MAX);
+        let of = |old: u64, bit: u32| match version {
+            3.. => number != u64::MAX && number >> bit & 1 == 1,
+            _ => number == old,
+        };
+        let is_rdma = of(3, 5);
+        Self {
+            is_block: of(0, 0),
+            is_gpu: of(1, 2),
+            is_network: of(2, 4) && !is_rdma,
+            is_rdma,
+            is_processor: of(5, 3),
+        }
+    }
+}
+
+pub(crate) struct HwlocReader<'a> {
     file: &'a str,
-    topology: Topology,
+    /// Main version of the format.
+    version: u32,
+    /// Objects that a table of distances may name, by `gp_index`: PCI address, CPUs of a package.
+    pub(crate) objects: BTreeMap<u64, (PciAddress, CpuSet)>,
+    pub(crate) topology: Topology,
     packages: BTreeSet<String>,
     /// PCI link speeds in GB/s; hwloc records nothing else about a link.
-    speeds: Vec<(PciAddress, f64)>,
+    pub(crate) speeds: Vec<(PciAddress, f64)>,
     /// Operating system devices: kind, name, subtype, size in KiB, PCI address, domain.
     devices: Vec<HwlocDevice>,
 }
 
 struct HwlocDevice {
-    kind: String,
+    kinds: HwlocKinds,
     name: String,
     subtype: String,
     model: String,
@@ -52,8 +76,11 @@ struct ObjectPlace<'a> {
 
 /// From the root element `<topology>`.
 pub(crate) fn read(file: &str, root: &XmlElement) -> Result<Topology, TopoError> {
+    let version = root.get("version").and_then(|v| v.split('.').next()?.parse().ok());
     let mut reader = HwlocReader {
         file,
+        version: version.unwrap_or(1),
+        objects: BTreeMap::new(),
         topology: Topology::default(),
         packages: BTreeSet::new(),
         speeds: Vec::new(),
@@ -90,6 +117,12 @@ impl HwlocReader<'_> {
             }
             "OSDev" => self.device(object, around),
             _ => {}
+        }
+        if let Some(index) = object.get("gp_index").and_then(int) {
+            let pci = address.as_ref().or(around.pci).cloned().unwrap_or_default();
+            if kind == "Package" || !pci.is_empty() {
+                self.objects.insert(index, (pci, self.cpuset(object)?));
+            }
         }
         let around = ObjectPlace { pci: address.as_ref().or(around.pci), ..around };
         for child in object.named("object") {
@@ -203,7 +236,7 @@ impl HwlocReader<'_> {
             None => info(object, "CoProcType").to_owned(),
         };
         self.devices.push(HwlocDevice {
-            kind: get("osdev_type"),
+            kinds: HwlocKinds::parse(&get("osdev_type"), self.version),
             name: get("name"),
             subtype,
             model: [info(object, "GPUModel"), info(object, "Model")].concat(),
@@ -236,16 +269,15 @@ impl HwlocReader<'_> {
         let rdma: BTreeSet<PciAddress> = self
             .devices
             .iter()
-            .filter(|device| device.kind == OPENFABRICS)
+            .filter(|device| device.kinds.is_rdma)
             .map(|device| device.pci.clone())
             .collect();
-        let is_rdma =
-            |name: &str| self.devices.iter().any(|d| d.kind == OPENFABRICS && d.name == name);
+        let is_rdma = |name: &str| self.devices.iter().any(|d| d.kinds.is_rdma && d.name == name);
         self.topology.nics.retain(|nic| !rdma.contains(&nic.pci) || is_rdma(&nic.name));
         self.distances(root, machine);
         self.gpu_links(root);
         finish(&mut self.topology);
-        self.host_link_peaks();
+        self.trained_rates();
         Ok(self.topology)
     }
 
@@ -273,56 +305,13 @@ impl HwlocReader<'_> {
             }
         }
     }
-
-    /// Bandwidth tables between GPUs in MB/s, which hwloc 2 gets from NVML and ROCm SMI.
-    fn gpu_links(&mut self, root: &XmlElement) {
-        let mut claims = LinkClaims::default();
-        for table in root.named("distances2") {
-            let kind = match table.get("name") {
-                Some("XGMIBandwidth") => LinkKind::Xgmi,
-                Some("NVLinkBandwidth") => LinkKind::Nvlink,
-                _ => continue,
-            };
-            // Indexes of operating system devices have no meaning outside hwloc. The table is used
-            // only if it has one row per GPU; the rows are then in GPU order.
-            let size = self.topology.gpus.len();
-            let values: Vec<u64> = split_attribute(table, "u64values")
-                .filter_map(|value| value.parse().ok())
-                .collect();
-            if size == 0 || values.len() != size * size {
-                continue;
-            }
-            for (at, &mbs) in values.iter().enumerate().filter(|&(_, &mbs)| mbs > 0) {
-                let (a, b) = (at / size, at % size);
-                if a != b && mbs < 10_000_000 {
-                    let peak = Some(Rate(mbs as f64 / 1e3));
-                    let width = 1;
-                    let (a, b) = (LinkEnd::Gpu(a as u32), LinkEnd::Gpu(b as u32));
-                    claims.add(a, b, LinkClaim { kind, width, peak });
-                }
-            }
-        }
-        let mut links = claims.into_links(&mut self.topology.warnings);
-        number_packages(&mut self.topology.gpus, &links);
-        self.topology.links.append(&mut links);
-    }
-
-    /// Sets the peak of each GPU's host link to the lowest speed above the GPU.
-    fn host_link_peaks(&mut self) {
-        for link in self.topology.links.iter_mut().filter(|l| l.kind == LinkKind::Pcie) {
-            let LinkEnd::Gpu(index) = link.a else { continue };
-            let Some(gpu) = self.topology.gpus.iter().find(|g| g.index == index) else { continue };
-            let chain = crate::pci::chain(&self.topology.pci, &gpu.pci);
-            let speeds = chain.iter().filter_map(|device| {
-                self.speeds.iter().find(|(address, _)| *address == device.address).map(|s| s.1)
-            });
-            link.peak = speeds.reduce(f64::min).map(Rate).or(link.peak);
-        }
-    }
 }
 
 /// Items in the texts of a table's children with one name.
-fn split_attribute<'a>(table: &'a XmlElement, name: &'a str) -> impl Iterator<Item = &'a str> {
+pub(crate) fn split_attribute<'a>(
+    table: &'a XmlElement,
+    name: &'a str,
+) -> impl Iterator<Item = &'a str> {
     table.named(name).flat_map(|child| child.text.split_whitespace())
 }
 
@@ -343,7 +332,7 @@ fn gpus(pci: &[PciDevice], devices: &[HwlocDevice]) -> Vec<Gpu> {
     let computes = |device: &&PciDevice| {
         let on = || devices.iter().filter(|d| d.pci == device.address);
         let listed =
-            on().any(|d| d.kind == COPROCESSOR || (d.kind == GPU && !d.subtype.is_empty()));
+            on().any(|d| d.kinds.is_processor || (d.kinds.is_gpu && !d.subtype.is_empty()));
         listed && is_gpu_class(device.class)
             || device.vendor == NVIDIA && is_gpu_class(device.class)
             || device.vendor == AMD && amd_product(device.device).is_some()
@@ -372,7 +361,7 @@ fn gpus(pci: &[PciDevice], devices: &[HwlocDevice]) -> Vec<Gpu> {
 }
 
 fn nic(device: &HwlocDevice) -> Option<Nic> {
-    let is_nic = [NETWORK, OPENFABRICS].contains(&device.kind.as_str()) && !device.pci.is_empty();
+    let is_nic = (device.kinds.is_network || device.kinds.is_rdma) && !device.pci.is_empty();
     is_nic.then(|| Nic {
         name: device.name.clone(),
         pci: device.pci.clone(),
@@ -382,7 +371,7 @@ fn nic(device: &HwlocDevice) -> Option<Nic> {
 }
 
 fn block(device: &HwlocDevice) -> Option<BlockDevice> {
-    (device.kind == BLOCK && !device.pci.is_empty()).then(|| BlockDevice {
+    (device.kinds.is_block && !device.pci.is_empty()).then(|| BlockDevice {
         name: device.name.clone(),
         model: device.model.clone(),
         pci: device.pci.clone(),

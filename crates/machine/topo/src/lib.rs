@@ -12,6 +12,7 @@ mod collect;
 mod error;
 mod host;
 mod hwloc;
+mod hwloc_links;
 mod input;
 mod kernel_log;
 mod kfd;
