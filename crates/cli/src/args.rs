@@ -721,7 +721,8 @@ pub(crate) enum ColourChoice {
 #[derive(Debug, Clone, Parser)]
 pub(crate) struct TopoArgs {
     /// Read it from a file instead: a saved snapshot, an NCCL/RCCL or hwloc XML file, a KFD link
-    /// table, a topology in JSON.
+    /// table, a topology in JSON, or what `nvidia-smi topo -m`, `rocm-smi --showtopo` or `amd-smi
+    /// topology` print.
     #[arg(long, value_name = "PATH", conflicts_with = "machine")]
     pub(crate) from: Option<PathBuf>,
     /// Show a simulated machine.

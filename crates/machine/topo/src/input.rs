@@ -8,15 +8,15 @@ use crate::assemble::{finish, from_snapshot, validate};
 use crate::collect::read_input;
 use crate::error::{TopoError, excerpt};
 use crate::snapshot::{HostSnapshot, MAX_TOTAL};
-use crate::{hwloc, kfd, nccl, xml};
+use crate::{hwloc, kfd, matrix_topology, nccl, xml};
 
 /// Maximum total size of the CPU sets in a topology. Ten bytes of text can name thousands of CPUs,
 /// so this bounds the memory that a hostile file uses.
 const MAX_CPU_NUMBERS: u64 = 16 << 20;
 
 const FORMS: &str = "a snapshot of pathline (directory or file), its topology as JSON, a topology \
-                     file of NCCL or RCCL (<system>), hwloc XML (<topology>), or a CSV of KFD \
-                     io_links";
+                     file of NCCL or RCCL (<system>), hwloc XML (<topology>), a CSV of KFD \
+                     io_links, or what nvidia-smi topo -m, rocm-smi --showtopo or amd-smi topology print";
 
 /// Reads a topology from a path. A directory is a snapshot tree with `sys` and `proc` inside; for
 /// files see [`from_text`].
@@ -67,10 +67,10 @@ pub fn from_text(name: &str, text: &str) -> Result<Topology, TopoError> {
             finish(&mut topology);
             topology
         }
-        Some(_) => {
+        Some(_) => matrix_topology::read(name, text)?.ok_or_else(|| {
             let first = excerpt(start.lines().next().unwrap_or_default());
-            return Err(TopoError::at(name, 1, format!("{first} begins no known form"), FORMS));
-        }
+            TopoError::at(name, 1, format!("{first} begins no known form"), FORMS)
+        })?,
         None => return Err(TopoError::new(name, "an empty file", FORMS)),
     };
     topology.source = name.to_owned();
@@ -83,6 +83,15 @@ fn from_xml(name: &str, text: &str) -> Result<Topology, TopoError> {
     match root.name.as_str() {
         "system" => nccl::read(name, &root),
         "topology" => hwloc::read(name, &root),
+        "graphs" => {
+            let what = "<graphs>, the rings and trees that NCCL chose, not the parts of a node";
+            let expected = "the <system> that NCCL_TOPO_DUMP_FILE writes on that node";
+            Err(TopoError::at(name, root.line, what, expected))
+        }
+        "algo" => {
+            let what = "<algo>, an algorithm of MSCCL, not the parts of a node";
+            Err(TopoError::at(name, root.line, what, "<system> (NCCL, RCCL) or <topology> (hwloc)"))
+        }
         other => {
             let what = format!("root element <{}>", excerpt(other));
             Err(TopoError::at(name, root.line, what, "<system> (NCCL, RCCL) or <topology> (hwloc)"))

@@ -18,6 +18,7 @@ mod kernel_log;
 mod kfd;
 mod link_matrix;
 mod links;
+mod matrix_topology;
 mod nccl;
 mod nccl_write;
 mod net;
