@@ -168,6 +168,28 @@ const CLUSTER: &[&str] = &[
     "0",
     "nan",
 ];
+const LINKS: &[&str] = &[
+    "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\n",
+    "GPU0\tX\tNV6\t0-7\t0\n",
+    "GPU511",
+    "GPU4294967295",
+    "NV1023",
+    "PIX",
+    "PXB",
+    "SYS",
+    "XGMI",
+    "PCIE",
+    "GNS",
+    " | ",
+    "\u{1b}[1m",
+    "NIC0: mlx5_0\n",
+    "Weight between two GPUs\n",
+    "Link Type between two GPUs\n",
+    "LINK TYPE TABLE:\n",
+    "0000:c1:00.0",
+    "GPU[0] : (Topology) Numa Node: 4294967295\n",
+    "GPU 0: NVIDIA H100 80GB HBM3 (UUID: a)\n",
+];
 /// Every parser, in display order.
 pub const TARGETS: &[Target] = &[
     Target { name: "case", seeds: texts, words: TEXT, run: case },
@@ -180,6 +202,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "nccl", seeds: nccl, words: XML, run: topology },
     Target { name: "hwloc", seeds: hwloc, words: XML, run: topology },
     Target { name: "kfd", seeds: kfd, words: CSV, run: topology },
+    Target { name: "link-matrix", seeds: link_matrices, words: LINKS, run: topology },
     Target { name: "topology", seeds: topologies, words: JSON, run: topology },
     Target { name: "published", seeds: published, words: PUBLISHED, run: validate },
     Target { name: "plan", seeds: jobs::plans, words: jobs::PLAN, run: jobs::plan },
@@ -635,6 +658,21 @@ fn kfd() -> Vec<Vec<u8>> {
     seeds.extend(own(&["type,node_from,node_to,weight,min_bandwidth,max_bandwidth\n\
         2,0,1,20,0,32000\n11,1,2,15,50000,200000\n11,2,1,15,50000,200000\n"]));
     seeds
+}
+
+fn link_matrices() -> Vec<Vec<u8>> {
+    own(&[
+        "\tGPU0\tGPU1\tGPU2\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\n\
+         GPU0\t X \tNV18\tNV18\tPIX\t0-7\t0\t\tN/A\nGPU1\tNV18\t X \tNV18\tSYS\t8-15\t1\t\t9\n\
+         GPU2\tNV18\tNV18\t X \tSYS\t8-15\t1\t\t17\nNIC0\tPIX\tSYS\tSYS\t X \n\nNIC Legend:\n  NIC0: mlx5_0\n",
+        "GPU 0: NVIDIA A40 (UUID: x)\nGPU 1: NVIDIA A40 (UUID: y)\n[pod/a/b] \tGPU0\tGPU1\n\
+         [pod/a/b] GPU0\tX\tPIX\n[pod/a/b] GPU1\tPIX\tX\n \tGPU0\tGPU1\n GPU0\tX\tGNS\n GPU1\tGNS\tX\n",
+        "== Weight between two GPUs ==\n GPU0 GPU1\nGPU0 0 15\nGPU1 15 0\n== Hops between two GPUs ==\n GPU0 GPU1\n\
+         GPU0 0 1\nGPU1 1 0\n== Link Type between two GPUs ==\n GPU0 GPU1\nGPU0 0 XGMI\nGPU1 XGMI 0\n\
+         == Numa Nodes ==\nGPU[0] : (Topology) Numa Node: 0\nGPU[1] : (Topology) Numa Node: 1\n",
+        "WEIGHT TABLE:\n 0000:c1:00.0 0000:c6:00.0\n0000:c1:00.0 0 30\n0000:c6:00.0 30 0\n\
+         LINK TYPE TABLE:\n 0000:c1:00.0 0000:c6:00.0\n0000:c1:00.0 SELF XGMI\n0000:c6:00.0 XGMI SELF\n",
+    ])
 }
 
 fn topologies() -> Vec<Vec<u8>> {

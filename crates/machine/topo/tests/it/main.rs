@@ -8,5 +8,6 @@ mod fuzz;
 mod golden;
 mod hostile_trees;
 mod hwloc;
+mod matrices;
 mod snapshots_of_hosts;
 mod written;
