@@ -47,7 +47,7 @@ pub use document::{
     TestDevice, TimedTransfer,
 };
 pub use number::size;
-pub use pathline_topo::LinkMatrix;
+pub use pathline_topo::{LinkMatrix, PEER_STATUSES};
 pub use plain_rows::{PlainColumn, PlainRows, PlainTable};
 pub use read::read_paste;
 pub use run_title::RunTitle;

@@ -109,8 +109,7 @@ fn read_lines(mut lines: Vec<PasteLine>, is_cut: bool) -> PasteReading {
 fn link_matrices(lines: &mut [PasteLine]) -> Vec<PasteDocument> {
     let (mut found, mut at) = (Vec::new(), 0);
     while at < lines.len() && found.len() < MAX_DOCUMENTS {
-        let matrix = pathline_topo::read_nvidia_matrix(lines, at);
-        let Some((links, next)) = matrix.filter(|(links, _)| !links.has_refusals()) else {
+        let Some((links, next)) = pathline_topo::read_nvidia_matrix(lines, at) else {
             at += 1;
             continue;
         };

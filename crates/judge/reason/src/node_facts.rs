@@ -8,7 +8,6 @@ use pathline_paste::{NcclLog, PasteContent, PasteContext, PasteReading, find_pro
 use pathline_schema::{LinkEnd, LinkKind, Topology};
 
 use crate::figures::figure;
-use crate::peer_access::has_statuses;
 use crate::processor_facts::{processor_fabric, processor_generation};
 use crate::product_facts::{FabricKind, ProductFacts, link_gbs, pcie_gbs, product_facts};
 
@@ -174,7 +173,7 @@ impl NodeLimits {
     fn take_paste(&mut self, reading: &PasteReading) {
         for document in &reading.documents {
             match &document.content {
-                PasteContent::Links(links) if has_statuses(links) => {
+                PasteContent::Links(links) if links.has_statuses() => {
                     let is_access = [" -p2p r", " -p2p w"].iter();
                     let is_access = is_access.clone().any(|of| reading.context.prose.contains(of));
                     let refused = links

@@ -1,34 +1,17 @@
 //! Matrices of `nvidia-smi topo -p2p`: what the driver allows between GPUs.
 
-use pathline_paste::LinkMatrix;
+use pathline_paste::{LinkMatrix, PEER_STATUSES};
 
 use crate::cause_table::cause;
 use crate::checks::CheckPath;
 use crate::draft::DraftAnswer;
-
-/// Statuses of `nvidia-smi topo -p2p`, with its words for them.
-const STATUSES: [(&str, &str); 7] = [
-    ("OK", "status OK"),
-    ("NS", "not supported"),
-    ("CNS", "chipset not supported"),
-    ("GNS", "GPU not supported"),
-    ("TNS", "topology not supported"),
-    ("DR", "disabled by a registry key"),
-    ("U", "unknown"),
-];
-
-/// Whether a matrix has the statuses of peer access in place of links.
-pub(crate) fn has_statuses(shown: &LinkMatrix) -> bool {
-    let is_status = |text: &String| STATUSES.iter().any(|(status, _)| status == text);
-    !shown.pairs.is_empty() && shown.pairs.values().all(is_status)
-}
 
 /// What a matrix of statuses says: of the driver, and not of any link.
 pub(crate) fn peer_access(shown: &LinkMatrix) -> DraftAnswer {
     let count = |status: &str| {
         shown.pairs.iter().filter(|((a, b), text)| a < b && text.as_str() == status).count()
     };
-    let counted = STATUSES.iter().map(|(status, text)| (count(status), status, text));
+    let counted = PEER_STATUSES.iter().map(|(status, text)| (count(status), status, text));
     let counted = counted.filter(|one| one.0 > 0);
     let kinds: Vec<String> =
         counted.map(|(n, status, text)| format!("{n} x {status} ({text})")).collect();

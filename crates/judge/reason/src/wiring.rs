@@ -11,7 +11,7 @@ use crate::checks::CheckPath;
 use crate::draft::DraftAnswer;
 use crate::figures::figure;
 use crate::node_facts::NodeLimits;
-use crate::peer_access::{has_statuses, peer_access};
+use crate::peer_access::peer_access;
 use crate::score::WorldEdit;
 
 /// Of more facts than this share another node is shown, not a fault.
@@ -183,7 +183,7 @@ pub(crate) fn explain_links(
     node: Option<&Topology>,
     limits: Option<&NodeLimits>,
 ) -> DraftAnswer {
-    if has_statuses(shown) {
+    if shown.has_statuses() {
         return peer_access(shown);
     }
     let mut usual = node.map(|node| facts_of_topology(node, true)).unwrap_or_default();

@@ -16,8 +16,16 @@ const MAX_WORDS: usize = 1056;
 const MAX_LINES: usize = 4096;
 /// Lines between a header and its first row: rules of Markdown, blank lines.
 const MAX_GAP: usize = 4;
-/// Statuses of `nvidia-smi topo -p2p` that refuse access.
-const REFUSALS: [&str; 5] = ["CNS", "GNS", "TNS", "DR", "U"];
+/// Statuses of `nvidia-smi topo -p2p`, with its words for them.
+pub const PEER_STATUSES: [(&str, &str); 7] = [
+    ("OK", "status OK"),
+    ("NS", "not supported"),
+    ("CNS", "chipset not supported"),
+    ("GNS", "GPU not supported"),
+    ("TNS", "topology not supported"),
+    ("DR", "disabled by a registry key"),
+    ("U", "unknown"),
+];
 
 /// A matrix of links.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -48,9 +56,9 @@ pub struct LinkMatrix {
 }
 
 impl LinkMatrix {
-    /// Whether it shows refused peer access instead of links.
-    pub fn has_refusals(&self) -> bool {
-        self.pairs.values().any(|word| REFUSALS.contains(&word.as_str()))
+    /// Whether it has the statuses of peer access in place of links.
+    pub fn has_statuses(&self) -> bool {
+        !self.pairs.is_empty() && self.pairs.values().all(|word| is_status(word))
     }
 }
 
@@ -69,9 +77,13 @@ pub(crate) fn nvlinks(word: &str) -> Option<u32> {
     word.strip_prefix("NV")?.parse().ok().filter(|&n| n > 0 && n < 1024)
 }
 
+fn is_status(word: &str) -> bool {
+    PEER_STATUSES.iter().any(|(status, _)| *status == word)
+}
+
 fn is_link(word: &str) -> bool {
-    matches!(word, "X" | "SYS" | "NODE" | "PHB" | "PXB" | "PIX" | "SOC" | "PSB" | "NS" | "OK")
-        || REFUSALS.contains(&word)
+    matches!(word, "X" | "SYS" | "NODE" | "PHB" | "PXB" | "PIX" | "SOC" | "PSB")
+        || is_status(word)
         || nvlinks(word).is_some()
 }
 

@@ -9,7 +9,7 @@ use pathline_schema::{
 
 use crate::assemble::finish;
 use crate::error::{TopoError, display_name};
-use crate::link_matrix::{LinkMatrix, nvlinks, read_amd_matrix, read_nvidia_matrix};
+use crate::link_matrix::{LinkMatrix, PEER_STATUSES, nvlinks, read_amd_matrix, read_nvidia_matrix};
 use crate::parse::without_colours;
 use crate::peaks::{nvidia_arch, nvlink_link};
 use crate::warn::warning;
@@ -37,11 +37,8 @@ pub(crate) fn read(file: &str, text: &str) -> Result<Option<Topology>, TopoError
         at = found.as_ref().map_or(at, |(_, next)| *next).max(at + 1);
         matrices.extend(found.map(|(matrix, _)| matrix));
     }
-    let is_status = |matrix: &LinkMatrix| {
-        let mut words = matrix.pairs.values().peekable();
-        words.peek().is_some() && words.all(|word| status_words(word).is_some())
-    };
-    let (statuses, links): (Vec<_>, Vec<_>) = matrices.into_iter().partition(is_status);
+    let (statuses, links): (Vec<_>, Vec<_>) =
+        matrices.into_iter().partition(LinkMatrix::has_statuses);
     let Some(first) = links.first().or(statuses.first()) else { return Ok(None) };
     check_rows(file, first)?;
     let mut topology = topology(first, &products(&lines));
@@ -327,20 +324,6 @@ fn xgmi_links(matrix: &LinkMatrix, topology: &mut Topology) {
     }
 }
 
-/// What a status of `nvidia-smi topo -p2p` means.
-fn status_words(status: &str) -> Option<&'static str> {
-    Some(match status {
-        "OK" => "allowed",
-        "CNS" => "the chipset does not support it",
-        "GNS" => "the GPU does not support it",
-        "TNS" => "the topology does not support it",
-        "NS" => "not supported",
-        "DR" => "disabled by a registry key",
-        "U" => "unknown",
-        _ => return None,
-    })
-}
-
 /// Adds what a matrix of peer access says.
 fn peer_status(topology: &mut Topology, matrix: &LinkMatrix) {
     let mut by_status: BTreeMap<&str, Vec<String>> = BTreeMap::new();
@@ -354,7 +337,8 @@ fn peer_status(topology: &mut Topology, matrix: &LinkMatrix) {
             few @ ..=8 => pairs[..few].join(", "),
             many => format!("{many} pairs"),
         };
-        format!("{named}: {word}, {}", status_words(word).unwrap_or("unknown"))
+        let meaning = PEER_STATUSES.iter().find(|(status, _)| status == word);
+        format!("{named}: {word}, {}", meaning.map_or("unknown", |status| status.1))
     };
     let parts: Vec<String> = by_status.iter().map(part).collect();
     let text = format!("access of GPUs to each other's memory: {}", parts.join("; "));
