@@ -1,6 +1,6 @@
 //! Like compared with like in finished runs.
 
-use pathline_diagnose::{UnlikePath, compare_run};
+use pathline_diagnose::{RunDigest, UnlikePath, compare_run};
 use pathline_schema::{CaseOutcome, Flow, Journal};
 
 use crate::fixture::fixture;
@@ -38,6 +38,16 @@ fn healthy_runs_have_no_unlike_path() {
         }
     }
     assert!(journals >= 14, "{journals}");
+}
+
+/// A digest of a run that was cut is left out of comparisons, so that it has to say so.
+#[test]
+fn a_digest_states_whether_its_run_ended() {
+    let mut journal = fixture("h200-x4.jsonl.gz");
+    let ended = |journal: &Journal| RunDigest::of(journal).ends.map(|ends| ends.ended);
+    assert_eq!(ended(&journal), Some(true));
+    journal.end = None;
+    assert_eq!(ended(&journal), Some(false));
 }
 
 #[test]
