@@ -303,6 +303,12 @@ fn facts() -> GpuFacts {
         nvlinks: Some((18, 18)),
         busy_percent: Some(0),
         fabric: Some("completed".to_owned()),
+        identity: BoardIdentity {
+            uuid: "GPU-1b2c3d4e-0000-0000-0000-000000000000".to_owned(),
+            serial: "1654321000000".to_owned(),
+            vbios: "96.00.74.00.01".to_owned(),
+            board_part: "900-21010-0000-000".to_owned(),
+        },
     }
 }
 
