@@ -12,6 +12,7 @@ use std::time::Duration;
 use anyhow::Result;
 use pathline_diagnose::check_settings;
 use pathline_dylib::{LibraryReport, TriedPlace};
+use pathline_explain::fmt::count;
 use pathline_gpu::{RuntimeFamily, cache_base, chosen_family, kernel_cache, writable};
 use pathline_runner::{
     AdapterAnswer, DirectAnswer, HostAnswer, HostSurvey, LibraryChoice, LibraryProbe,
@@ -111,11 +112,15 @@ pub(super) fn run(args: &DoctorArgs) -> Result<ExitKind> {
     outln!("");
     match (wrong, gpus) {
         (true, 0) => outln!("NOT READY: see [missing] and [broken] above"),
-        (true, n) => outln!("NOT READY to measure {n} GPUs: see [missing] and [broken] above"),
+        (true, n) => {
+            outln!("NOT READY to measure {}: see [missing] and [broken] above", count(n, "GPU"))
+        }
         (false, 0) => {
             outln!("READY to measure this host; it has no GPU. Next: pathline run --quick");
         }
-        (false, n) => outln!("READY to measure this host and {n} GPUs. Next: pathline run --quick"),
+        (false, n) => {
+            outln!("READY to measure this host and {}. Next: pathline run --quick", count(n, "GPU"))
+        }
     }
     Ok(if wrong || slowed { ExitKind::Wrong } else { ExitKind::Fine })
 }
@@ -282,7 +287,7 @@ impl Findings {
         // Nothing is unmeasured without it: it is shown and does not decide.
         library(&self.management, !topology.any_gpu(|caps| caps.management_library.is_some()));
         if let Some((gpus, warnings)) = &self.managed {
-            outln!("    reads {gpus} GPUs");
+            outln!("    reads {}", count(*gpus, "GPU"));
             warnings.iter().for_each(|warning| outln!("    warning: {warning}"));
         }
         self.others.iter().for_each(library_of_others);

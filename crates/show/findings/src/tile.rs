@@ -172,7 +172,8 @@ fn pair_tile(evidence: &Evidence, figure: &str) -> Option<SummaryTile> {
     };
     let size = best.case.timed.first()?.bytes.rounded();
     let all: Vec<_> = measured.iter().filter(|p| p.verb == verb && !p.both).collect();
-    let detail = format!("{by}, gpu{src}→gpu{dst} of {} pairs, {size}", all.len());
+    let of = if all.len() > 1 { format!(" of {} pairs", all.len()) } else { String::new() };
+    let detail = format!("{by}, gpu{src}→gpu{dst}{of}, {size}");
     let mut spark: Vec<f64> = rates.iter().map(|r| r.3.value).collect();
     spark.sort_by(f64::total_cmp);
     let slow = all.iter().filter(|p| evidence.slow.contains(p.entry.case));
