@@ -11,7 +11,11 @@ use crate::say::{outln, paragraph};
 pub(super) fn print(all: &[SettingCheck], json: bool) -> Result<ExitKind> {
     let count = |state: NodeVerdict| all.iter().filter(|check| check.state == state).count();
     let wrong = count(NodeVerdict::Suspect) + count(NodeVerdict::Fail);
-    let exit = if wrong > 0 { ExitKind::Wrong } else { ExitKind::Fine };
+    let exit = match (wrong, all.is_empty()) {
+        (0, true) => ExitKind::CouldNotJudge,
+        (0, false) => ExitKind::Fine,
+        _ => ExitKind::Wrong,
+    };
     if json {
         outln!("{}", plain_text(&serde_json::to_string_pretty(all)?));
         return Ok(exit);
@@ -29,6 +33,10 @@ pub(super) fn print(all: &[SettingCheck], json: bool) -> Result<ExitKind> {
         0 => String::new(),
         n => format!(", {n} could not be read"),
     };
+    if all.is_empty() {
+        outln!("settings: UNDECIDED, none could be read");
+        return Ok(exit);
+    }
     let sound = count(NodeVerdict::Ok);
     outln!(
         "settings: {sound} as they should be, {wrong} slow this node{undecided} (--json lists all)"

@@ -4,6 +4,7 @@ use pathline_schema::{Bytes, Topology};
 use pathline_topo::HostSnapshot;
 
 use super::SettingCheck;
+use super::pcie::is_of_server;
 use super::stated_gpu::StatedGpu;
 
 /// Default limit from which a board is one for computing, W: those of laptops share theirs with the processor.
@@ -28,9 +29,19 @@ pub(super) fn check(
     let mut all = Vec::new();
     if let Some(why) = snapshot.line("nvml/unread") {
         let why = why.chars().take(200).collect::<String>();
-        all.push(SettingCheck::new("GPUs", "management library", why).unread(
-            "see what `nvidia-smi` says; a driver that was replaced needs a restart of the system",
-        ));
+        let is_replaced = why.to_lowercase().contains("mismatch");
+        let check = SettingCheck::new("GPUs", "management library", why);
+        let remedy =
+            "see what `nvidia-smi` says; a driver that was replaced needs a restart of the system";
+        all.push(match is_replaced {
+            true => check.fail("everything: no program can start on the GPUs", remedy, SMI),
+            false => check.unread(remedy),
+        });
+    } else if snapshot.children("nvml").is_empty()
+        && !snapshot.children("proc/driver/nvidia/gpus").is_empty()
+    {
+        let check = SettingCheck::new("GPUs", "settings of GPUs", "none was kept");
+        all.push(check.unread("save the node again where NVML is installed"));
     }
     for gpu in gpus {
         all.extend(memory_errors(gpu, gpus));
@@ -227,8 +238,10 @@ fn persistence(topology: &Topology, gpus: &[StatedGpu<'_>]) -> Option<SettingChe
     let value =
         if off == 0 { "on".to_owned() } else { format!("off for {off} of {}", known.len()) };
     let check = SettingCheck::new("GPUs", "persistence", value);
-    (!known.is_empty()).then(|| match topology.host.virtualization {
-        None if off > 0 && known.len() > 1 => check.suspect(
+    let is_guest = topology.host.virtualization.as_deref().is_some_and(|v| v.contains("virtual"));
+    let servers = topology.gpus.iter().filter(|gpu| is_of_server(topology, &gpu.pci)).count();
+    (!known.is_empty()).then(|| match is_guest {
+        false if off > 0 && servers > 1 => check.suspect(
             "the start of each program: a GPU that nobody uses is started again, 1 s and more",
             "start nvidia-persistenced",
             PERSISTENCE,

@@ -28,6 +28,14 @@ struct Path<'t> {
     chain: Vec<&'t PciDevice>,
 }
 
+/// Whether a device is a GPU without a display: a 3D controller, a display controller that is no VGA one, an
+/// accelerator. Desktops have others, which reach neither each other nor adapters.
+pub(super) fn is_of_server(topology: &Topology, address: &str) -> bool {
+    const CLASSES: [u32; 3] = [0x0302, 0x0380, 0x1200];
+    let device = topology.pci.iter().find(|device| device.address == *address);
+    device.is_some_and(|device| CLASSES.contains(&(device.class >> 8)))
+}
+
 pub(super) fn check(snapshot: &HostSnapshot, topology: &Topology) -> Vec<SettingCheck> {
     let gpus = topology.gpus.iter().map(|gpu| (format!("gpu{}", gpu.index), &gpu.pci, true));
     let nics = topology.nics.iter().map(|nic| (nic.name.clone(), &nic.pci, false));
@@ -57,7 +65,10 @@ pub(super) fn check(snapshot: &HostSnapshot, topology: &Topology) -> Vec<Setting
         all.push(check.unread("run `pathline doctor` as root"));
     }
     // A hypervisor sets these for its guests, and shows them another fabric.
-    if topology.host.virtualization.is_none() && topology.gpus.len() > 1 {
+    let is_guest = topology.host.virtualization.as_deref().is_some_and(|v| v.contains("virtual"));
+    let servers = topology.gpus.iter().filter(|gpu| is_of_server(topology, &gpu.pci)).count();
+    let adapters = usize::from(!snapshot.children("sys/class/infiniband").is_empty());
+    if !is_guest && servers > 0 && servers + adapters > 1 {
         all.extend(access_control(&paths, &space));
         all.extend(iommu(snapshot, &paths));
     }
@@ -80,15 +91,13 @@ fn chain<'t>(topology: &'t Topology, address: &str) -> Vec<&'t PciDevice> {
 /// when idle, so that only its lanes are judged.
 fn links(path: &Path<'_>) -> Option<SettingCheck> {
     let mut worst: Option<(f64, SettingCheck)> = None;
-    for (at, device) in path.chain.iter().enumerate() {
-        let Some(link) = device.link else { continue };
-        let above = path.chain.get(at + 1).and_then(|device| device.link);
-        // Both ends of a link show the same state; the inside of a switch is no link.
-        let other = above.filter(|end| end.width == link.width && end.speed_gts == link.speed_gts);
-        let most =
-            |own: f64, other: Option<f64>| other.filter(|o| *o > 0.0).map_or(own, |o| own.min(o));
-        let lanes = most(link.max_width.into(), other.map(|end| end.max_width.into()));
-        let rate = most(link.max_speed_gts, other.map(|end| end.max_speed_gts));
+    // Below each port is the upper end of the next switch, or the card; from there to the switch's port below is
+    // the inside of the switch.
+    for pair in path.chain.chunks_exact(2) {
+        let [device, port] = pair else { continue };
+        let Some((link, above)) = device.link.zip(port.link) else { continue };
+        let lanes = f64::from(link.max_width.min(above.max_width));
+        let rate = link.max_speed_gts.min(above.max_speed_gts);
         let lost_lanes = f64::from(link.width) < lanes;
         let slow = !path.is_gpu && link.speed_gts < rate;
         if !lost_lanes && !slow {
@@ -230,18 +239,28 @@ fn errors(snapshot: &HostSnapshot, path: &Path<'_>) -> Option<SettingCheck> {
         let counts: Vec<u64> = path.chain.iter().filter_map(|device| total(device, file)).collect();
         (!counts.is_empty()).then(|| counts.iter().fold(0, |sum: u64, n| sum.saturating_add(*n)))
     };
+    // What a device does not know is asked of it at each start, and harms nothing.
+    let unsupported = |device: &&PciDevice| {
+        let text = snapshot.get(&format!("{DEVICES}/{}/aer_dev_nonfatal", device.address))?;
+        text.lines().find_map(|line| line.strip_prefix("UnsupReq "))?.trim().parse::<u64>().ok()
+    };
+    let asked: u64 = path.chain.iter().filter_map(unsupported).sum();
     let lost =
         ["aer_dev_nonfatal", "aer_dev_fatal"].iter().filter_map(|file| sum(file)).sum::<u64>();
+    let lost = lost.saturating_sub(asked);
     let corrected = sum("aer_dev_correctable")?;
     let value = format!("{corrected} corrected, {lost} not, in {hours:.0} h");
     let check = SettingCheck::new("PCIe", format!("errors on the way to {}", path.name), value);
     let is_often = corrected as f64 > ERRORS_AN_HOUR * hours.max(1.0);
     Some(if lost > 0 || is_often {
         check.suspect(
-            format!(
-                "everything to and from {}: each corrected error sends a packet again",
-                path.name
-            ),
+            match lost {
+                0 => format!(
+                    "everything to and from {}: each corrected error sends a packet again",
+                    path.name
+                ),
+                n => format!("everything to and from {}: {n} transfers were lost", path.name),
+            },
             "reseat the card or its riser; `dmesg | grep AER` names the link",
             AER,
         )

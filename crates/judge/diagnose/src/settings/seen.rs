@@ -38,6 +38,7 @@ pub(super) fn check(snapshot: &HostSnapshot, topology: &Topology) -> Vec<Setting
         all.push(driven(snapshot, topology, SettingCheck::new("GPUs", "GPUs of NVIDIA", value)));
         all.extend(between_ranks(snapshot, opened, by_driver.max(files)));
     }
+    all.extend(undriven(snapshot, topology));
     let unreadable = snapshot
         .children(KFD)
         .into_iter()
@@ -93,6 +94,22 @@ fn driven(snapshot: &HostSnapshot, topology: &Topology, check: SettingCheck) -> 
     }
 }
 
+/// GPUs of NVIDIA of which none has a driver; another driver than that of NVIDIA is somebody's choice.
+fn undriven(snapshot: &HostSnapshot, topology: &Topology) -> Option<SettingCheck> {
+    let gpus: Vec<&Gpu> = topology.gpus.iter().filter(|gpu| gpu.vendor == "nvidia").collect();
+    let is_free = |gpu: &&Gpu| snapshot.target(&format!("{DEVICES}/{}/driver", gpu.pci)).is_none();
+    let in_use = !snapshot.children(DRIVER).is_empty() || snapshot.children("nvml").len() > 1;
+    let value = format!("{} on the bus, none has a driver", gpus.len());
+    let check = SettingCheck::new("GPUs", "driver of NVIDIA's GPUs", value);
+    (!gpus.is_empty() && !in_use && gpus.iter().all(is_free)).then(|| {
+        check.suspect(
+            "everything that is to run on them",
+            "modprobe nvidia; `dmesg | grep -i nvidia` says why it is not there",
+            XIDS,
+        )
+    })
+}
+
 /// Whether ranks reach the GPUs of each other: a launcher that gives each rank its own by device rules cuts them off.
 fn between_ranks(snapshot: &HostSnapshot, here: usize, all: usize) -> Option<SettingCheck> {
     let (name, ranks) = local_ranks(snapshot)?;
@@ -122,11 +139,15 @@ fn visible(
     let check = SettingCheck::new("GPUs", name, list.chars().take(80).collect::<String>());
     let is_missing =
         |item: &str| item.trim().parse::<i64>().is_ok_and(|n| n < 0 || n >= gpus as i64);
-    Some(if list.trim().is_empty() || list.split(',').any(is_missing) {
+    let is_empty = list.trim().is_empty();
+    Some(if is_empty || list.split(',').any(is_missing) {
         check.suspect(
-            format!(
-                "everything: it names a GPU that is none of {gpus}, which hides it and all after it"
-            ),
+            match is_empty {
+                true => "everything: it is set and names no GPU, which hides all".to_owned(),
+                false => format!(
+                    "everything: it names a GPU that is none of {gpus}, which hides it and all after it"
+                ),
+            },
             format!("unset {name}, or give it numbers from 0 to {}", gpus.saturating_sub(1)),
             source,
         )

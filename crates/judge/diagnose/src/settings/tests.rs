@@ -46,7 +46,8 @@ pub(super) fn sound() -> HostSnapshot {
     device(PORT, "0x060400", "0x1000", "", 6);
     device(GPUS[0], "0x030200", "0x10de", "0000:40:00.0/", 0);
     device(GPUS[1], "0x030200", "0x10de", "0000:40:00.0/", 0);
-    device(ADAPTER, "0x020700", "0x15b3", "", 0);
+    device("0000:4f:00.0", "0x060400", "0x8086", "", 4);
+    device(ADAPTER, "0x020700", "0x15b3", "0000:4f:00.0/", 0);
     device("0000:51:00.0", "0x020700", "0x15b3", "", 0);
     for (path, text) in [
         ("proc/uptime", "360000.0 1.0"),
@@ -216,7 +217,26 @@ fn what_is_no_fault_is_none() {
     let mut guest = sound();
     guest.insert("proc/cpuinfo", "processor : 0\nflags : hypervisor\n");
     guest.insert(pci(PORT, "config.hex"), registers(6, 1, 2, 0x1d));
-    for node in [slot, idle, guest, HostSnapshot::default()] {
+    // A card of PCIe 4 in a slot of 5, a device that was asked for what it does not know, a few lost packets.
+    let mut older = sound();
+    older.insert(pci(ADAPTER, "max_link_speed"), "16.0 GT/s PCIe\n");
+    older.insert(pci(ADAPTER, "current_link_speed"), "16.0 GT/s PCIe\n");
+    older.insert(pci("0000:4f:00.0", "current_link_speed"), "16.0 GT/s PCIe\n");
+    let asked = "UnsupReq 1\nTOTAL_ERR_NONFATAL 1\n";
+    older.insert(pci(ADAPTER, "aer_dev_nonfatal"), asked);
+    older.insert("sys/class/infiniband/mlx5_1/ports/1/counters/link_downed", "4\n");
+    // Storage has its own adapters.
+    let mut storage = sound();
+    for (file, text) in
+        [("ports/1/link_layer", "Ethernet"), ("ports/1/rate", "200 Gb/sec (4X HDR)")]
+    {
+        storage.insert(format!("sys/class/infiniband/mlx5_1/{file}"), format!("{text}\n"));
+    }
+    // Desktop GPUs reach each other by host memory in any case.
+    let mut desktop = sound();
+    GPUS.iter().for_each(|gpu| _ = desktop.insert(pci(gpu, "class"), "0x030000\n"));
+    desktop.insert("sys/kernel/iommu_groups/7/type", "DMA-FQ\n");
+    for node in [slot, idle, guest, older, storage, desktop, HostSnapshot::default()] {
         assert_eq!(wrong(&node), Vec::<String>::new());
     }
 }
