@@ -39,7 +39,7 @@ pub(crate) struct HealthArgs {
     /// Judge many nodes by each other instead of measuring: results that --history or --json kept, runs, and folders
     /// of them.
     ///
-    /// A node is compared with those that have the same parts, at least 5, place by place, and with its own past.
+    /// A node is compared place by place with at least 4 others of the same parts, and with its earlier results.
     /// Two results of a node that agree are FAIL, one is SUSPECT. -o FILE.html is a page, FILE.csv a row a node.
     #[arg(long, value_name = "DIR|FILE", num_args = 1.., conflicts_with_all = ["history", "against", "machine", "runs"])]
     pub(crate) fleet: Vec<PathBuf>,

@@ -21,8 +21,8 @@ fn shown_commands(command: &clap::Command) -> impl Iterator<Item = &clap::Comman
     command.get_subcommands().filter(|known| !known.is_hide_set())
 }
 
-/// What to write instead of an option that a command does not have: the commands that have it, or where those that
-/// it has are listed.
+/// What to write instead of an option that a command does not have: the commands that have it, and where the options
+/// of this one are listed.
 fn option_way_out(word: &str, command: &clap::Command) -> String {
     let has = |other: &&clap::Command| {
         other.get_arguments().any(|arg| {

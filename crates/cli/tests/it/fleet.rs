@@ -46,7 +46,7 @@ fn start(folder: &Path, rank: u32, size: u32, machine: &str) -> Child {
         .expect("a process")
 }
 
-/// All 16 SDMA engines of node 3 are 10.7 % slow, which none of its own paths shows; rank 6 does not answer.
+/// All 16 SDMA engines of node 3 are 10.7 % slow, which no comparison within the node shows; rank 6 does not answer.
 #[test]
 fn a_node_that_is_slow_as_a_whole_is_named_by_the_others_and_silence_is() {
     let folder = TempDir::new().expect("a folder");

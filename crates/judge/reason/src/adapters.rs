@@ -114,7 +114,7 @@ pub(crate) fn explain(table: &NetworkTable, node: Option<&NodeLimits>) -> DraftA
     draft
 }
 
-/// A mean far below the fastest messages of its own run: it stopped at times, or slowed.
+/// A mean far below the fastest messages of the same run: the test stopped at times, or slowed.
 fn below_peak(table: &NetworkTable, mean: f64, most: f64) -> Option<Outlier> {
     let one = Outlier::new("the mean".to_owned(), mean, most, "GB/s", "its own peak").of_row();
     let check = "the same with -D 10 and on an idle network; ethtool -S or the port's counters at both ends: pauses, retransmits";

@@ -182,7 +182,7 @@ impl NcclReader<'_> {
         let sm = self.number(gpu, "sm")?;
         let gcn = gpu.get("gcn").map(gcn_target);
         let is_amd = gcn.is_some() || pci.vendor == AMD;
-        // Templates leave vendors out; a port of RCCL names those of its own GPUs.
+        // Templates have no vendors; files of RCCL ports name the vendor of their GPUs.
         let is_known = [0, AMD, NVIDIA].contains(&pci.vendor) || !is_amd;
         let product = if is_amd { amd_product(pci.device) } else { nvidia_product(pci.device) };
         let stated = gcn.or_else(|| sm.filter(|_| !is_amd).map(|sm| format!("sm_{sm}")));

@@ -30,7 +30,7 @@ pub fn ask_versions(snapshot: &mut HostSnapshot, libraries: &LibraryChoice, limi
     add_versions(snapshot, reports.iter().flatten());
 }
 
-/// Adds the versions in the reports on MPI and UCX, and those that files show of other libraries.
+/// Adds versions: of MPI and UCX from their reports, of other libraries from their files.
 pub fn add_versions<'r>(
     snapshot: &mut HostSnapshot,
     reports: impl IntoIterator<Item = &'r LibraryReport>,

@@ -49,7 +49,7 @@ const SHAPES: [&str; 16] = [
 /// A shorter word is no token, and a shorter value is not looked for elsewhere.
 const MIN_TOKEN: usize = 16;
 const MIN_VALUE: usize = 6;
-/// Variables of jobs besides those that libraries read.
+/// Variables of jobs, which no library reads.
 const JOB: [&str; 12] = [
     "SLURM_JOB_ID",
     "SLURM_JOB_NUM_NODES",

@@ -218,13 +218,19 @@ impl<'d, 'n> KindTimes<'d, 'n> {
         let nodes = self.nodes.iter().zip(&self.deviations).zip(&self.groups);
         let judged = nodes.filter_map(|((node, deviations), group)| {
             let latest = node.latest()?;
-            let why = self.why_not(latest, deviations);
+            let why = self.why_not(deviations);
             let slow = match why {
                 Some(_) => Vec::new(),
                 None => self.slow_places(node, deviations, *group, settings),
             };
             let persists = slow.iter().any(|slow| self.persists(node, slow, settings));
+            let corrupt = latest.ends.map_or(0, |ends| ends.corrupt);
+            let why = match corrupt {
+                0 => why,
+                n => Some(format!("wrong bytes arrived in {n} cases")),
+            };
             let verdict = match (&why, slow.is_empty(), persists) {
+                _ if corrupt > 0 => NodeVerdict::Fail,
                 (Some(_), ..) => NodeVerdict::Undecided,
                 (None, true, _) => NodeVerdict::Ok,
                 (None, false, true) => NodeVerdict::Fail,
@@ -244,7 +250,7 @@ impl<'d, 'n> KindTimes<'d, 'n> {
     }
 
     /// Why a result is not compared.
-    fn why_not(&self, latest: &RunDigest, deviations: &[f64]) -> Option<String> {
+    fn why_not(&self, deviations: &[f64]) -> Option<String> {
         let count = self.nodes.len();
         if count < MIN_NODES {
             let nodes = if count == 1 { "one node has" } else { "few nodes have" };
@@ -254,9 +260,6 @@ impl<'d, 'n> KindTimes<'d, 'n> {
         if missing > 0 {
             let all = deviations.len();
             return Some(format!("{missing} of {all} paths of other nodes are missing"));
-        }
-        if let Some(corrupt) = latest.ends.map(|ends| ends.corrupt).filter(|n| *n > 0) {
-            return Some(format!("wrong bytes arrived in {corrupt} cases"));
         }
         is_unbelievable(deviations).then(|| {
             let faster = (-middle(deviations.iter().copied())).exp();
@@ -344,7 +347,12 @@ impl<'d, 'n> KindTimes<'d, 'n> {
         };
         NodeKind {
             hardware: latest.first().map_or(String::new(), |digest| digest.hardware.clone()),
-            facts: common.into_iter().map(|(name, value)| format!("{name}: {value}")).collect(),
+            facts: common
+                .into_iter()
+                // Variables that all have do not tell one kind from another.
+                .filter(|(name, _)| !name.contains('_'))
+                .map(|(name, value)| format!("{name}: {value}"))
+                .collect(),
             nodes: self.nodes.len(),
             paths: self.paths,
             visible: if self.nodes.len() < MIN_NODES {

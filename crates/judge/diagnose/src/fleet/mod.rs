@@ -65,7 +65,8 @@ pub struct FleetNode {
     pub results: usize,
     /// Position of its kind in [`FleetReport::kinds`]; none without times.
     pub kind: Option<usize>,
-    /// FAIL if its two latest results agree, SUSPECT if there is one, UNDECIDED if it could not be compared.
+    /// FAIL if its two latest results agree or wrong bytes arrived, SUSPECT if one result shows a loss, UNDECIDED if it
+    /// could not be compared.
     pub verdict: NodeVerdict,
     /// What is slow, the place with most paths first.
     pub slow: Vec<SlowPlace>,

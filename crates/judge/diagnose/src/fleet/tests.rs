@@ -157,6 +157,7 @@ fn other_parts_few_nodes_and_software_are_no_faults() {
     let first = fleet[1].cases.keys().next().expect("a case").clone();
     fleet[1].cases.remove(&first);
     fleet[2].cases.values_mut().for_each(|case| case.1 /= 3.0);
+    fleet[3].ends = Some(crate::DigestEnds { ended: true, corrupt: 2, ..Default::default() });
     let report = judge_fleet(&fleet, SETTINGS);
     assert_eq!(report.kinds.iter().map(|kind| kind.nodes).collect::<Vec<_>>(), [40, 3]);
     let gaps = &report.kinds[0].gaps;
@@ -165,11 +166,16 @@ fn other_parts_few_nodes_and_software_are_no_faults() {
         let why = match node.host.as_str() {
             "n01" => "1 of 80 paths of other nodes are missing",
             "n02" => "its paths are 3.0 times as fast as on other nodes: not believed",
+            "n03" => "wrong bytes arrived in 2 cases",
             "n40" | "n41" | "n42" => "only few nodes have these parts (3); 5 are compared",
             _ => "",
         };
         assert_eq!(node.why.as_deref().unwrap_or_default(), why, "{}", node.host);
-        let expected = if why.is_empty() { NodeVerdict::Ok } else { NodeVerdict::Undecided };
+        let expected = match node.host.as_str() {
+            "n03" => NodeVerdict::Fail,
+            _ if why.is_empty() => NodeVerdict::Ok,
+            _ => NodeVerdict::Undecided,
+        };
         assert_eq!((node.verdict, node.slow.len()), (expected, 0), "{node:?}");
     }
 }

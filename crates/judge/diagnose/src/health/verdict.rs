@@ -415,7 +415,7 @@ mod tests {
     use super::*;
 
     /// 20 to 1 is enough to name the first part alone. Below that, parts that may all be to blame are named
-    /// together, but not a path beside them, which has no part to replace.
+    /// together, but no path, which is no part to replace.
     #[test]
     fn a_reason_names_the_parts_that_20_to_1_leave() {
         let named = |rows: &[(f64, bool)]| {

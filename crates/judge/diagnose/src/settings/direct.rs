@@ -5,6 +5,7 @@ use pathline_topo::HostSnapshot;
 
 use super::SettingCheck;
 use super::environment::variable;
+use super::pcie::is_guest;
 
 const INFINIBAND: &str = "sys/class/infiniband";
 /// Rate of adapters that are there for GPUs, Gb/s: those of virtual machines for Ethernet are slower.
@@ -51,8 +52,7 @@ fn has_adapters(snapshot: &HostSnapshot, topology: &Topology) -> bool {
         let line = |file: &str| snapshot.line(&format!("{INFINIBAND}/{name}/{file}"));
         let rate: Option<f64> =
             line("ports/1/rate").and_then(|rate| rate.split(' ').next()?.parse().ok());
-        let is_fast =
-            topology.host.virtualization.is_none() && rate.is_some_and(|rate| rate >= FAST_ADAPTER);
+        let is_fast = !is_guest(topology) && rate.is_some_and(|rate| rate >= FAST_ADAPTER);
         line("hca_type").is_some_and(|kind| kind.starts_with("MT"))
             && line("ports/1/state").is_some_and(|state| state.contains("ACTIVE"))
             && (line("ports/1/link_layer") == Some("InfiniBand") || is_fast)

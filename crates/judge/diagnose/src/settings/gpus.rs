@@ -4,7 +4,7 @@ use pathline_schema::{Bytes, Topology};
 use pathline_topo::HostSnapshot;
 
 use super::SettingCheck;
-use super::pcie::is_of_server;
+use super::pcie::{is_guest, is_of_server};
 use super::stated_gpu::StatedGpu;
 
 /// Default limit from which a board is one for computing, W: those of laptops share theirs with the processor.
@@ -238,9 +238,8 @@ fn persistence(topology: &Topology, gpus: &[StatedGpu<'_>]) -> Option<SettingChe
     let value =
         if off == 0 { "on".to_owned() } else { format!("off for {off} of {}", known.len()) };
     let check = SettingCheck::new("GPUs", "persistence", value);
-    let is_guest = topology.host.virtualization.as_deref().is_some_and(|v| v.contains("virtual"));
     let servers = topology.gpus.iter().filter(|gpu| is_of_server(topology, &gpu.pci)).count();
-    (!known.is_empty()).then(|| match is_guest {
+    (!known.is_empty()).then(|| match is_guest(topology) {
         false if off > 0 && servers > 1 => check.suspect(
             "the start of each program: a GPU that nobody uses is started again, 1 s and more",
             "start nvidia-persistenced",

@@ -36,6 +36,11 @@ pub(super) fn is_of_server(topology: &Topology, address: &str) -> bool {
     device.is_some_and(|device| CLASSES.contains(&(device.class >> 8)))
 }
 
+/// Whether a hypervisor decides on the fabric that this system sees; a container sees that of its host.
+pub(super) fn is_guest(topology: &Topology) -> bool {
+    topology.host.virtualization.as_deref().is_some_and(|kind| kind.contains("virtual"))
+}
+
 pub(super) fn check(snapshot: &HostSnapshot, topology: &Topology) -> Vec<SettingCheck> {
     let gpus = topology.gpus.iter().map(|gpu| (format!("gpu{}", gpu.index), &gpu.pci, true));
     let nics = topology.nics.iter().map(|nic| (nic.name.clone(), &nic.pci, false));
@@ -65,10 +70,9 @@ pub(super) fn check(snapshot: &HostSnapshot, topology: &Topology) -> Vec<Setting
         all.push(check.unread("run `pathline doctor` as root"));
     }
     // A hypervisor sets these for its guests, and shows them another fabric.
-    let is_guest = topology.host.virtualization.as_deref().is_some_and(|v| v.contains("virtual"));
     let servers = topology.gpus.iter().filter(|gpu| is_of_server(topology, &gpu.pci)).count();
     let adapters = usize::from(!snapshot.children("sys/class/infiniband").is_empty());
-    if !is_guest && servers > 0 && servers + adapters > 1 {
+    if !is_guest(topology) && servers > 0 && servers + adapters > 1 {
         all.extend(access_control(&paths, &space));
         all.extend(iommu(snapshot, &paths));
     }
@@ -118,7 +122,13 @@ fn links(path: &Path<'_>) -> Option<SettingCheck> {
     worst.map(|(_, check)| check).or_else(|| {
         let link = path.chain.first()?.link?;
         let value = format!("{} GT/s x{}", link.speed_gts, link.width);
-        Some(SettingCheck::new("PCIe", format!("link of {}", path.name), value))
+        let check = SettingCheck::new("PCIe", format!("link of {}", path.name), value);
+        // A guest sees no port above: what of its lanes the slot has is not known.
+        let is_narrow = path.chain.len() < 2 && link.width < link.max_width;
+        Some(match is_narrow {
+            true => check.unread("look at the host: the other end of the link is not shown here"),
+            false => check,
+        })
     })
 }
 

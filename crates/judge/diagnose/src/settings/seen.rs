@@ -74,8 +74,8 @@ pub(super) fn usable(snapshot: &HostSnapshot, topology: &Topology) -> Vec<u32> {
     shown.map(|gpu| gpu.index).collect()
 }
 
-/// GPUs without a driver among driven ones: it did not start them. Those of others in a container have one, and
-/// those that wait for a virtual machine another.
+/// GPUs without a driver, while others have one: it did not start them. In a container the GPUs of other jobs have a
+/// driver; GPUs for virtual machines have another one.
 fn driven(snapshot: &HostSnapshot, topology: &Topology, check: SettingCheck) -> SettingCheck {
     let driver = |gpu: &Gpu| {
         let target = snapshot.target(&format!("{DEVICES}/{}/driver", gpu.pci));

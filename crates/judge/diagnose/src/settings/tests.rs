@@ -203,6 +203,14 @@ fn what_only_root_can_read_is_undecided() {
     assert_eq!(wrong(&node), unread);
 }
 
+/// Eight of a card's 16 lanes are sound in a slot of eight, which a guest does not see.
+#[test]
+fn a_link_of_which_one_end_is_seen_is_undecided() {
+    let mut node = sound();
+    node.insert("sys/bus/pci/devices/0000:51:00.0/current_link_width", "8\n");
+    assert_eq!(wrong(&node), ["UNDECIDED link of ib1: 32 GT/s x8"]);
+}
+
 /// A slot of 8 lanes, an idle GPU and a virtual machine's own fabric are as they should be.
 #[test]
 fn what_is_no_fault_is_none() {

@@ -128,6 +128,7 @@ fn weights_of_amd_tell_direct_links() {
     assert_eq!(codes(&read(&hops)), ["xgmi-hops-unknown", "xgmi-width-unknown"]);
     let pcie = read(&table("Link Type", |_, _| "PCIE".into()));
     assert!(pcie.links.is_empty() && pcie.warnings.is_empty());
+    // rocm-smi prints XXXX for a pair that it cannot read.
     let hidden =
         read(&table("Link Type", |a, b| if a + b == 3 { "XXXX".into() } else { "XGMI".into() }));
     assert!(codes(&hidden).contains(&"links-unreadable"));

@@ -152,7 +152,7 @@ pub(super) struct TextPage {
 }
 
 impl TextPage {
-    /// An empty page of so many columns.
+    /// An empty page of this width.
     pub(super) fn new(width: usize) -> Self {
         Self { width: width.clamp(40, 200), text: String::new() }
     }
