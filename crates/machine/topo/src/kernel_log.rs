@@ -20,7 +20,7 @@ const MAX_READ: u64 = 32 << 20;
 const MAX_LINES: usize = 400;
 const MAX_LINE: usize = 300;
 /// What a line about a fault contains.
-const MARKS: [&str; 8] = [
+const MARKS: [&str; 18] = [
     "NVRM: Xid",
     "SXid",
     "NVRM: GPU",
@@ -29,6 +29,16 @@ const MARKS: [&str; 8] = [
     "oom-kill:",
     "PCIe Bus Error",
     "EDAC",
+    "mce: ",
+    "temperature above threshold",
+    "controller is down",
+    "I/O error, dev",
+    "soft lockup",
+    "hard LOCKUP",
+    "blocked for more than",
+    "DPC: containment event",
+    "health compromised",
+    "not responding, ",
 ];
 /// What a line of amdgpu about a fault contains: it writes hundreds of others at the start.
 const AMD_MARKS: [&str; 5] = ["error", "reset", "timeout", "fault", "bad page"];

@@ -65,11 +65,8 @@ fn memory_errors(gpu: &StatedGpu<'_>, all: &[StatedGpu<'_>]) -> Vec<SettingCheck
         let value = counts.filter(|_| !is_off).unwrap_or_else(|| "ECC is off".to_owned());
         let check = gpu.check("memory errors", value);
         found.push(if uncorrected.is_some_and(|count| count > 0.0) && !is_off {
-            let (remedy, source) = if gpu.arch.starts_with("gfx") {
-                ("amd-smi reset --gpureset", RAS)
-            } else {
-                (reset, ROWS)
-            };
+            let (remedy, source) =
+                if gpu.is_amd() { ("amd-smi reset --gpureset", RAS) } else { (reset, ROWS) };
             check.suspect(
                 "jobs on it: each such error ends one, or spoils its data",
                 remedy,
@@ -144,7 +141,10 @@ fn power(gpu: &StatedGpu<'_>) -> Vec<SettingCheck> {
             let share = 100.0 * limit / board;
             check.suspect(
                 format!("kernels under load: {share:.0} % of the power; copies hardly"),
-                format!("nvidia-smi -i N -pl {board:.0}, or amd-smi set -o {board:.0}, unless it is meant"),
+                match gpu.is_amd() {
+                    true => format!("amd-smi set -o {board:.0}, unless it is meant"),
+                    false => format!("nvidia-smi -i N -pl {board:.0}, unless it is meant"),
+                },
                 SMI,
             )
         } else {

@@ -32,6 +32,10 @@ impl StatedGpu<'_> {
         self.number(key).is_some_and(|number| number > 0.0)
     }
 
+    pub(super) fn is_amd(&self) -> bool {
+        self.arch.starts_with("gfx")
+    }
+
     pub(super) fn active(&self) -> usize {
         self.links.iter().filter(|(active, _)| *active).count()
     }
