@@ -26,6 +26,7 @@ const SETTING_FILES: &[&str] = &[
     // The registry of drivers whose memory adapters reach, of the adapters' own drivers.
     "sys/kernel/mm/memory_peers/amdkfd/version",
     "sys/module/amdgpu/parameters/noretry",
+    "sys/module/pcie_aspm/parameters/policy",
     "sys/module/amdgpu/version",
     "sys/module/nvidia/version",
 ];

@@ -2,19 +2,31 @@
 
 use std::collections::BTreeMap;
 
+use pathline_schema::{Nic, Topology};
 use pathline_topo::HostSnapshot;
 
 use super::SettingCheck;
+use super::pcie::is_guest;
 
 const NET: &str = "sys/class/net";
 const INFINIBAND: &str = "sys/class/infiniband";
 const COUNTERS: &str = "https://docs.kernel.org/infiniband/sysfs.html";
+const OPERSTATE: &str = "https://docs.kernel.org/networking/operstates.html";
+const ROCE: &str = "https://www.ibm.com/docs/en/linux-on-systems?topic=functions-set-mtu";
+const FIRMWARE: &str = "https://docs.nvidia.com/networking/display/mftv4310/mlxfwmanager+%E2%80%93+Firmware+Update+and+Query+Tool";
+/// PCI vendor of Slingshot adapters (Cray).
+pub(super) const SLINGSHOT: u32 = 0x17db;
+/// Rate from which packets of 1500 bytes cost an adapter for RDMA, Gb/s. Assumed.
+const FAST_ETHERNET: f64 = 100.0;
+/// Least packet of Ethernet that holds 2048 bytes of RDMA with its headers.
+const ROCE_MTU: u32 = 2200;
 /// Counters of a port that stay at 0 on a sound link.
 const ERRORS: [&str; 4] =
     ["link_downed", "link_error_recovery", "port_rcv_errors", "local_link_integrity_errors"];
 
-pub(super) fn check(snapshot: &HostSnapshot) -> Vec<SettingCheck> {
+pub(super) fn check(snapshot: &HostSnapshot, topology: &Topology) -> Vec<SettingCheck> {
     let mut all = ports(snapshot);
+    all.extend(slingshot(snapshot, topology));
     if all.len() > 1
         && all
             .iter()
@@ -26,7 +38,94 @@ pub(super) fn check(snapshot: &HostSnapshot) -> Vec<SettingCheck> {
         );
     }
     all.extend(packet_sizes(snapshot));
+    if !is_guest(topology) {
+        all.extend(short_packets(snapshot));
+    }
+    all.extend(firmware(topology));
     all
+}
+
+/// Interfaces of Slingshot adapters, which have one port each and are all used.
+fn slingshot(snapshot: &HostSnapshot, topology: &Topology) -> Vec<SettingCheck> {
+    let is_one = |nic: &&Nic| {
+        topology.pci.iter().any(|device| device.address == nic.pci && device.vendor == SLINGSHOT)
+    };
+    let nics: Vec<&Nic> = topology.nics.iter().filter(is_one).collect();
+    let most = nics.iter().filter_map(|nic| nic.speed_mbits).max().unwrap_or(0);
+    let judge = |nic: &&Nic| {
+        let state = snapshot.line(&format!("{NET}/{}/operstate", nic.name))?;
+        let (is_down, own) = (state == "down", nic.speed_mbits.unwrap_or(0));
+        let value =
+            if is_down { state.to_owned() } else { format!("{state}, {} Gb/s", own / 1000) };
+        let check = SettingCheck::new("adapters", format!("port of {}", nic.name), value);
+        let suspect = |why: String| {
+            check.clone().suspect(
+                why,
+                "see cable, switch port and `ip link show`, cxi_stat",
+                OPERSTATE,
+            )
+        };
+        Some(if is_down {
+            suspect("jobs that expect it: each adapter of the node carries its part".to_owned())
+        } else if own > 0 && own < most {
+            suspect(format!(
+                "messages over it: {} of {} Gb/s of its peers",
+                own / 1000,
+                most / 1000
+            ))
+        } else {
+            check
+        })
+    };
+    nics.iter().filter_map(judge).collect()
+}
+
+/// Adapters for RDMA over Ethernet whose packets are those of plain Ethernet: of 1500 bytes 1024 are left for data.
+fn short_packets(snapshot: &HostSnapshot) -> Vec<SettingCheck> {
+    let device = |class: &str, name: &str| {
+        let target = snapshot.target(&format!("{class}/{name}"))?;
+        target.rsplit('/').find(|part| part.matches(':').count() == 2).map(str::to_owned)
+    };
+    let short = |name: &&str| {
+        let line = |file: &str| snapshot.line(&format!("{INFINIBAND}/{name}/ports/1/{file}"));
+        let rate: f64 = line("rate")?.split(' ').next()?.parse().ok()?;
+        let is_used = line("state")?.contains("ACTIVE") && rate >= FAST_ETHERNET;
+        let own = device(INFINIBAND, name)?;
+        let interfaces = snapshot.children(NET);
+        let net = interfaces.iter().find(|net| device(NET, net).as_ref() == Some(&own))?;
+        let mtu: u32 = snapshot.line(&format!("{NET}/{net}/mtu"))?.parse().ok()?;
+        (is_used && line("link_layer") == Some("Ethernet") && mtu < ROCE_MTU)
+            .then(|| format!("{net} {mtu}"))
+    };
+    let short: Vec<String> = snapshot.children(INFINIBAND).iter().filter_map(short).collect();
+    let check = SettingCheck::new("adapters", "MTU of RDMA over Ethernet", short.join(", "));
+    let suspect = check.suspect(
+        "messages over RDMA: packets carry 1024 B and not 4096",
+        "ip link set NAME mtu 9000, and the same on the switches",
+        ROCE,
+    );
+    if short.is_empty() { Vec::new() } else { vec![suspect] }
+}
+
+/// Adapters of one board with different firmware.
+fn firmware(topology: &Topology) -> Vec<SettingCheck> {
+    let mut by_board: BTreeMap<&str, BTreeMap<&str, Vec<&str>>> = BTreeMap::new();
+    for nic in topology.nics.iter().filter(|n| !n.board.is_empty() && !n.firmware.is_empty()) {
+        let of_board = by_board.entry(&nic.board).or_default();
+        of_board.entry(&nic.firmware).or_default().push(&nic.name);
+    }
+    let mixed = by_board.into_iter().filter(|(_, versions)| versions.len() > 1);
+    let judge = |(board, versions): (&str, BTreeMap<&str, Vec<&str>>)| {
+        let shown =
+            versions.iter().map(|(version, names)| format!("{version} on {}", names.join(", ")));
+        let value = shown.collect::<Vec<_>>().join("; ");
+        SettingCheck::new("adapters", format!("firmware of {board}"), value).suspect(
+            "comparisons of adapters: what one version does the other may not",
+            "install one version on all (mlxfwmanager -u)",
+            FIRMWARE,
+        )
+    };
+    mixed.map(judge).collect()
 }
 
 /// Ports of RDMA adapters. Those of one kind of adapter are peers.

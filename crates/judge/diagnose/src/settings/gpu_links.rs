@@ -12,6 +12,9 @@ const FABRIC: &str =
     "https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/index.html";
 const XGMI: &str = "https://docs.kernel.org/gpu/amdgpu/driver-misc.html";
 
+/// NVLinks from which a GPU is a module on a board: a bridge of cards has fewer.
+const MODULE_LINKS: usize = 6;
+
 pub(super) fn check(topology: &Topology, gpus: &[StatedGpu<'_>]) -> Vec<SettingCheck> {
     let mut all: Vec<SettingCheck> = gpus.iter().filter_map(|gpu| trained(gpu, gpus)).collect();
     all.extend(fabric(topology, gpus));
@@ -26,7 +29,18 @@ fn trained(gpu: &StatedGpu<'_>, all: &[StatedGpu<'_>]) -> Option<SettingCheck> {
     let slowest = |gpu: &StatedGpu<'_>| {
         gpu.links.iter().filter(|(up, rate)| *up && *rate > 0).map(|(_, rate)| *rate).min()
     };
-    let most = peers().map(StatedGpu::active).max().filter(|_| !gpu.links.is_empty())?;
+    let most = peers().map(StatedGpu::active).max()?;
+    if gpu.links.is_empty() {
+        // A card may lie below no bridge; modules have all of their links.
+        let is_module = peers().all(|peer| peer.links.len() == most);
+        return (is_module && most >= MODULE_LINKS).then(|| {
+            gpu.check("NVLinks", "none is listed".to_owned()).suspect(
+                format!("copies to other GPUs: its peers have {most}"),
+                "nvidia-smi nvlink -s -i N, Xid 74 in the kernel's log; reset it, else have the board looked at",
+                FABRIC,
+            )
+        });
+    }
     let best = peers().filter_map(slowest).max().unwrap_or(0);
     let (active, rate) = (gpu.active(), slowest(gpu).unwrap_or(best));
     let check = gpu.check("NVLinks", format!("{active} of {} are up", gpu.links.len()));

@@ -1,14 +1,20 @@
 //! Settings of the kernel: memory, clocks, limits of processes.
 
-use pathline_schema::Topology;
+use pathline_schema::{NumaDomain, Topology};
 use pathline_topo::HostSnapshot;
 
 use super::SettingCheck;
+use super::adapters::SLINGSHOT;
+use super::pcie::is_guest;
 
 const ROCM: &str = "https://rocm.docs.amd.com/en/latest/how-to/system-optimization/mi200.html";
 const SYSCTL: &str = "https://docs.kernel.org/admin-guide/sysctl/";
 const YAMA: &str = "https://docs.kernel.org/admin-guide/LSM/Yama.html";
 const CPUFREQ: &str = "https://docs.kernel.org/admin-guide/pm/cpufreq.html";
+const CHANNELS: &str = "https://docs.kernel.org/driver-api/edac.html";
+/// Least share of its peers' memory that a domain has: what the kernel takes for itself is less. Assumed: of 16
+/// channels one is 6 %, and a module is mostly one of 8 or 12.
+const LEAST_OF_PEERS: f64 = 0.95;
 const OPEN_MPI: &str = "https://www.open-mpi.org/faq/?category=openfabrics#ib-locked-pages";
 
 pub(super) fn check(snapshot: &HostSnapshot, topology: &Topology) -> Vec<SettingCheck> {
@@ -53,6 +59,7 @@ pub(super) fn check(snapshot: &HostSnapshot, topology: &Topology) -> Vec<Setting
                 ),
         );
     }
+    all.extend(lost_memory(topology));
     all.extend(clock(snapshot));
     all.extend(locked_memory(snapshot, topology));
     if let Some(value) = snapshot.line("proc/sys/kernel/yama/ptrace_scope") {
@@ -69,6 +76,29 @@ pub(super) fn check(snapshot: &HostSnapshot, topology: &Topology) -> Vec<Setting
         });
     }
     all
+}
+
+/// Domains with less memory than those with as many CPUs: a module is missing, or was switched off at the start.
+fn lost_memory(topology: &Topology) -> Option<SettingCheck> {
+    let has_cpus = |domain: &&NumaDomain| !domain.cpus.is_empty() && domain.memory.0 > 0;
+    let most = |cpus: usize| {
+        let peers = topology.numa.iter().filter(has_cpus).filter(|peer| peer.cpus.len() == cpus);
+        peers.map(|peer| peer.memory).max()
+    };
+    let small: Vec<String> = (topology.numa.iter().filter(has_cpus))
+        .filter_map(|domain| Some((domain, most(domain.cpus.len())?)))
+        .filter(|(domain, most)| (domain.memory.0 as f64) < LEAST_OF_PEERS * most.0 as f64)
+        .map(|(domain, most)| {
+            format!("numa{} has {} of {}", domain.id, domain.memory.rounded(), most.rounded())
+        })
+        .collect();
+    (!small.is_empty() && !is_guest(topology)).then(|| {
+        SettingCheck::new("memory", "memory of domains", small.join(", ")).suspect(
+            "everything with memory of that domain: it has fewer channels than its peers",
+            "see which modules the firmware found (dmidecode -t memory) and its event log (ipmitool sel list)",
+            CHANNELS,
+        )
+    })
 }
 
 /// A governor that keeps the lowest clock. Drivers that choose clocks themselves use its name otherwise.
@@ -95,7 +125,8 @@ fn locked_memory(snapshot: &HostSnapshot, topology: &Topology) -> Option<Setting
     let limits = snapshot.get("proc/self/limits")?;
     let line = limits.lines().find_map(|line| line.strip_prefix("Max locked memory"))?;
     let soft = line.split_whitespace().next()?;
-    let has_rdma = !snapshot.children("sys/class/infiniband").is_empty();
+    let has_rdma = !snapshot.children("sys/class/infiniband").is_empty()
+        || topology.pci.iter().any(|device| device.vendor == SLINGSHOT);
     let Ok(bytes) = soft.parse::<u64>() else {
         return Some(SettingCheck::new("processes", "locked memory", soft));
     };

@@ -83,7 +83,7 @@ pub fn check_settings(snapshot: &HostSnapshot, topology: &Topology) -> Vec<Setti
     all.extend(direct::check(snapshot, topology));
     all.extend(kernel::check(snapshot, topology));
     all.extend(processes::check(snapshot, topology));
-    all.extend(adapters::check(snapshot));
+    all.extend(adapters::check(snapshot, topology));
     all.extend(software::check(snapshot, topology));
     all
 }

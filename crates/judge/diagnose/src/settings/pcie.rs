@@ -28,6 +28,13 @@ struct Path<'t> {
     chain: Vec<&'t PciDevice>,
 }
 
+impl Path<'_> {
+    /// Vendor and device: what is alike has the same.
+    fn kind(&self) -> Option<(u32, u32)> {
+        self.chain.first().map(|device| (device.vendor, device.device))
+    }
+}
+
 /// Whether a device is a GPU without a display: a 3D controller, a display controller that is no VGA one, an
 /// accelerator. Desktops have others, which reach neither each other nor adapters.
 pub(super) fn is_of_server(topology: &Topology, address: &str) -> bool {
@@ -59,7 +66,17 @@ pub(super) fn check(snapshot: &HostSnapshot, topology: &Topology) -> Vec<Setting
         }
     }
     let space = |device: &PciDevice| spaces.get(device.address.as_ref() as &str);
-    let mut all: Vec<SettingCheck> = paths.iter().flat_map(links).collect();
+    let mut all: Vec<SettingCheck> = Vec::new();
+    for (path, check) in paths.iter().filter_map(|path| Some((path, links(path, &paths)?))) {
+        // A link above several parts is one finding.
+        let place = |what: &str| what.split_once(" at ").map(|(_, at)| at.to_owned());
+        let at = place(&check.what);
+        match all.iter_mut().find(|known| at.is_some() && place(&known.what) == at) {
+            Some(known) => known.what = known.what.replace(" at ", &format!(", {} at ", path.name)),
+            None => all.push(check),
+        }
+    }
+    all.extend(narrow_slots(snapshot, topology));
     all.extend(paths.iter().flat_map(|path| packets(path, &space)));
     let is_hidden =
         |device: &&PciDevice| space(device).is_some_and(|space| !space.has_capabilities());
@@ -73,6 +90,7 @@ pub(super) fn check(snapshot: &HostSnapshot, topology: &Topology) -> Vec<Setting
     let servers = topology.gpus.iter().filter(|gpu| is_of_server(topology, &gpu.pci)).count();
     let adapters = usize::from(!snapshot.children("sys/class/infiniband").is_empty());
     if !is_guest(topology) && servers > 0 && servers + adapters > 1 {
+        all.extend(idle_links(snapshot));
         all.extend(access_control(&paths, &space));
         all.extend(iommu(snapshot, &paths));
     }
@@ -91,19 +109,19 @@ fn chain<'t>(topology: &'t Topology, address: &str) -> Vec<&'t PciDevice> {
     chain
 }
 
-/// Links on the way that came up with fewer lanes, or slower, than both of their ends can. A GPU lowers its rate
-/// when idle, so that only its lanes are judged.
-fn links(path: &Path<'_>) -> Option<SettingCheck> {
+/// Links on the way that came up with fewer lanes, or slower, than both of their ends can, or that peers have. A GPU
+/// lowers the rate of its link when idle, so that only its lanes are judged.
+fn links(path: &Path<'_>, all: &[Path<'_>]) -> Option<SettingCheck> {
     let mut worst: Option<(f64, SettingCheck)> = None;
     // Below each port is the upper end of the next switch, or the card; from there to the switch's port below is
     // the inside of the switch.
-    for pair in path.chain.chunks_exact(2) {
+    for (nth, pair) in path.chain.chunks_exact(2).enumerate() {
         let [device, port] = pair else { continue };
         let Some((link, above)) = device.link.zip(port.link) else { continue };
         let lanes = f64::from(link.max_width.min(above.max_width));
         let rate = link.max_speed_gts.min(above.max_speed_gts);
         let lost_lanes = f64::from(link.width) < lanes;
-        let slow = !path.is_gpu && link.speed_gts < rate;
+        let slow = (!path.is_gpu || nth > 0) && link.speed_gts < rate;
         if !lost_lanes && !slow {
             continue;
         }
@@ -125,10 +143,65 @@ fn links(path: &Path<'_>) -> Option<SettingCheck> {
         let check = SettingCheck::new("PCIe", format!("link of {}", path.name), value);
         // A guest sees no port above: what of its lanes the slot has is not known.
         let is_narrow = path.chain.len() < 2 && link.width < link.max_width;
-        Some(match is_narrow {
-            true => check.unread("look at the host: the other end of the link is not shown here"),
-            false => check,
+        let peers =
+            all.iter().filter(|peer| path.is_gpu && peer.is_gpu && peer.kind() == path.kind());
+        let widths = peers.filter_map(|peer| Some(peer.chain.first()?.link?.width));
+        let most = widths.max().filter(|most| *most > link.width);
+        Some(match (is_narrow, most) {
+            (true, _) => {
+                check.unread("look at the host: the other end of the link is not shown here")
+            }
+            (false, Some(most)) => check.suspect(
+                format!("everything to and from {}: its peers have {most} lanes", path.name),
+                "put it in a slot of that width, or set the slot in the firmware (bifurcation)",
+                AER,
+            ),
+            (false, None) => check,
         })
+    })
+}
+
+/// Adapters whose port is faster than the link of their slot.
+fn narrow_slots(snapshot: &HostSnapshot, topology: &Topology) -> Vec<SettingCheck> {
+    let narrow = |nic: &pathline_schema::Nic| {
+        let (device, port) = match chain(topology, &nic.pci)[..] {
+            [device, port, ..] => (device, port),
+            _ => return None,
+        };
+        let (link, above) = device.link.zip(port.link)?;
+        // What has fewer lanes or a lower rate than both ends can is no fault of the slot.
+        let is_whole = link.width >= link.max_width.min(above.max_width)
+            && link.speed_gts >= link.max_speed_gts.min(above.max_speed_gts);
+        let state = snapshot.line(&format!("sys/class/infiniband/{}/ports/1/state", nic.name));
+        let is_active = state.is_some_and(|state| state.contains("ACTIVE"));
+        let gbits = nic.speed_mbits? as f64 / 1e3;
+        let slot = link.peak().gbs() * 8.0;
+        (is_whole && is_active && slot < gbits).then(|| {
+            let value = format!("{} GT/s x{}, {slot:.0} Gb/s", link.speed_gts, link.width);
+            SettingCheck::new("PCIe", format!("slot of {}", nic.name), value).suspect(
+                format!("messages over {}: its port has {gbits:.0} Gb/s", nic.name),
+                "put it in a slot with more lanes or of a newer generation",
+                AER,
+            )
+        })
+    };
+    topology.nics.iter().filter_map(narrow).collect()
+}
+
+/// The kernel's policy for idle links, which wake up before each transfer.
+fn idle_links(snapshot: &HostSnapshot) -> Option<SettingCheck> {
+    let policies = snapshot.line("sys/module/pcie_aspm/parameters/policy")?;
+    let (_, rest) = policies.split_once('[')?;
+    let policy = rest.split(']').next()?;
+    let check = SettingCheck::new("PCIe", "ASPM", policy);
+    Some(if policy.starts_with("powersave") || policy.starts_with("powersupersave") {
+        check.suspect(
+            "short copies and messages: links sleep when idle and take microseconds to wake up",
+            "start the kernel with pcie_aspm.policy=performance",
+            KERNEL,
+        )
+    } else {
+        check
     })
 }
 
@@ -180,7 +253,14 @@ fn access_control<'s>(
     paths: &[Path<'_>],
     space: &impl Fn(&PciDevice) -> Option<&'s ConfigSpace>,
 ) -> Option<SettingCheck> {
-    let bridges = || paths.iter().filter(|path| path.is_gpu).flat_map(|path| &path.chain[1..]);
+    let of_gpus = || paths.iter().filter(|path| path.is_gpu).flat_map(|path| &path.chain[1..]);
+    // Adapters and drives below a switch of GPUs.
+    let shares = |path: &&Path<'_>| {
+        path.chain[1..].iter().any(|bridge| of_gpus().any(|of| of.address == bridge.address))
+    };
+    let bridges = || {
+        paths.iter().filter(|path| path.is_gpu || shares(path)).flat_map(|path| &path.chain[1..])
+    };
     let what = "ACS of switch ports above GPUs";
     let unread = bridges().filter(|b| space(b).is_none_or(|space| !space.is_whole())).count();
     let mut redirect: Vec<String> = bridges()

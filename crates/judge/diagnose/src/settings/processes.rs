@@ -24,6 +24,7 @@ pub(super) fn check(snapshot: &HostSnapshot, topology: &Topology) -> Vec<Setting
     all.extend(killed(snapshot));
     all.extend(shared_memory(snapshot, gpus.len()));
     all.extend(affinity(snapshot, topology, &gpus));
+    all.extend(quota(topology));
     if let Some(value) = snapshot.line("sys/kernel/mm/transparent_hugepage/enabled") {
         all.push(SettingCheck::new("memory", "transparent huge pages", value));
     }
@@ -111,6 +112,17 @@ fn mount_size(text: &str) -> Option<Bytes> {
         _ => return None,
     };
     digits.parse::<u64>().ok()?.checked_mul(unit).map(Bytes)
+}
+
+/// Time of CPUs that the cgroup grants, where that is less than the CPUs that may be used.
+fn quota(topology: &Topology) -> Option<SettingCheck> {
+    let warning = topology.warnings.iter().find(|warning| warning.code == "cpu-quota")?;
+    let grant = warning.text.split(':').next().unwrap_or_default();
+    Some(SettingCheck::new("processes", "time of CPUs", grant).suspect(
+        "copies by CPU threads and messages: threads are stopped for parts of each period",
+        "ask for as many CPUs as threads run (resources.limits.cpu, docker run --cpus), or set OMP_NUM_THREADS",
+        CGROUP,
+    ))
 }
 
 /// CPUs that this process may use, against the domains of its GPUs. A rank may be bound to its part.

@@ -14,6 +14,8 @@ const CUDA: &str =
     "https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#cuda-environment-variables";
 const ROCM: &str = "https://rocm.docs.amd.com/en/latest/conceptual/gpu-isolation.html";
 const GRES: &str = "https://slurm.schedmd.com/gres.html";
+const KFD_FILE: &str =
+    "https://rocm.docs.amd.com/projects/install-on-linux/en/latest/how-to/docker.html";
 const XIDS: &str = "https://docs.nvidia.com/deploy/gpu-debug-guidelines/index.html";
 
 pub(super) fn check(snapshot: &HostSnapshot, topology: &Topology) -> Vec<SettingCheck> {
@@ -31,7 +33,7 @@ pub(super) fn check(snapshot: &HostSnapshot, topology: &Topology) -> Vec<Setting
         }
         // Files that are there and do not open: device rules of a cgroup, which version 2 shows to nobody.
         if opened > 0 && opened < files {
-            value += ": device rules of a cgroup hide the rest";
+            value += ": device rules of a cgroup hide the rest, or the driver lost it";
         } else if files < by_driver {
             value += ": the container has no files of the rest";
         }
@@ -49,7 +51,19 @@ pub(super) fn check(snapshot: &HostSnapshot, topology: &Topology) -> Vec<Setting
             0 => String::new(),
             n => format!(", {n} hidden by device rules of a cgroup"),
         };
-        all.push(SettingCheck::new("GPUs", "GPUs of AMD", format!("{amd} of the driver{hidden}")));
+        let check =
+            SettingCheck::new("GPUs", "GPUs of AMD", format!("{amd} of the driver{hidden}"));
+        // Files below /dev are kept where modules are.
+        let has_settings = snapshot.get("proc/modules").is_some();
+        all.push(if has_settings && snapshot.get("dev/kfd").is_none() {
+            check.fail(
+                "everything by ROCm: /dev/kfd is not here, which each program opens",
+                "load amdgpu; in a container docker run --device=/dev/kfd --device=/dev/dri",
+                KFD_FILE,
+            )
+        } else {
+            check
+        });
         all.extend(between_ranks(snapshot, amd, amd + unreadable));
     }
     let most = if opened > 0 { opened } else { by_driver.max(nvidia) };

@@ -68,6 +68,10 @@ pub(super) fn sound() -> HostSnapshot {
         ("sys/devices/system/node/node0/meminfo", "Node 0 MemTotal: 500000000 kB"),
         ("sys/devices/system/node/node1/cpulist", "32-63"),
         ("sys/devices/system/node/node1/meminfo", "Node 1 MemTotal: 500000000 kB"),
+        (
+            "sys/module/pcie_aspm/parameters/policy",
+            "[default] performance powersave powersupersave",
+        ),
         ("sys/class/net/ib0.target", "../../devices/pci0000:50/0000:50:00.0/net/ib0"),
         ("sys/class/net/ib0/speed", "400000"),
         ("sys/class/net/ib0/mtu", "4092"),
@@ -77,9 +81,13 @@ pub(super) fn sound() -> HostSnapshot {
     ] {
         node.insert(path, format!("{text}\n"));
     }
-    for name in ["mlx5_0", "mlx5_1"] {
+    for (name, pci) in [("mlx5_0", "0000:50:00.0"), ("mlx5_1", "0000:51:00.0")] {
+        let target = format!("../../devices/pci0000:50/{pci}/infiniband/{name}\n");
+        node.insert(format!("sys/class/infiniband/{name}.target"), target);
         for (file, text) in [
             ("hca_type", "MT4129"),
+            ("board_id", "HPE1"),
+            ("fw_ver", "28.43.2026"),
             ("ports/1/link_layer", "InfiniBand"),
             ("ports/1/state", "4: ACTIVE"),
             ("ports/1/rate", "400 Gb/sec (4X NDR)"),
@@ -131,9 +139,9 @@ fn each_planted_setting_is_named_alone() {
     let ib = |file: &str| format!("sys/class/infiniband/mlx5_1/{file}");
     let plants = [
         (pci(GPUS[1], "current_link_width"), "8".to_owned(), "link of gpu1"),
-        (pci(ADAPTER, "current_link_speed"), "16.0 GT/s PCIe".to_owned(), "link of ib0"),
-        (pci(ADAPTER, "config.hex"), registers(0, 0, 2, 0), "MaxPayload of ib0"),
-        (pci(ADAPTER, "config.hex"), registers(0, 1, 0, 0), "MaxReadReq of ib0"),
+        (pci(ADAPTER, "current_link_speed"), "16.0 GT/s PCIe".to_owned(), "link of mlx5_0"),
+        (pci(ADAPTER, "config.hex"), registers(0, 0, 2, 0), "MaxPayload of mlx5_0"),
+        (pci(ADAPTER, "config.hex"), registers(0, 1, 0, 0), "MaxReadReq of mlx5_0"),
         (
             pci(PORT, "config.hex"),
             registers(6, 1, 2, 0x1d),
@@ -174,6 +182,21 @@ fn each_planted_setting_is_named_alone() {
             "errors of mlx5_1: port_rcv_errors 7",
         ),
         ("sys/class/net/ib1/mtu".to_owned(), "1500".to_owned(), "MTU of ib1: 1500"),
+        (
+            ib("fw_ver"),
+            "28.36.1010".to_owned(),
+            "firmware of MT4129 HPE1: 28.36.1010 on mlx5_1; 28.43",
+        ),
+        (
+            "sys/devices/system/node/node1/meminfo".to_owned(),
+            "Node 1 MemTotal: 437500000 kB".to_owned(),
+            "memory of domains: numa1 has 417.2GiB of 476.8GiB",
+        ),
+        (
+            "sys/module/pcie_aspm/parameters/policy".to_owned(),
+            "default performance [powersave] powersupersave".to_owned(),
+            "ASPM: powersave",
+        ),
     ];
     for (path, text, named) in plants {
         let mut node = sound();
@@ -187,6 +210,74 @@ fn each_planted_setting_is_named_alone() {
     let mut node = sound();
     node.insert("sys/kernel/iommu_groups/7/type", "DMA-FQ\n");
     assert_eq!(wrong(&node), ["SUSPECT IOMMU of GPUs: translates addresses of 2 of 2 GPUs"]);
+}
+
+/// Parts that are slow alike, so that no peer shows it: arithmetic and the ends of links do.
+#[test]
+fn what_is_slow_alike_is_named_by_arithmetic() {
+    let pci = |address: &str, file: &str| format!("sys/bus/pci/devices/{address}/{file}");
+    let ib = |file: &str| format!("sys/class/infiniband/mlx5_0/{file}");
+    // 400 Gb/s of a port in a slot of PCIe 4: 16 GT/s x 16 x 128/130 = 252 Gb/s.
+    let mut slot = sound();
+    for address in [ADAPTER, "0000:4f:00.0"] {
+        slot.insert(pci(address, "current_link_speed"), "16.0 GT/s PCIe\n");
+    }
+    slot.insert(pci("0000:4f:00.0", "max_link_speed"), "16.0 GT/s PCIe\n");
+    assert_eq!(wrong(&slot), ["SUSPECT slot of mlx5_0: 16 GT/s x16, 252 Gb/s"]);
+    slot.insert(ib("ports/1/rate"), "200 Gb/sec (2X NDR)\n");
+    slot.insert(ib("board_id"), "other\n");
+    slot.insert(ib("hca_type"), "MT4123\n");
+    assert_eq!(wrong(&slot), Vec::<String>::new(), "200 of 252 Gb/s");
+    // One of two GPUs in a slot of 8 lanes: below another port, which can no more.
+    let mut narrow = sound();
+    let port = "0000:4f:00.0";
+    narrow.insert(
+        format!("sys/bus/pci/devices/{}.target", GPUS[1]),
+        format!("../../../devices/pci0000:40/{port}/{}\n", GPUS[1]),
+    );
+    narrow.insert(pci(port, "max_link_width"), "8\n");
+    for address in [port, GPUS[1], ADAPTER] {
+        narrow.insert(pci(address, "current_link_width"), "8\n");
+    }
+    narrow.insert(ib("ports/1/rate"), "200 Gb/sec (2X NDR)\n");
+    narrow.insert(ib("hca_type"), "MT4123\n");
+    assert_eq!(wrong(&narrow), ["SUSPECT link of gpu1: 32 GT/s x8"]);
+    // All interfaces of RDMA over Ethernet with packets of 1500 bytes.
+    let mut roce = sound();
+    for (nth, name) in ["mlx5_0", "mlx5_1"].into_iter().enumerate() {
+        let file = format!("sys/class/infiniband/{name}/ports/1/link_layer");
+        roce.insert(file, "Ethernet\n");
+        roce.insert(format!("sys/class/net/ib{nth}/mtu"), "1500\n");
+    }
+    assert_eq!(wrong(&roce), ["SUSPECT MTU of RDMA over Ethernet: ib0 1500, ib1 1500"]);
+    roce.insert("proc/cpuinfo", "processor : 0\nflags : hypervisor\n");
+    assert_eq!(wrong(&roce), Vec::<String>::new(), "the network of a cloud is not the guest's");
+    // The switch above both GPUs came up at half of the rate; an idle GPU's own link may.
+    let mut uplink = sound();
+    let (root, upper) = ("0000:3e:00.0", "0000:3f:00.0");
+    let mut above = "../../../devices/pci0000:3e".to_owned();
+    for address in [root, upper, PORT] {
+        above = format!("{above}/{address}");
+        uplink.insert(format!("sys/bus/pci/devices/{address}.target"), format!("{above}\n"));
+        for file in ["class", "vendor", "device", "max_link_speed", "max_link_width", "config.hex"]
+        {
+            let text = uplink.get(&pci(PORT, file)).unwrap().to_owned();
+            uplink.insert(pci(address, file), text);
+        }
+        uplink.insert(pci(address, "current_link_speed"), "32.0 GT/s PCIe\n");
+        uplink.insert(pci(address, "current_link_width"), "16\n");
+    }
+    for gpu in GPUS {
+        uplink.insert(format!("sys/bus/pci/devices/{gpu}.target"), format!("{above}/{gpu}\n"));
+        uplink.insert(pci(gpu, "current_link_speed"), "2.5 GT/s PCIe\n");
+    }
+    assert_eq!(wrong(&uplink), Vec::<String>::new());
+    for address in [root, upper] {
+        uplink.insert(pci(address, "current_link_speed"), "16.0 GT/s PCIe\n");
+    }
+    let named =
+        "SUSPECT link of gpu0, gpu1 at 0000:3f:00.0: 16 GT/s x16, both ends can 32 GT/s x16";
+    assert_eq!(wrong(&uplink), [named]);
 }
 
 /// 64 bytes of registers are all that a user sees: what they do not say is not good.
@@ -208,7 +299,7 @@ fn what_only_root_can_read_is_undecided() {
 fn a_link_of_which_one_end_is_seen_is_undecided() {
     let mut node = sound();
     node.insert("sys/bus/pci/devices/0000:51:00.0/current_link_width", "8\n");
-    assert_eq!(wrong(&node), ["UNDECIDED link of ib1: 32 GT/s x8"]);
+    assert_eq!(wrong(&node), ["UNDECIDED link of mlx5_1: 32 GT/s x8"]);
 }
 
 /// A slot of 8 lanes, an idle GPU and a virtual machine's own fabric are as they should be.
@@ -230,6 +321,8 @@ fn what_is_no_fault_is_none() {
     older.insert(pci(ADAPTER, "max_link_speed"), "16.0 GT/s PCIe\n");
     older.insert(pci(ADAPTER, "current_link_speed"), "16.0 GT/s PCIe\n");
     older.insert(pci("0000:4f:00.0", "current_link_speed"), "16.0 GT/s PCIe\n");
+    older.insert("sys/class/infiniband/mlx5_0/ports/1/rate", "200 Gb/sec (4X HDR)\n");
+    older.insert("sys/class/infiniband/mlx5_0/hca_type", "MT4123\n");
     let asked = "UnsupReq 1\nTOTAL_ERR_NONFATAL 1\n";
     older.insert(pci(ADAPTER, "aer_dev_nonfatal"), asked);
     older.insert("sys/class/infiniband/mlx5_1/ports/1/counters/link_downed", "4\n");

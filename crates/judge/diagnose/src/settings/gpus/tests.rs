@@ -58,6 +58,7 @@ pub(in crate::settings) fn add_gpus(node: &mut HostSnapshot) {
         ("proc/self/cgroup", "0::/job\n"),
         ("proc/self/status", "Cpus_allowed_list:\t0-63\n"),
         ("sys/devices/system/cpu/online", "0-63\n"),
+        ("sys/fs/cgroup/job/cpu.max", "max 100000\n"),
         ("sys/fs/cgroup/job/memory.max", "68719476736\n"),
         ("sys/fs/cgroup/job/memory.current", "1073741824\n"),
         ("sys/fs/cgroup/job/memory.events", "low 0\nmax 3\noom 0\noom_kill 0\n"),
@@ -116,6 +117,7 @@ fn each_planted_fault_of_a_gpu_is_named_alone() {
             with("mig", "0").replace(" 0 0", " 4 0"),
             "SUSPECT direct access between GPUs: 1 of 2",
         ),
+        (&link, String::new(), "SUSPECT NVLinks of gpu1: none is listed"),
         (&link, links(17), "SUSPECT NVLinks of gpu1: 17 of 18 are up"),
         (
             &link,
@@ -157,6 +159,21 @@ fn each_planted_fault_around_gpus_is_named_alone() {
             "SUSPECT SXid of 0000:05:00.0",
         ),
         (
+            KERNEL_LOG,
+            log("NVRM: GPU 0000:44:00.0: RmInitAdapter failed! (0x62:0x40:2393)"),
+            "FAIL RmInitAdapter failed of gpu1",
+        ),
+        (
+            KERNEL_LOG,
+            log("nvme nvme0: controller is down; will reset: CSTS=0x3"),
+            "SUSPECT controller is down",
+        ),
+        (
+            KERNEL_LOG,
+            log("CPU3: Package temperature above threshold, cpu clock throttled"),
+            "SUSPECT temperature above threshold",
+        ),
+        (
             "proc/modules",
             "nvidia\n".to_owned(),
             "SUSPECT access to memory of GPUs: nvidia-peermem is not",
@@ -185,6 +202,11 @@ fn each_planted_fault_around_gpus_is_named_alone() {
             "sys/fs/cgroup/job/memory.max",
             "2147483648\n".to_owned(),
             "SUSPECT limit of the cgroup: 2GiB",
+        ),
+        (
+            "sys/fs/cgroup/job/cpu.max",
+            "400000 100000\n".to_owned(),
+            "SUSPECT time of CPUs: the cgroup grants 4.0 CPUs of time though 64 may be used",
         ),
         (
             "sys/fs/cgroup/job/memory.events",
@@ -244,6 +266,8 @@ fn amd(gpus: u32, joined: impl Fn(u32, u32) -> bool) -> HostSnapshot {
     put("sys/devices/system/node/node0/meminfo".into(), "Node 0 MemTotal: 500000000 kB");
     put("sys/devices/system/node/online".into(), "0");
     put(KERNEL_LOG.into(), "from /dev/kmsg");
+    put("proc/modules".into(), "amdgpu");
+    put("dev/kfd".into(), "");
     put(format!("{nodes}/0/properties"), "cpu_cores_count 32\nsimd_count 0");
     for gpu in 0..gpus {
         let (pci, device) =
@@ -286,6 +310,11 @@ fn amd(gpus: u32, joined: impl Fn(u32, u32) -> bool) -> HostSnapshot {
 #[test]
 fn each_planted_fault_of_a_node_of_amd_is_named_alone() {
     assert_eq!(wrong(&amd(8, |_, _| true)), Vec::<String>::new());
+    let mut container = HostSnapshot::default();
+    for (path, text) in amd(8, |_, _| true).iter().filter(|(path, _)| *path != "dev/kfd") {
+        container.insert(path, text);
+    }
+    assert_eq!(wrong(&container), ["FAIL GPUs of AMD: 8 of the driver"]);
     let lost = wrong(&amd(8, |a, b| (a, b) != (2, 5)));
     assert_eq!(lost, ["SUSPECT xGMI links: 27 of 28 pairs of GPUs"]);
     let card = "sys/class/drm/card3/device";
