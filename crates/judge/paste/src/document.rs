@@ -368,6 +368,10 @@ pub struct FileIoResult {
     pub iops: Option<f64>,
     /// Mean time of an I/O, us.
     pub latency_us: Option<f64>,
+    /// Mean time until an I/O is handed over, us.
+    pub submission_us: Option<f64>,
+    /// Time of a CPU that a job takes, user and system, as a share.
+    pub cpu_share: Option<f64>,
     /// Threads or jobs.
     pub workers: Option<u32>,
     /// I/Os in flight of each.

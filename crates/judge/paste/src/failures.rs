@@ -12,7 +12,7 @@ const MAX_BEFORE: usize = 8;
 const SEVERE: [&str; 4] = ["ERROR", "FATAL", "CRITICAL", "PANIC"];
 /// What is no failure, whatever else the line says, in lower case.
 const HARMLESS: &str = "nccl info|warn|debug| diag |retrying|will retry|falling back|fallback|ignor|no error|0 errors|\
-                        non-fatal|corrected|error rate|error count|printf(|echo |assert(|grep ";
+                        non-fatal|corrected|error rate|error count|printf(|echo |assert(|grep |error: spank: ";
 /// What tools and launchers say of failures without a severity, in lower case.
 const STATED: &str = "validation failed|failed validation|validation error|verification failed|verify failed|\
                       verify: bad|verify type mismatch|data mismatch|data check error|miscompare|wrong result|\
@@ -22,6 +22,10 @@ const STATED: &str = "validation failed|failed validation|validation error|verif
                       process received signal|invalid value when checking the pattern|unhandled system error|\
                       unhandled cuda error|exited on signal|fatal error|non-zero exit code|nccl error|completion with error|failed status|terminate called after|\
                       error while loading shared libraries|command not found|assertion failed";
+/// What says that something is over whatever the severity of its line, in lower case.
+const FINAL: &str = "fallen off the bus|got completion from peer|got completion with error|retry count exceeded|\
+                     aborting reset|removing after probe failure|\
+                     watchdog caught collective operation timeout";
 /// Words of those who ask and explain, in lower case.
 const TOLD: &str = " you | your | if | when | i | i'm | my | we | may | might | could | should | means | because |?";
 
@@ -32,6 +36,9 @@ pub(crate) fn states_failure(text: &str) -> bool {
     }
     let lower = format!(" {} ", text.to_lowercase());
     let has = |list: &str| list.split('|').any(|part| lower.contains(part));
+    if has(FINAL) && !has(TOLD) {
+        return true;
+    }
     if has(HARMLESS) {
         return false;
     }
@@ -90,14 +97,20 @@ fn ends_in_failure(text: &str) -> bool {
 }
 
 /// Headings and phrases of manuals, in lower case.
-const MANUAL: &str = "synopsis|troubleshooting|common errors|known issues|frequently asked|if you see|if you get|\
-                      if you encounter|you may see|you might see|you will see|is printed when|is returned when|\
+const MANUAL: &str = "if you see|if you get|if you encounter|you may see|you might see|you will see|is printed when|is returned when|\
                       ## usage|## install|## building|## requirements|## options|## license|## contributing";
+
+/// Headings that a sentence may have as words, too.
+const HEADINGS: &str = "synopsis|troubleshooting|common errors|known issues|frequently asked";
+/// Words of a heading at most.
+const MAX_HEADING: usize = 6;
 
 /// Whether a line is one of a manual or README.
 pub(crate) fn is_manual(text: &str) -> bool {
     let lower = text.to_lowercase();
-    text.len() <= MAX_LINE && MANUAL.split('|').any(|part| lower.contains(part))
+    let has = |list: &str| list.split('|').any(|part| lower.contains(part));
+    let is_heading = text.split_whitespace().count() <= MAX_HEADING && has(HEADINGS);
+    text.len() <= MAX_LINE && (is_heading || has(MANUAL))
 }
 
 #[cfg(test)]
@@ -108,6 +121,10 @@ mod tests {
     fn what_tools_print_when_they_fail_is_found() {
         for line in [
             "Validation failed on a[]. Average error 0.37",
+            "NVRM: GPU 0000:09:00.0: GPU has fallen off the bus.",
+            "node:98:13 [4] NCCL WARN NET/IB : Got completion from peer 10.0.0.2<44206> with status=12 opcode=129",
+            "ib_mlx5_log.c:139  Transport retry count exceeded on mlx5_0:1/IB (synd 0x15 vend 0x81)",
+            "[E ProcessGroupNCCL.cpp:458] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=9)",
             "n7: Test NCCL failure reduce.cu:88 'unhandled system error / '",
             "# Out of bounds values : 4 FAILED",
             "[Error] Invalid value when checking the pattern at 0x7f",

@@ -140,8 +140,16 @@ impl FioRun {
             return true;
         }
         let Some((_, result)) = self.results.last_mut() else { return false };
+        let after = |key: &str| number(text.split_once(key)?.1.split(['%', ',']).next()?.trim());
         if let Some((_, issued)) = text.split_once("rwts: total=") {
             add_pair(&mut self.issued, issued, ',');
+        } else if let (true, Some((user, system))) =
+            (text.starts_with("cpu"), after("usr=").zip(after("sys=")))
+        {
+            result.cpu_share = Some((user + system) / 100.0);
+        } else if text.starts_with("slat (") {
+            let unit = text.split_once('(').map_or(1.0, |(_, unit)| unit_of(unit));
+            result.submission_us = after("avg=").map(|mean| mean * unit);
         } else if text.contains("th=[") {
             take_percentiles(result, text, self.percentile_unit);
         } else if text.starts_with("lat (") || text.starts_with("clat (") {

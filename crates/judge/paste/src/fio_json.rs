@@ -37,6 +37,14 @@ pub(crate) fn read(root: &Value) -> Vec<FileIoResult> {
                 gbs: rate / 1e9,
                 iops: value("iops"),
                 latency_us: mean.map(|ns| ns / 1e3),
+                submission_us: side
+                    .get("slat_ns")
+                    .and_then(|slat| Some(slat.get("mean")?.as_f64()? / 1e3)),
+                cpu_share: ["usr_cpu", "sys_cpu"]
+                    .map(|name| job.get(name)?.as_f64())
+                    .into_iter()
+                    .sum::<Option<f64>>()
+                    .map(|percent| percent / 100.0),
                 workers: option("numjobs").and_then(|n| n.parse().ok()),
                 depth: option("iodepth").and_then(|n| n.parse().ok()),
                 block: option("bs").and_then(size),

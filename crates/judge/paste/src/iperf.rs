@@ -21,7 +21,7 @@ pub(crate) fn read(lines: &[PasteLine], at: usize) -> Option<(PlainTable, usize)
                 rows.push(row);
                 next = index + 1;
             }
-            None if index > next + MAX_GAP => break,
+            None if index > next + MAX_GAP || line.text.contains("iperf") => break,
             None => {}
         }
     }
@@ -79,7 +79,10 @@ fn table(streams: Vec<(String, f64)>, total: Option<f64>) -> PlainTable {
     let (labels, values): (Vec<String>, Vec<Option<f64>>) =
         streams.into_iter().map(|(name, gbs)| (format!("stream {name}"), Some(gbs))).unzip();
     let sum = values.iter().flatten().sum();
-    let title = format!("{} streams between two hosts", labels.len());
+    let title = match labels.len() {
+        0 => "streams between two hosts".to_owned(),
+        count => format!("{count} streams between two hosts"),
+    };
     let columns = vec![PlainColumn { name: "rate".to_owned(), is_rate: true, values }];
     let (rows, total) = (PlainRows::Other, total.or(Some(sum)));
     PlainTable { tool: "iperf", title, labels, columns, rows, is_matrix: false, total }

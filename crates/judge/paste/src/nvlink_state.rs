@@ -18,7 +18,9 @@ pub(crate) fn nvlink_state(lines: &[PasteLine], at: usize) -> Option<(PlainTable
         let text = line.text.trim();
         if let Some((gpu, _)) = text.split_once(": ").filter(|(gpu, _)| gpu.starts_with("GPU ")) {
             gpus.push((gpu.to_owned(), 0.0, 0.0, Vec::new()));
-        } else if let Some((link, state)) = text.strip_prefix("Link ")?.split_once(": ") {
+        } else if let Some((link, state)) =
+            text.strip_prefix("Link ").and_then(|link| link.split_once(": "))
+        {
             let gpu = gpus.last_mut()?;
             let rate = state
                 .split_once(' ')
@@ -28,7 +30,11 @@ pub(crate) fn nvlink_state(lines: &[PasteLine], at: usize) -> Option<(PlainTable
             gpu.3.extend(state.contains("inactive").then_some(link));
             next = index + 1;
         }
-        if lines.get(index + 1).is_none_or(|line| !line.text.trim().starts_with(['G', 'L'])) {
+        // One line may stand between GPUs.
+        let begins = |at: usize, with: &[char]| {
+            lines.get(at).is_some_and(|line| line.text.trim().starts_with(with))
+        };
+        if !begins(index + 1, &['G', 'L']) && !begins(index + 2, &['G']) {
             break;
         }
     }
@@ -73,6 +79,8 @@ mod tests {
             ([Some(2.0), Some(1.0)].as_slice(), 6)
         );
         assert_eq!(table.labels, ["GPU 0", "GPU 1 (link 1 inactive)"]);
+        let apart = text.replace("GPU 1", "\nGPU 1");
+        assert_eq!(nvlink_state(&clean_lines(apart.as_bytes()).0, 0).unwrap().0.labels.len(), 2);
         assert!(nvlink_state(&clean_lines(b"GPU 0: H100\nGPU 1: H100\n").0, 0).is_none());
     }
 }

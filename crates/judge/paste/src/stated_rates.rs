@@ -357,15 +357,21 @@ fn pcie_of_smi(context: &mut PasteContext, text: &str) {
     }
     let Some((key, value)) = text.split_once(':') else { return };
     let Some(value) = leading_digits(value.trim()) else { return };
+    let most = context.lspci_class.strip_prefix("Link Width ").and_then(leading_digits);
+    if let Some(most) = most.filter(|_| key.trim() == "Current") {
+        context.lspci_class.clear();
+        keep_width(context, "the GPU".to_owned(), value, most);
+    }
     match (context.lspci_class.as_str(), key.trim()) {
         ("PCIe Generation", "Max") if value <= 7 => {
             context.pcie_most = context.pcie_most.or(Some((lane_gts(value), 0)));
         }
-        ("Link Width", "Max") => {
-            if let Some(most) = context.pcie_most.as_mut().filter(|most| most.1 == 0) {
-                most.1 = value;
-            }
-        }
+        ("Link Width", "Max") => match &mut context.pcie_most {
+            Some(most) if most.1 == 0 => most.1 = value,
+            Some(_) => {}
+            // An excerpt without the generation has two widths.
+            None => context.lspci_class = format!("Link Width {value}"),
+        },
         ("Link Width", "Current") => {
             let speed = context.pcie_most.map(|most| most.0);
             context.pcie = context.pcie.or(speed.map(|speed| (speed, value)).filter(is_link));
@@ -404,6 +410,8 @@ mod tests {
         let smi = "PCIe Generation\nMax : 4\nCurrent : 1\nLink Width\nMax : 16x\nCurrent : 8x\n";
         let of = |text: &str| (found(text).pcie, found(text).pcie_most);
         assert_eq!(of(smi), (Some((16.0, 8)), Some((16.0, 16))));
+        let excerpt = found("Max : 3\nLink Width\nMax : 16x\nCurrent : 8x\n").widths;
+        assert_eq!(excerpt, [("the GPU".to_owned(), 8, 16)]);
         let csv = "name, pcie.link.gen.max, pcie.link.width.current\nNVIDIA L4, 4, 8\n";
         assert_eq!(of(csv).0, Some((16.0, 8)));
         assert_eq!(of("LnkSta: Speed 16GT/s, Width x8").0, Some((16.0, 8)));

@@ -18,7 +18,7 @@ use crate::model_edits::{add_collective_causes, add_model};
 use crate::node_facts::{NodeLimits, find_log};
 use crate::pair_levels::times_alone;
 use crate::paste_answer::PasteAnswer;
-use crate::product_facts::{lanes_of, narrower_link};
+use crate::product_facts::{lanes_of, narrower_link, pcie_gbs};
 use crate::repeated_runs::faster_run;
 use crate::row_predictor::{QueriedRow, RowPredictor};
 use crate::score::{AnswerClass, WorldEdit, rank};
@@ -159,7 +159,16 @@ impl<'a> PasteExplainer<'a> {
         let link_state = link_state::explain_widths(context)
             .or_else(|| link_state::explain_link_state(context, &figures));
         answers.extend(link_state.map(|draft| self.finish(draft, "PCIe link state", all)));
-        let settings = find_settings(context, self.node);
+        let mut settings = find_settings(context, self.node);
+        // What would keep processes from each other's GPU memory did not, where messages between GPUs are faster than
+        // any way through the host.
+        let is_direct = reading.documents.iter().any(|document| match &document.content {
+            PasteContent::Messages(table) if table.on_gpu == Some((true, true)) => {
+                !table.is_time() && table.rows.iter().any(|row| row.1 > pcie_gbs(5))
+            }
+            _ => false,
+        });
+        settings.retain(|setting| !(is_direct && setting.explains == "mapping-refused"));
         for found in find_messages(context, self.log) {
             let setting = settings.iter().find(|setting| setting.explains == found.row.id);
             let answer = self.finish(message_draft(&found, setting), "message", all);

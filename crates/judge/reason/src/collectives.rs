@@ -47,7 +47,11 @@ pub(crate) fn explain(
         _ => "collective".to_owned(),
     };
     let best = if shape.best > 0.0 { shape.best } else { table.average_busbw.unwrap_or(0.0) };
-    let nodes = if shape.nodes > 1 { format!(" on {} nodes", shape.nodes) } else { String::new() };
+    let least = if shape.is_least { "at least " } else { "" };
+    let nodes = match shape.nodes > 1 && !shape.is_one_node() {
+        true => format!(" on {least}{} nodes", shape.nodes),
+        false => String::new(),
+    };
     let incomplete = match table.is_incomplete {
         true => "; the profiler's file does not say that every record was written",
         false => "",

@@ -25,6 +25,12 @@ const EVEN: (f64, f64) = (0.96, 0.06);
 const LEAST_DISK_IOPS: f64 = 70.0;
 /// Times the limit of the drives from which on memory answers.
 const MEMORY: f64 = 1.5;
+/// Share of a CPU's time from which a job has none left.
+const FULL: f64 = 0.97;
+/// Submissions that take this share of the time between two I/Os, and no less than this time, us, are what an I/O
+/// waits for.
+const BLOCKED: f64 = 0.9;
+const LEAST_BLOCKED: f64 = 50.0;
 /// Engines with one I/O in flight, whatever depth is set.
 const SYNCHRONOUS: [&str; 6] = ["sync", "psync", "vsync", "pvsync", "pvsync2", "mmap"];
 
@@ -119,6 +125,8 @@ pub(crate) fn explain(
     if result.files == Some(1) || desc.is_some() {
         draft.edits.push(facts.cause("file.one-file"));
     }
+    draft.edits.extend(full_processor(result));
+    draft.edits.extend(blocked_submission(result, workers, depth));
     page_cache(&mut draft, result, direct);
     draft.outliers = slow_intervals(&result.intervals);
     draft.outliers.extend(long_tail(result));
@@ -242,6 +250,25 @@ fn load_text(in_flight: Option<f64>, block: Option<f64>) -> String {
         (Some(n), None) => format!("; {n:.0} in flight"),
         (None, None) => String::new(),
     }
+}
+
+/// A job that leaves its CPU no time: more I/Os cannot come from it.
+fn full_processor(result: &FileIoResult) -> Option<WorldEdit> {
+    let share = result.cpu_share.filter(|share| (FULL..1.1).contains(share))?;
+    Some(CauseFacts::new(&[("share", share)]).cause("file.cpu-full"))
+}
+
+/// Submissions that take as long as an I/O comes: the depth is not in flight, whatever it is set to.
+fn blocked_submission(
+    result: &FileIoResult,
+    workers: Option<f64>,
+    depth: Option<f64>,
+) -> Option<WorldEdit> {
+    let depth = depth.filter(|depth| *depth > 1.0)?;
+    let each = result.iops.filter(|iops| *iops > 0.0)? / workers.unwrap_or(1.0).max(1.0);
+    let us = result.submission_us.filter(|us| *us > LEAST_BLOCKED && us * each > BLOCKED * 1e6)?;
+    let facts = [("us", us), ("between", 1e6 / each), ("depth", depth)];
+    Some(CauseFacts::new(&facts).cause("file.submission-blocks"))
 }
 
 /// Bytes in flight over the time of an I/O.
@@ -402,6 +429,31 @@ mod tests {
         assert!(!exact(gdsio(8192, 2, 90.0, 0.18)));
         // Eight that take long may wait in a queue: 8 x 1 MiB / 6 ms = 1.4 GB/s.
         assert!(!exact(gdsio(1 << 20, 8, 6000.0, 1.4)));
+    }
+
+    #[test]
+    fn what_a_job_waits_for_by_its_own_times_is_a_cause() {
+        let found = |cpu: f64, us: f64, depth: u32| -> Vec<&str> {
+            let result = FileIoResult {
+                tool: "fio",
+                operation: "read".into(),
+                gbs: 0.2,
+                iops: Some(200.0),
+                cpu_share: Some(cpu),
+                submission_us: Some(us),
+                workers: Some(1),
+                depth: Some(depth),
+                block: Some(1 << 20),
+                ..FileIoResult::default()
+            };
+            let draft = explain(&result, &[&result], &PasteContext::default(), None);
+            let known = ["cpu-full", "submission-blocks"];
+            draft.edits.iter().map(|edit| edit.id).filter(|id| known.contains(id)).collect()
+        };
+        // 200 I/Os a second are 5000 us apart: a submission of 4600 us leaves one of eight in flight.
+        assert_eq!(found(0.999, 20.0, 8), ["cpu-full"]);
+        assert_eq!(found(0.2, 4600.0, 8), ["submission-blocks"]);
+        assert!(found(0.9, 4600.0, 1).is_empty() && found(0.9, 4000.0, 8).is_empty());
     }
 
     #[test]

@@ -27,13 +27,17 @@ pub(crate) fn explain_widths(context: &PasteContext) -> Option<DraftAnswer> {
     });
     let outliers: Vec<Outlier> = narrow.take(16).collect();
     let draft = DraftAnswer {
-        meaning: format!("PCIe links of {} devices", context.widths.len()),
+        meaning: match context.widths.len() {
+            1 => "the PCIe link of a device".to_owned(),
+            count => format!("PCIe links of {count} devices"),
+        },
         limit: "the lanes of each device (in the paste)".to_owned(),
         path: CheckPath::HostCopies,
         outliers,
         ..DraftAnswer::default()
     };
-    (context.widths.len() > 1 && !draft.outliers.is_empty()).then_some(draft)
+    let is_all = context.widths.len() > 1 || context.pcie.is_none();
+    (is_all && !draft.outliers.is_empty()).then_some(draft)
 }
 
 /// A PCIe link that runs at less than it can, as lspci or the kernel says. `busiest` are the figures of the paste, of

@@ -155,9 +155,11 @@ pub(crate) fn slow_rows(rows: &[(u64, f64)], dip: f64) -> Vec<Outlier> {
         let usual = before.map_or(0.0, |before| before.1.min(after.1));
         // Of two sizes that are nearly equal either may take longer.
         let is_larger = after.0 as f64 > bytes as f64 * 1.4;
-        // Of messages a faster protocol may begin there.
-        let takes_longer =
-            dip >= DIP && is_larger && bytes as f64 / rate > after.0 as f64 / after.1 / dip;
+        // Of messages a faster protocol may begin there. The first size has what starts with a run.
+        let takes_longer = dip >= DIP
+            && at > 0
+            && is_larger
+            && bytes as f64 / rate > after.0 as f64 / after.1 / dip;
         if rate < usual * dip || takes_longer {
             let (usual, peers) = match rate < usual * dip {
                 true => (usual, "the sizes next to it".to_owned()),

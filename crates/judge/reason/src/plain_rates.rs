@@ -188,10 +188,13 @@ fn slow_labels(table: &PlainTable, column: &PlainColumn) -> Vec<Outlier> {
     }
     let values: Vec<f64> = pairs.iter().map(|pair| pair.1).collect();
     if is_links(table) {
-        // Where links are active, one that is stated as inactive is down; a list that was cut is no loss.
+        // Where links are active, one that is stated as inactive is down; a list that was cut is no loss. Boards may
+        // join GPUs by fewer links than these have: then all have the same number.
+        let are_alike = values.len() > 1 && values.windows(2).all(|pair| pair[0] == pair[1]);
         let listed = table.columns.iter().find(|column| column.name == "links");
         let listed = listed.into_iter().flat_map(|column| column.values.iter().flatten());
-        let is_counted = column.name == "active links" && values.iter().any(|value| *value > 0.0);
+        let is_counted =
+            column.name == "active links" && !are_alike && values.iter().any(|value| *value > 0.0);
         let fewer = pairs.iter().zip(listed).filter(|(pair, all)| is_counted && pair.1 < **all);
         let check = "nvidia-smi nvlink -e and dmesg | grep -i xid; fabric manager; pathline health";
         let one = |((label, value), all): (&(&String, f64), &f64)| {

@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 
 use pathline_paste::{FileIoResult, LineSpan, PasteContent, PasteContext, PasteReading, RunTitle};
 
+use crate::figures::figure;
 use crate::outlier::{DIP, Outlier, RUN_SHARE, slow_values};
 
+/// A time is long from this share of the shortest on: short ones differ from run to run.
+const TIME_SHARE: f64 = 0.67;
 /// Runs that are compared with each other.
 const MAX_RUNS: usize = 64;
 
@@ -17,6 +20,8 @@ struct MeasuredRun {
     /// The adapter or drive that it measured; empty where the output names none.
     part: String,
     rates: Vec<(u64, f64)>,
+    /// Whether the rates are the inverse of times in us.
+    is_time: bool,
     /// What makes a slow run so, where its own output says it.
     because: &'static str,
     check: &'static str,
@@ -27,7 +32,7 @@ fn measured(content: &PasteContent, context: &PasteContext) -> Option<MeasuredRu
     let run = |name: &str, key: String, rates: Vec<(u64, f64)>| {
         let (because, check) = ("", "the commands and settings of both runs, side by side");
         let (name, part, title) = (name.to_owned(), String::new(), RunTitle::default());
-        Some(MeasuredRun { name, key, title, part, rates, because, check })
+        Some(MeasuredRun { name, key, title, part, rates, is_time: false, because, check })
     };
     match content {
         PasteContent::Collective(table) => {
@@ -40,15 +45,20 @@ fn measured(content: &PasteContent, context: &PasteContext) -> Option<MeasuredRu
             };
             Some(MeasuredRun { title: table.title.clone(), ..run("this run", key, rates)? })
         }
-        PasteContent::Messages(table) if !table.is_time() => {
+        PasteContent::Messages(table) => {
             // `osu_bw D H`: memories that the command names.
             let words = table.command.split(' ');
             let places: Vec<&str> =
                 words.filter(|word| ["D", "H", "MD", "MH"].contains(word)).collect();
             let (tool, pair) = (table.tool, &table.title.subject);
             let key = format!("{tool} {:?} {:?} {places:?} {pair}", table.test, table.on_gpu);
-            let one = run("this run", key, table.rows.clone())?;
-            Some(MeasuredRun { title: table.title.clone(), ..one })
+            let is_time = table.is_time();
+            let rate =
+                |&(bytes, value): &(u64, f64)| (bytes, if is_time { 1.0 / value } else { value });
+            let one = run("this run", key, table.rows.iter().map(rate).collect())?;
+            let mut title = table.title.clone();
+            title.conditions.extend(table.command.split_whitespace().map(str::to_owned));
+            Some(MeasuredRun { title, is_time, ..one })
         }
         PasteContent::Network(table) if !table.is_latency && !table.is_short() => {
             let family = table.device.trim_end_matches(|c: char| c.is_ascii_digit());
@@ -68,14 +78,18 @@ fn measured(content: &PasteContent, context: &PasteContext) -> Option<MeasuredRu
             let one = run(&format!("this {}", result.operation), key, rates)?;
             Some(MeasuredRun { part: result.path.clone(), ..one })
         }
+        PasteContent::Plain(table) if table.tool == "iperf" => {
+            run("this run", "iperf".to_owned(), vec![(0, table.total?)])
+        }
         _ => None,
     }
 }
 
 /// Results of files are peers where their options are the same, or one command is theirs.
 fn file_key(result: &FileIoResult, context: &PasteContext) -> Option<String> {
-    let mut commands: Vec<&String> =
-        context.commands.iter().filter(|command| command.contains(result.tool)).collect();
+    let tool = result.tool.to_lowercase();
+    let is_own = |command: &&String| command.to_lowercase().contains(&tool);
+    let mut commands: Vec<&String> = context.commands.iter().filter(is_own).collect();
     commands.dedup();
     let is_known = commands.len() == 1 || commands.is_empty() && result.block.is_some();
     let is_alone = result.together <= 1 && !["elbencho", "dd"].contains(&result.tool);
@@ -128,10 +142,16 @@ pub(crate) fn faster_run(
             span.last
         );
         let part = format!("{}{at}", own.name);
-        let one = Outlier::new(part, rate * scale.0, faster * scale.0, scale.1, &peer).of_row();
+        let mut one = Outlier::new(part, rate * scale.0, faster * scale.0, scale.1, &peer).of_row();
+        if own.is_time {
+            let (own_us, us) = (figure(1.0 / rate), figure(1.0 / faster));
+            one.text = format!("{}: {own_us} us, {us} us in {peer}", one.part);
+        }
+        let share = if own.is_time { TIME_SHARE } else { RUN_SHARE };
         let (here, there) = (own.title.unlike(&other.title), other.title.unlike(&own.title));
         let is_alike = here.is_empty() && there.is_empty();
-        (rate > 0.0 && rate < faster * RUN_SHARE).then_some((is_alike, one, here, there))
+        (rate > 0.0 && rate.is_finite() && rate < faster * share)
+            .then_some((is_alike, one, here, there))
     });
     // Among runs under the same conditions one is slow; under others it is what these make of it.
     let (is_alike, mut slowest, here, there) =

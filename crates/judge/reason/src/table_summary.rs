@@ -18,6 +18,8 @@ pub(crate) const RING_SHARE: f64 = 0.81;
 pub(crate) struct TableSummary {
     pub(crate) ranks: u32,
     pub(crate) nodes: u32,
+    /// Whether only the number of ranks says that there are so many.
+    pub(crate) is_least: bool,
     /// Whether NVLink joins all of its nodes.
     is_one_domain: bool,
     /// Whether something states the number of nodes: hosts of all ranks, a log, the text, or one process.
@@ -53,10 +55,15 @@ impl TableSummary {
         let written = context.nodes.filter(|_| is_cut && table.nodes.is_none()).unwrap_or(1);
         // DGX-2 has 16 GPUs a node, later ones 8.
         let is_later = node.and_then(|node| node.product).is_some_and(|p| p.name != "V100");
-        let least = ranks.map_or(1, |ranks| ranks.div_ceil(if is_later { 8 } else { 16 }));
-        let nodes = listed.max(stated).max(written.min(ranks.unwrap_or(u32::MAX))).max(least);
+        let most = node.and_then(|node| node.gpus).filter(|gpus| *gpus > 1);
+        let most = most.unwrap_or(if is_later { 8 } else { 16 });
+        let least = ranks.map_or(1, |ranks| ranks.div_ceil(most));
+        let named = listed.max(stated).max(written.min(ranks.unwrap_or(u32::MAX)));
+        let nodes = named.max(least);
         let ranks = ranks.or(node.and_then(|n| n.gpus)).unwrap_or(2).max(1);
-        let domain = log.and_then(|log| log.nvlink_domain);
+        // A rack of which each GPU reaches each other over NVLink.
+        let of_rack = context.prose.contains("nvl72").then_some(72);
+        let domain = log.and_then(|log| log.nvlink_domain).max(of_rack);
         let best = table.rows.iter().map(|row| row.busbw).fold(0.0, f64::max);
         let mut rows: Vec<_> = table.rows.iter().collect();
         rows.sort_by_key(|row| row.bytes);
@@ -68,6 +75,7 @@ impl TableSummary {
         Self {
             ranks,
             nodes,
+            is_least: nodes > named,
             is_one_domain: domain.is_some_and(|size| size >= ranks),
             is_placed: !is_cut
                 || nodes > 1
