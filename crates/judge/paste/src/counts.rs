@@ -52,17 +52,21 @@ pub(crate) fn take(context: &mut PasteContext, text: &str) {
 /// A clause: counts with their nouns, rates next to adapters, links of drives and slots.
 fn take_clause(context: &mut PasteContext, clause: &[Token]) {
     let has = |token: Token| clause.contains(&token);
-    let named = |token: &Token| match *token {
-        Token::LineRate(rate, is_named) => {
+    // `HDR` is a rate of the network wherever it stands; `40G GPU` is a GPU's memory.
+    let named = |(at, token): (usize, &Token)| match *token {
+        Token::LineRate(rate, true) => Some((0, rate)),
+        Token::LineRate(rate, false) => {
             let has_noun = has(Token::Adapter) || has(Token::Port) || has(Token::Node);
-            Some(rate).filter(|_| is_named || has_noun)
+            let is_memory = clause.get(at + 1) == Some(&Token::Gpu);
+            Some((1, rate)).filter(|_| has_noun && !is_memory)
         }
         _ => None,
     };
     let named_drives = clause.iter().filter(|token| **token == Token::NamedDrive).count();
     let is_disk = (has(Token::Drive) || named_drives > 0) && !has(Token::Adapter);
     if !has(Token::Sata) && !is_disk {
-        context.network_gbits = context.network_gbits.or(clause.iter().find_map(named));
+        let best = clause.iter().enumerate().filter_map(named).min_by_key(|(order, _)| *order);
+        context.network_gbits = context.network_gbits.or(best.map(|(_, rate)| rate));
     }
     let link = clause.iter().find_map(|token| match *token {
         Token::Pcie(generation, lanes) => Some((generation, lanes)),
@@ -386,6 +390,7 @@ mod tests {
                 Some(100.0),
             ),
             ("8 clients with one 200 Gbit/s adapter each", Some(8), Some(1), Some(200.0)),
+            ("3 servers with 8 A100 SXM4 40G GPU and 4 x HDR cards", Some(3), Some(4), Some(200.0)),
             ("two nodes with 2 x ConnectX-6 (HDR)", Some(2), Some(2), Some(200.0)),
             ("a link of 400Gb/sec (4X NDR)", None, None, Some(400.0)),
             ("NCCL uses only 1 HCA", None, None, None),
