@@ -428,10 +428,15 @@ pub struct DeviceUse {
 /// A table of STREAM or BabelStream.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct StreamTable {
-    /// `STREAM` or `BabelStream`.
+    /// `STREAM`, `BabelStream` or [`Self::STATED`].
     pub tool: &'static str,
     /// Kernels with their rate, GB/s; bytes read and written.
     pub rows: Vec<(String, f64)>,
+}
+
+impl StreamTable {
+    /// The tool of rates that a sentence states.
+    pub const STATED: &str = "a sentence";
 }
 
 /// What NCCL or RCCL wrote about itself.

@@ -84,6 +84,13 @@ fn read_lines(mut lines: Vec<PasteLine>, is_cut: bool) -> PasteReading {
         reading: &mut reading,
     };
     splitter.run();
+    if reading.documents.is_empty()
+        && log.is_none()
+        && !reading.context.gpus.is_empty()
+        && let Some((table, span)) = streams::stated(&lines)
+    {
+        reading.documents.push(PasteDocument { span, content: PasteContent::Streams(table) });
+    }
     let gpus = reading.context.gpu_count;
     for document in &mut reading.documents {
         match &mut document.content {

@@ -42,7 +42,8 @@ pub(crate) fn explain_streams(
 ) -> DraftAnswer {
     let best = table.rows.iter().map(|row| row.1).fold(0.0, f64::max);
     let each = table.rows.iter().map(|(name, gbs)| format!("{name} {}", figure(*gbs)));
-    let on_gpu = table.tool == "BabelStream" && node.is_some_and(|node| node.product.is_some());
+    let on_gpu = [StreamTable::STATED, "BabelStream"].contains(&table.tool)
+        && node.is_some_and(|node| node.product.is_some());
     let mut draft = DraftAnswer {
         meaning: format!(
             "{} memory, GB/s (1e9 B/s, read and written): {}",
