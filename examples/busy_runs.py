@@ -42,7 +42,7 @@ def summary(pathline, folder):
     cases = [word for case in CASES for word in ("--case", case)]
     run = output(pathline, "run", *cases, "--case-budget", "100", "--out", folder)
     text = output(pathline, "report", folder, "--full").stdout
-    rows = output(pathline, "report", folder, "--csv", "-").stdout
+    rows = output(pathline, "report", folder, "--format", "csv").stdout
     return run.returncode, text, list(csv.DictReader(io.StringIO(rows)))
 
 

@@ -34,13 +34,13 @@ def _value(column, text):
 
 
 def read(run):
-    """The series of a run, a dictionary each, with the columns of `pathline report --csv`.
+    """The series of a run, a dictionary each, with the columns of `pathline report -o FILE.csv`.
 
     run is its folder or journal, packed or not. Rates are in GB/s and times in ns or us, as column unit says; an
     empty cell is None. `pandas.DataFrame(pathline.read(run))` and `polars.DataFrame(pathline.read(run))` are tables.
     Raises FileNotFoundError without the program, ValueError for what is no run.
     """
-    command = [_program(), "report", os.fspath(run), "--csv", "-"]
+    command = [_program(), "report", os.fspath(run), "--format", "csv"]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
     text = done.stdout.decode("utf-8", "replace")
     if not text.startswith("case,"):

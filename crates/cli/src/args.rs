@@ -4,6 +4,7 @@ mod advise;
 mod analysis;
 mod health;
 mod messages;
+mod out_file;
 mod paste;
 mod placement;
 mod stores;
@@ -38,6 +39,8 @@ pub(crate) use analysis::{
 };
 pub(crate) use health::{HealthArgs, HealthFormat};
 pub(crate) use messages::MessageArgs;
+pub(crate) use out_file::OutFile;
+use out_file::out_file;
 pub(crate) use paste::ExplainArgs;
 pub(crate) use placement::{AuditArgs, Launcher, MessageCopier, PlaceArgs};
 pub(crate) use stores::StoreArgs;
@@ -57,6 +60,15 @@ pub(crate) struct Args {
     /// What to do; without it, shows what can be done here.
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
+    /// When to use colour.
+    #[arg(long, global = true, value_enum, default_value_t = ColourChoice::Auto, help_heading = OUTPUT)]
+    pub(crate) color: ColourChoice,
+    /// Print no progress; of a run neither progress nor summary. Errors still show.
+    #[arg(long, short, global = true, help_heading = OUTPUT)]
+    pub(crate) quiet: bool,
+    /// Print every figure, row, answer and warning, not the first screen alone.
+    #[arg(long, global = true, conflicts_with = "quiet", help_heading = OUTPUT)]
+    pub(crate) full: bool,
 }
 
 impl Args {
@@ -260,21 +272,21 @@ pub(crate) struct SelectArgs {
     /// Software stack whose starts and packet sizes the simulated machine has.
     #[arg(long, value_name = "NAME", requires = "machine", hide = true)]
     pub(crate) stack: Option<String>,
-    /// Only these suites, or the suites of a group: gpu, mpi, ccl; `pathline run --list` says what
-    /// they measure. Or the text of a case, as --case takes it.
+    /// Only these suites, suites of a group (gpu, mpi, ccl), or cases; `pathline run --list` says what
+    /// suites measure.
+    ///
+    /// A case is a case text, or a flow with wildcards such as 'gpu0.* > gpu*.vram by dma'. Movers: dma (copy
+    /// engine), blit (copy kernel of the runtime), kernel, cpu, migrate, staged, batch, call; between
+    /// processes mpi, ccl (NCCL, RCCL), ucx, shm, cma, xpmem; files uring, aio, sync, gds. Memory: vram,
+    /// vram-fine, pinned, pinned-nc, pinned-wc, pinned-default, registered, paged, huge, managed, reg (none).
+    /// `pathline explain 'TEXT'` explains a text.
     #[arg(value_name = "SUITE|CASE", value_parser = KnownName::SUITES, hide_possible_values = true)]
     pub(crate) named: Vec<String>,
     /// The same as SUITE.
     #[arg(long, short, value_delimiter = ',', value_name = "SUITE", hide = true)]
     pub(crate) suite: Vec<String>,
-    /// Only cases that match this text; repeatable.
-    ///
-    /// A case text, or a flow with wildcards such as 'gpu0.* > gpu*.vram by dma'. Movers: dma (copy
-    /// engine), blit (copy kernel of the runtime), kernel, cpu, migrate, staged, batch, call; between
-    /// processes mpi, ccl (NCCL, RCCL), ucx, shm, cma, xpmem; files uring, aio, sync, gds. Memory: vram,
-    /// vram-fine, pinned, pinned-nc, pinned-wc, pinned-default, registered, paged, huge, managed, reg (none).
-    /// `pathline explain 'TEXT'` explains a text.
-    #[arg(long, short, value_name = "CASE")]
+    /// Only cases that match this text, as CASE does; repeatable.
+    #[arg(long, short, value_name = "CASE", hide = true)]
     pub(crate) case: Vec<CasePattern>,
     /// Only these GPUs, such as 0,1 or 0-3.
     #[arg(long, value_name = "LIST")]
@@ -582,7 +594,7 @@ pub(crate) struct RunArgs {
     /// An address of the host of rank 0, and a free port. Under Slurm, and on one host, ranks find
     /// each other by themselves. They prove that they are of one job by PATHLINE_SECRET, or by a file
     /// in a home folder that their hosts share.
-    #[arg(long, value_name = "HOST:PORT", env = "PATHLINE_RENDEZVOUS", help_heading = PROCESSES)]
+    #[arg(long, value_name = "HOST:PORT", env = "PATHLINE_RENDEZVOUS", help_heading = PROCESSES, hide = true)]
     pub(crate) rendezvous: Option<String>,
     /// What must be usable for exit code 0.
     ///
@@ -609,17 +621,8 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) timeout: TimeoutArgs,
     /// Print JSON: verdict, findings and figures; with --dry-run a line a case.
-    #[arg(long, conflicts_with = "full", help_heading = OUTPUT)]
+    #[arg(long, help_heading = OUTPUT)]
     pub(crate) json: bool,
-    /// Print every figure and warning, not the first screen alone.
-    #[arg(long, conflicts_with = "quiet", help_heading = OUTPUT)]
-    pub(crate) full: bool,
-    /// Print neither progress nor summary; errors still show.
-    #[arg(long, short, help_heading = OUTPUT)]
-    pub(crate) quiet: bool,
-    /// When to use colour.
-    #[arg(long, value_enum, default_value_t = ColourChoice::Auto, help_heading = OUTPUT)]
-    pub(crate) color: ColourChoice,
 }
 
 /// Options of a run rather than of one session of it: `--resume` takes them from the run that is
@@ -733,17 +736,11 @@ pub(crate) struct TopoArgs {
     #[arg(long, value_name = "PATH", conflicts_with_all = ["from", "machine"])]
     pub(crate) save: Option<PathBuf>,
     /// Print JSON.
-    #[arg(long, conflicts_with_all = ["svg", "xml"])]
+    #[arg(long, conflicts_with = "out")]
     pub(crate) json: bool,
-    /// Write a picture of the node.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) svg: Option<PathBuf>,
-    /// Write NCCL/RCCL topology XML, as NCCL_TOPO_FILE takes it.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) xml: Option<PathBuf>,
-    /// When to use colour.
-    #[arg(long, value_enum, default_value_t = ColourChoice::Auto)]
-    pub(crate) color: ColourChoice,
+    /// Write a picture of the node (.svg), or NCCL/RCCL topology XML (.xml), as NCCL_TOPO_FILE takes it.
+    #[arg(long, short, value_name = "FILE", value_parser = out_file(&["svg", "xml"]))]
+    pub(crate) out: Vec<OutFile>,
     #[command(flatten)]
     pub(crate) timeout: TimeoutArgs,
 }

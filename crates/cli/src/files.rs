@@ -10,6 +10,7 @@ use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use crate::args::OutFile;
 use crate::say::{errln, out};
 use anyhow::{Context, Result, anyhow};
 use flate2::bufread::MultiGzDecoder;
@@ -288,7 +289,7 @@ fn replaceable_page(path: &Path) -> Result<()> {
     }
     let what = if kind.is_symlink() { "is a symbolic link" } else { "is no page of pathline" };
     Err(anyhow!(
-        "{} {what} and stays as it is; rename it, or have `pathline report RUN --html FILE` write \
+        "{} {what} and stays as it is; rename it, or have `pathline report RUN -o FILE.html` write \
          another file",
         path.display()
     ))
@@ -309,6 +310,17 @@ pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
         None => fs::write(path, text),
     };
     written.with_context(|| format!("{}: cannot write", path.display()))
+}
+
+/// Writes the files of `--out`, each with the text for its ending.
+pub(crate) fn write_each(
+    files: &[OutFile],
+    text: impl Fn(&'static str) -> Result<String>,
+) -> Result<()> {
+    for OutFile { path, ending } in files {
+        write(path, &text(ending)?)?;
+    }
+    Ok(())
 }
 
 /// Writes a plain file that a command names, replaced as a whole.
@@ -395,7 +407,7 @@ mod tests {
         let mine = "<!doctype html><title>Report of my holidays - pathline</title>";
         fs::write(&page, mine).unwrap();
         let error = write_page(&page, "new").unwrap_err().to_string();
-        assert!(error.contains("no page of pathline") && error.contains("--html"), "{error}");
+        assert!(error.contains("no page of pathline") && error.contains("-o FILE.html"), "{error}");
         assert_eq!(fs::read_to_string(&page).unwrap(), mine);
         fs::remove_file(&page).unwrap();
         let elsewhere = dir.path().join("elsewhere");

@@ -2,12 +2,16 @@
 //! | head`) has seen enough: that is no error. A full disk is one, but no reason to lose a run.
 
 use std::fmt;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, IsTerminal as _, Write};
 use std::os::fd::AsFd;
 use std::sync::OnceLock;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 use pathline_runner::ProcessHooks;
 use pathline_schema::{mask_urls, plain_text};
+
+use crate::args::{Args, ColourChoice};
 
 /// Hooks for processes of this program that measure or try libraries.
 pub(crate) const HOOKS: ProcessHooks = ProcessHooks {
@@ -15,6 +19,52 @@ pub(crate) const HOOKS: ProcessHooks = ProcessHooks {
     exit: std::process::exit,
     abort: std::process::abort,
 };
+
+/// What the command line asks of all output.
+#[derive(Debug, Default)]
+struct OutputForm {
+    colour: bool,
+    quiet: bool,
+    full: bool,
+}
+
+static FORM: OnceLock<OutputForm> = OnceLock::new();
+
+/// Takes what the command line asks of all output.
+pub(crate) fn set_form(args: &Args) {
+    let paints = || std::env::var_os("TERM").is_some_and(|name| name != "dumb");
+    let colour = match args.color {
+        ColourChoice::Always => true,
+        ColourChoice::Never => false,
+        ColourChoice::Auto => {
+            paints() && io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none()
+        }
+    };
+    let _ = FORM.set(OutputForm { colour, quiet: args.quiet, full: args.full });
+}
+
+/// Whether standard output takes colour.
+pub(crate) fn colour() -> bool {
+    FORM.get().is_some_and(|form| form.colour)
+}
+
+/// Whether a command measures for another one, which speaks.
+static SILENT: AtomicBool = AtomicBool::new(false);
+
+/// Shows nothing of a run, or again what the command line asks for.
+pub(crate) fn set_silent(silent: bool) {
+    SILENT.store(silent, Relaxed);
+}
+
+/// Whether no progress is shown.
+pub(crate) fn is_quiet() -> bool {
+    SILENT.load(Relaxed) || FORM.get().is_some_and(|form| form.quiet)
+}
+
+/// Whether everything is shown, not the first screen alone.
+pub(crate) fn is_full() -> bool {
+    FORM.get().is_some_and(|form| form.full)
+}
 
 /// Columns of a page that goes to no terminal.
 const PIPED_WIDTH: usize = 100;
@@ -109,8 +159,8 @@ pub(crate) fn print(text: fmt::Arguments<'_>) {
 
 /// Writes a summary of `explain`, with its colours if it was made with some. Names and texts of
 /// files are plain in it already; here only what sets a colour passes.
-pub(crate) fn page(text: &str, colour: bool) {
-    match colour {
+pub(crate) fn page(text: &str) {
+    match colour() {
         true => write(&only_colours(text)),
         // It has its width.
         false => write(&plain(format_args!("{text}"))),

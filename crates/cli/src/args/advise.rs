@@ -145,9 +145,6 @@ pub(crate) struct AdviseArgs {
     /// Print the answers as JSON.
     #[arg(long, help_heading = OUTPUT)]
     pub(crate) json: bool,
-    /// Print no progress.
-    #[arg(long, short, help_heading = OUTPUT)]
-    pub(crate) quiet: bool,
     #[command(flatten)]
     pub(crate) libraries: LibraryArgs,
 }

@@ -7,7 +7,7 @@ use clap::{Parser, ValueEnum};
 use crate::known_name::KnownName;
 
 use super::units::{count, percent_points};
-use super::{ColourChoice, LibraryArgs, RUN_EXIT_CODES, TimeoutArgs};
+use super::{LibraryArgs, OutFile, RUN_EXIT_CODES, TimeoutArgs, out_file};
 
 /// Which run to show, and how.
 #[derive(Debug, Clone, Parser)]
@@ -16,28 +16,19 @@ pub(crate) struct ReportArgs {
     /// The run: its folder or journal. Of several runs the page shows all side by side.
     #[arg(required = true, value_name = "RUN")]
     pub(crate) runs: Vec<PathBuf>,
-    /// Write the HTML report here; by default into the run's folder, and of a journal with another name
-    /// than run.jsonl nowhere. Needed for several runs.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) html: Option<PathBuf>,
-    /// Write a table with a row a series; `-` is standard output.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) csv: Option<PathBuf>,
-    /// Write a table with a row a raw sample; `-` is standard output.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) csv_raw: Option<PathBuf>,
-    /// Print every figure and warning, not the first screen alone.
+    /// Write the page (.html), a row a series (.csv), a row a raw sample (.raw.csv), or verdict, findings and
+    /// figures (.json); repeatable.
+    ///
+    /// Without a page that is named, one is written into the run's folder, and of a journal with another name than
+    /// run.jsonl nowhere. Several runs need one.
+    #[arg(long, short, value_name = "FILE", value_parser = out_file(&["html", "raw.csv", "csv", "json"]))]
+    pub(crate) out: Vec<OutFile>,
+    /// Print verdict, findings and figures as JSON, for tools (docs/understand/findings.md), and nothing else.
     #[arg(long)]
-    pub(crate) full: bool,
-    /// Write verdict, findings and figures as JSON, for tools (docs/understand/findings.md); `-` is standard output.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) json: Option<PathBuf>,
-    /// Print conclusions for a ticket, or messages, collectives and I/O as other tools do, and nothing else.
-    #[arg(long, value_enum, conflicts_with_all = ["html", "csv", "csv_raw", "json"])]
+    pub(crate) json: bool,
+    /// Print conclusions for a ticket, a table, or messages, collectives and I/O as other tools do, and nothing else.
+    #[arg(long, value_enum, conflicts_with_all = ["out", "json"])]
     pub(crate) format: Option<ReportFormat>,
-    /// When to use colour.
-    #[arg(long, value_enum, default_value_t = ColourChoice::Auto)]
-    pub(crate) color: ColourChoice,
 }
 
 /// Whose columns are printed.
@@ -51,6 +42,10 @@ pub(crate) enum ReportFormat {
     Elbencho,
     /// A ticket or a merge request: identity, verdict, findings and values.
     Markdown,
+    /// A table with a row a series.
+    Csv,
+    /// A table with a row a raw sample.
+    RawCsv,
 }
 
 /// Which runs to compare.
@@ -78,15 +73,12 @@ pub(crate) struct DiffArgs {
     /// or at least three runs of one host. May be given several times.
     #[arg(long, value_name = "RUN")]
     pub(crate) noise: Vec<PathBuf>,
-    /// List every case that is not the same.
+    /// Write the comparison as a page (.html), or every case and group of changes (.json); repeatable.
+    #[arg(long, short, value_name = "FILE", value_parser = out_file(&["html", "json"]))]
+    pub(crate) out: Vec<OutFile>,
+    /// Print every case and group of changes as JSON instead of the text.
     #[arg(long)]
-    pub(crate) all: bool,
-    /// Write the comparison as a page.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) html: Option<PathBuf>,
-    /// Write every case and every group of changes as JSON; - is standard output, in place of the text.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) json: Option<PathBuf>,
+    pub(crate) json: bool,
 }
 
 /// Where to look.
@@ -118,16 +110,10 @@ pub(crate) struct CalibrateArgs {
     /// has no report. By default machine.toml, which must not be there yet.
     #[arg(long, short, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
-    /// Replace a machine.toml that is there.
-    #[arg(long, conflicts_with = "out")]
-    pub(crate) force: bool,
     /// Compare the twin with this machine: a name from `pathline model list`, or a TOML file. By default the
     /// preset with the GPUs of the node. The node may have only the first of the described GPUs.
     #[arg(long, value_name = "NAME|FILE", value_parser = KnownName::MACHINES)]
     pub(crate) preset: Option<String>,
-    /// Show no progress.
-    #[arg(long, short)]
-    pub(crate) quiet: bool,
 }
 
 /// What `model check --fit` refits.
@@ -167,26 +153,17 @@ pub(crate) struct ValidateArgs {
     /// sweeps, messages, topology. One that is missed ends with exit code 1.
     #[arg(long, value_name = "TARGET=MEDIAN[,P95]")]
     pub(crate) within: Vec<String>,
-    /// Show every row, not the farthest only.
-    #[arg(long)]
-    pub(crate) all: bool,
     /// Change each constant of the machine by 30 % and show which rows move: first the constants that no
-    /// row holds. Judges no target. With --csv a table with a row a constant.
-    #[arg(long, conflicts_with_all = ["within", "all", "html"])]
+    /// row holds. Judges no target. Its table has a row a constant.
+    #[arg(long, conflicts_with = "within")]
     pub(crate) sensitivity: bool,
     /// Change only constants whose key begins so, such as fabric or time.blit_us. May be given several
     /// times.
     #[arg(long, value_name = "KEY", requires = "sensitivity", hide = true)]
     pub(crate) constant: Vec<String>,
-    /// Write a page with pictures of predicted over published values.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) html: Option<PathBuf>,
-    /// Write a table with a row a value; `-` is standard output.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) csv: Option<PathBuf>,
-    /// When to use colour.
-    #[arg(long, value_enum, default_value_t = ColourChoice::Auto)]
-    pub(crate) color: ColourChoice,
+    /// Write a page with pictures of predicted over published values (.html), or a row a value (.csv); repeatable.
+    #[arg(long, short, value_name = "FILE", value_parser = out_file(&["html", "csv"]))]
+    pub(crate) out: Vec<OutFile>,
 }
 
 /// Which flows to predict, or which run to hold predictions against.
@@ -210,10 +187,10 @@ pub(crate) struct PredictArgs {
     /// start with # are left out.
     #[arg(long, aliases = ["case-file", "exchange-file"], value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
-    /// Write what each link, adapter and engine carries during exchanges: CSV, or JSON if the name
-    /// ends in .json; `-` is standard output.
-    #[arg(long, value_name = "FILE", conflicts_with = "against")]
-    pub(crate) links: Option<PathBuf>,
+    /// Write what each link, adapter and engine carries during exchanges (.csv or .json); with --against a page with
+    /// pictures of predicted over measured durations (.html), or a row a set (.csv). Repeatable.
+    #[arg(long, short, value_name = "FILE", value_parser = out_file(&["html", "csv", "json"]))]
+    pub(crate) out: Vec<OutFile>,
     /// Predict the cases of this run and compare: its folder or journal.
     #[arg(long, value_name = "RUN", conflicts_with_all = ["texts", "case", "file"])]
     pub(crate) against: Option<PathBuf>,
@@ -228,18 +205,6 @@ pub(crate) struct PredictArgs {
     /// Print JSON.
     #[arg(long, conflicts_with = "against")]
     pub(crate) json: bool,
-    /// Show every set, not the farthest only.
-    #[arg(long, requires = "against")]
-    pub(crate) all: bool,
-    /// Write a page with pictures of predicted over measured durations.
-    #[arg(long, value_name = "FILE", requires = "against")]
-    pub(crate) html: Option<PathBuf>,
-    /// Write a table with a row a set; `-` is standard output.
-    #[arg(long, value_name = "FILE", requires = "against")]
-    pub(crate) csv: Option<PathBuf>,
-    /// When to use colour.
-    #[arg(long, value_enum, default_value_t = ColourChoice::Auto)]
-    pub(crate) color: ColourChoice,
 }
 
 impl PredictArgs {

@@ -34,9 +34,6 @@ pub(crate) struct ExplainArgs {
     /// Print all answers with all causes as JSON.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Print all answers rather than the first three.
-    #[arg(long)]
-    pub(crate) all: bool,
     #[command(flatten)]
     pub(crate) libraries: LibraryArgs,
     #[command(flatten)]

@@ -17,12 +17,10 @@ use crate::known_name::KnownName;
                   could not meet."
 )]
 pub(crate) struct PlaceArgs {
-    /// Show where the ranks of this job run and what is wrong with it, under srun, mpirun or flux run.
-    #[arg(long, conflicts_with_all = ["format", "pattern", "from"])]
-    pub(crate) check: bool,
-    /// With --check, compare with the script that --format wrote for this job.
-    #[arg(long, value_name = "FILE", requires = "check")]
-    pub(crate) plan: Option<PathBuf>,
+    /// Show where the ranks of this job run and what is wrong with it, under srun, mpirun or flux run; compare with
+    /// the script that --format wrote for this job, if it is named.
+    #[arg(long, value_name = "SCRIPT", num_args = 0..=1, conflicts_with_all = ["format", "pattern", "from"])]
+    pub(crate) check: Option<Option<PathBuf>>,
     /// Ranks on a node; without it one for each GPU.
     #[arg(long, value_name = "NUMBER", value_parser = count::<1, 4096>)]
     pub(crate) ranks: Option<u32>,

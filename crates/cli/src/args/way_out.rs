@@ -53,7 +53,19 @@ const WAYS_OUT: &[([&str; 2], &str)] = &[
     (["--history <DIR>", "health"], "`pathline report RUN` shows the verdict of one run"),
     (["<RUN>", "report"], "a run is a folder such as runs/HOST-DATE, or its run.jsonl"),
     (["<NAME|FILE>", "model show"], "`pathline model list` names the machines"),
-    (["'--full'", "pathline [COMMAND]"], "`pathline report RUN --full` shows all of a run"),
+];
+
+/// Options of earlier versions, and what they are now.
+const OLD_OPTIONS: [(&str, &str); 9] = [
+    ("--all", "--full"),
+    ("--csv", "-o FILE.csv; of a run also `pathline report RUN --format csv`"),
+    ("--csv-raw", "-o FILE.raw.csv, or --format raw-csv"),
+    ("--force", "-o machine.toml"),
+    ("--html", "-o FILE.html"),
+    ("--links", "-o FILE.csv or -o FILE.json"),
+    ("--plan", "--check SCRIPT"),
+    ("--svg", "-o FILE.svg"),
+    ("--xml", "-o FILE.xml"),
 ];
 
 /// Says of a small size without a unit that it is in bytes.
@@ -78,14 +90,17 @@ pub(super) fn with_way_out(mut error: clap::Error, command: &clap::Command) -> c
         _ => false,
     };
     let negative = negative.then_some("a value cannot be negative");
-    let known = known.map(|(_, way)| *way).or(negative).map(str::to_owned);
-    // The parser names an option that is spelt alike.
-    let is_unknown = error.kind() == ErrorKind::UnknownArgument
-        && error.get(ContextKind::SuggestedArg).is_none();
+    let is_unknown = error.kind() == ErrorKind::UnknownArgument;
     let word = match error.get(ContextKind::InvalidArg) {
-        Some(ContextValue::String(word)) if is_unknown => Some(word),
+        Some(ContextValue::String(word)) if is_unknown => Some(word.as_str()),
         _ => None,
     };
+    let old = OLD_OPTIONS.iter().find(|(old, _)| Some(*old) == word);
+    let old = old.map(|(old, new)| format!("{old} is now {new}"));
+    let known = old.or_else(|| known.map(|(_, way)| *way).or(negative).map(str::to_owned));
+    // The parser names an option that is spelt alike.
+    let is_named = error.get(ContextKind::SuggestedArg).is_some();
+    let word = word.filter(|_| !is_named);
     if let Some(way) = known.or_else(|| word.map(|word| option_way_out(word, command))) {
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![way.into()]));
     }

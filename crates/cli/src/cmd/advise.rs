@@ -143,7 +143,7 @@ impl AdviceRun<'_> {
         runner: &mut dyn TrialRunner,
         limits: &AdviceLimits,
     ) -> Vec<Advice> {
-        let progress = AdviceProgress::new(self.args.quiet);
+        let progress = AdviceProgress::new();
         let mut answers = advise(scopes, runner, limits, &mut |step| progress.show(&step));
         progress.end();
         if let Some(earlier) = &self.earlier {
@@ -220,7 +220,7 @@ impl AdviceRun<'_> {
         };
         let mut trials = |scopes: Vec<AdviceScope>, runner: &mut dyn TrialRunner| {
             let scopes: Vec<AdviceScope> = scopes.into_iter().map(set_by).collect();
-            let progress = AdviceProgress::new(self.args.quiet);
+            let progress = AdviceProgress::new();
             let show = &mut |step: AdviceStep<'_>| progress.show(&step);
             answers.extend(review(&rest, &scopes, runner, &self.limits(), show));
             progress.end();

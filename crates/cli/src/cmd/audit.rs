@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
-use clap::Parser as _;
 use pathline_diagnose::{
     CollectiveCause, CollectiveRun, LedgerRow, NodeCut, PairedChoice, audit_rows, common_settings,
     describes, judge_causes, likely_causes, measured_exchanges,
@@ -19,7 +18,7 @@ use pathline_schema::{
 
 use super::audit_choices::{ChoiceTrials, collective_case};
 use super::{ExitKind, judge_source};
-use crate::args::{AuditArgs, RunArgs};
+use crate::args::AuditArgs;
 use crate::files;
 use crate::say::{outln, paragraph, width};
 
@@ -355,14 +354,14 @@ fn certify_cut(args: &AuditArgs, cut: &NodeCut, case: &Case, model: Rate) -> Res
 fn measure(args: &AuditArgs, dir: &Path, cases: &[String], ranks: Option<usize>) -> Result<()> {
     let folder = dir.to_string_lossy().into_owned();
     let ranks = ranks.map(|ranks| ranks.to_string());
-    let mut command = vec!["run", "--quiet", "--out", &folder];
+    let mut command = vec!["run", "--out", &folder];
     command.extend(ranks.iter().flat_map(|ranks| ["--ranks", ranks.as_str()]));
     let machine = args.on.as_deref().unwrap_or(&args.machine);
     if machine != "here" {
         command.extend(["--machine", machine]);
     }
     command.extend(cases.iter().flat_map(|case| ["--case", case.as_str()]));
-    super::run::run(RunArgs::try_parse_from(command)?)?;
+    super::run::run_silently(&command)?;
     Ok(())
 }
 

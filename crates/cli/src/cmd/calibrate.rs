@@ -12,7 +12,7 @@ use pathline_runner::MachineModel;
 use super::{ExitKind, judge_source};
 use crate::args::CalibrateArgs;
 use crate::files;
-use crate::say::{errln, outln};
+use crate::say::{self, errln, outln};
 
 /// Interval of progress lines.
 const EVERY: Duration = Duration::from_secs(2);
@@ -20,10 +20,11 @@ const EVERY: Duration = Duration::from_secs(2);
 pub(super) fn run(args: &CalibrateArgs) -> Result<ExitKind> {
     let out = args.out.as_deref().unwrap_or(Path::new(files::MACHINE));
     // Before the fit, which may take minutes. A file that is named may be replaced.
-    if args.out.is_none() && !args.force && out.symlink_metadata().is_ok() {
+    if args.out.is_none() && out.symlink_metadata().is_ok() {
         bail!(
-            "{}: there is one already, perhaps another twin; --force replaces it, -o FILE writes another",
-            out.display()
+            "{}: there is one already, perhaps another twin; `-o {}` replaces it",
+            out.display(),
+            files::MACHINE
         );
     }
     let read = |path: &std::path::PathBuf| -> Result<NamedRun> {
@@ -34,7 +35,7 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<ExitKind> {
     let source = source.fold(ExitKind::Fine, ExitKind::worse);
     let mut last_line = Instant::now();
     let twin = calibrate(&runs, &mut |step: &FitStep| {
-        if !args.quiet && last_line.elapsed() >= EVERY {
+        if !say::is_quiet() && last_line.elapsed() >= EVERY {
             last_line = Instant::now();
             let FitStep { doing, groups, error } = step;
             errln!("{doing}: {groups} shared resources, sets off by {:.2} %", error * 100.0);
@@ -44,7 +45,7 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<ExitKind> {
     // A file that cannot be read back must not be written.
     MachineDesc::parse(&out.display().to_string(), &text)
         .context("the twin of these runs is no valid machine file; please report it")?;
-    if args.out.is_some() || args.force {
+    if args.out.is_some() {
         files::write(out, &text)?;
     } else {
         files::create(out, &text)?;

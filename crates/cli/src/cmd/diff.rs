@@ -12,7 +12,7 @@ use pathline_schema::{Journal, WorldKind, shell_word};
 use super::ExitKind;
 use crate::args::DiffArgs;
 use crate::files;
-use crate::say::outln;
+use crate::say::{self, out, outln};
 
 pub(super) fn run(args: &DiffArgs) -> Result<ExitKind> {
     let (before, after) = sides(args)?;
@@ -41,15 +41,14 @@ pub(super) fn run(args: &DiffArgs) -> Result<ExitKind> {
     if diff.is_worse() {
         diff.part = part(&after, &b).filter(|found| part(&before, &a).as_ref() != Some(found));
     }
-    if args.json.as_deref() != Some(Path::new("-")) {
-        outln!("{}", diff.text(args.all).trim_end());
+    let json = || serde_json::to_string_pretty(&comparison::json(&diff)).map(|text| text + "\n");
+    match args.json {
+        true => out!("{}", json()?),
+        false => outln!("{}", diff.text(say::is_full()).trim_end()),
     }
-    if let Some(file) = &args.json {
-        let text = serde_json::to_string_pretty(&comparison::json(&diff))?;
-        files::write(file, &format!("{text}\n"))?;
-    }
-    if let Some(page) = &args.html {
-        files::write(page, &html::diff::page(&diff))?;
+    for file in &args.out {
+        let text = if file.ending == "json" { json()? } else { html::diff::page(&diff) };
+        files::write(&file.path, &text)?;
     }
     Ok(match (diff.is_worse(), diff.missing()) {
         (true, _) => ExitKind::Wrong,

@@ -21,13 +21,13 @@ use super::{ExitKind, case};
 use crate::args::ExplainArgs;
 use crate::files;
 use crate::progress::StopRequest;
-use crate::say::{errln, outln, width, wrap};
+use crate::say::{self, errln, outln, width, wrap};
 
 /// Seconds after which a check begins no further copies.
 const PROBE_SECS: f64 = 8.0;
 /// Copies of a check that are measured in one process.
 const PROBE_BLOCK: usize = 64;
-/// Answers without `--all`.
+/// Answers without `--full`.
 const SHOWN: usize = 3;
 /// What is read of a paste at most; crate `paste` reads 8 MiB of it and says so.
 const MAX_READ: u64 = (8 << 20) + 1;
@@ -82,7 +82,7 @@ pub(super) fn run(args: &ExplainArgs) -> Result<ExitKind> {
     if args.json {
         outln!("{}", serde_json::to_string_pretty(&explained)?);
     } else {
-        show(&explained, args.all);
+        show(&explained, say::is_full());
     }
     Ok(exit(&explained))
 }
@@ -250,7 +250,7 @@ fn show(explained: &PasteExplanation, all: bool) {
     }
     let more = explained.answers.len().saturating_sub(shown);
     if more > 0 {
-        errln!("{more} more answers: --all");
+        errln!("{more} more answers: --full");
     }
     if explained.is_cut {
         errln!("! only the first 8 MiB were read");

@@ -31,7 +31,6 @@ mod topo;
 mod trial_placement;
 mod validate;
 
-use std::io::IsTerminal;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::ExitCode;
@@ -47,10 +46,8 @@ use pathline_schema::{
     CaseOutcome, CpuSet, FaultedCase, Journal, NodeVerdict, Severity, plain_line,
 };
 
-use crate::args::{
-    Args, ColourChoice, Command, InternalArgs, InternalCommand, ModelArgs, ModelCommand,
-};
-use crate::say::{HOOKS, errln, out};
+use crate::args::{Args, Command, InternalArgs, InternalCommand, ModelArgs, ModelCommand};
+use crate::say::{self, HOOKS, errln, out};
 
 /// How a command went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,6 +104,7 @@ impl From<ExitKind> for ExitCode {
 
 /// Runs the command of the command line.
 pub(crate) fn run(args: Args) -> Result<ExitKind> {
+    say::set_form(&args);
     match args.command {
         None => hello::run(),
         Some(Command::Run(args)) => run::run(args),
@@ -115,7 +113,7 @@ pub(crate) fn run(args: Args) -> Result<ExitKind> {
         Some(Command::Health(args)) => Ok(health::run(&args)),
         Some(Command::Topo(args)) => topo::run(&args),
         Some(Command::Advise(args)) => advise::run(&args),
-        Some(Command::Place(args)) if args.check => rank_sites::run(&args),
+        Some(Command::Place(args)) if args.check.is_some() => rank_sites::run(&args),
         Some(Command::Place(args)) => place::run(&args),
         Some(Command::Explain(args)) => explain::run(&args),
         Some(Command::Report(args)) => report::run(&args),
@@ -268,16 +266,4 @@ fn hide_other_gpus(gpus: Option<&CpuSet>, machine: Option<&String>) -> Result<()
         .env("CUDA_DEVICE_ORDER", "PCI_BUS_ID");
     Err(again.exec())
         .with_context(|| format!("the program cannot be started with {variable}={list}"))
-}
-
-/// Whether standard output takes colour.
-fn colour(choice: ColourChoice) -> bool {
-    match choice {
-        ColourChoice::Always => true,
-        ColourChoice::Never => false,
-        ColourChoice::Auto => {
-            let paints = std::env::var_os("TERM").is_some_and(|name| name != "dumb");
-            paints && std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none()
-        }
-    }
 }

@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
-use clap::Parser as _;
 use pathline_flow::{Network, RuntimeEnv};
 use pathline_place::{
     MappingSearch, PhaseModel, PhaseMover, PhasePattern, PlaceRequest, PlacementPlan, RankTraffic,
@@ -13,7 +12,7 @@ use pathline_runner::{MachineModel, read_text};
 use pathline_schema::{Bytes, CaseOutcome, Ns, Topology, shell_word};
 
 use super::{ExitKind, run};
-use crate::args::{MessageCopier, PlaceArgs, RunArgs};
+use crate::args::{MessageCopier, PlaceArgs};
 use crate::files;
 use crate::say::{errln, outln};
 
@@ -146,10 +145,9 @@ impl MappedPhase {
             return Ok(ExitKind::Fine);
         }
         let folder = dir.to_string_lossy().into_owned();
-        let mut command =
-            vec!["run", "--quiet", "--out", &folder, "--case", &before, "--case", &after];
+        let mut command = vec!["run", "--out", &folder, "--case", &before, "--case", &after];
         command.extend(args.machine.iter().flat_map(|name| ["--machine", name.as_str()]));
-        let ended = run::run(RunArgs::try_parse_from(command)?)?;
+        let ended = run::run_silently(&command)?;
         let journal = files::read(dir)?;
         let time = |text: &str| {
             journal.outcomes.iter().find_map(|outcome| match outcome {

@@ -13,7 +13,7 @@ use pathline_report::{csv, html, link_loads, predicted, terminal};
 use pathline_runner::MachineModel;
 use pathline_schema::{Case, ParseError, WorldKind as Recorded};
 
-use super::{ExitKind, colour, judge_source};
+use super::{ExitKind, judge_source};
 use crate::args::PredictArgs;
 use crate::files;
 use crate::say::{self, outln};
@@ -150,18 +150,15 @@ fn cases(args: &PredictArgs, model: &MachineModel) -> Result<ExitKind> {
     found.add_cases(args, &named, model.desc())?;
     found.add_exchanges(args, &named, model.desc())?;
     let Predictions { shown, values, links } = found;
-    if let Some(file) = &args.links {
-        let table = match file.extension().is_some_and(|e| e == "json") {
-            true => serde_json::to_string_pretty(&link_loads::json(&links))?,
-            false => link_loads::csv(&links)?,
-        };
-        files::write(file, &table)?;
+    match args.json {
+        true => outln!("{}", serde_json::to_string_pretty(&values)?),
+        false => say::print_prose(format_args!("{}\n", shown.join("\n").trim_end())),
     }
-    match args.links.as_deref() {
-        Some(file) if file == Path::new("-") => {}
-        _ if args.json => outln!("{}", serde_json::to_string_pretty(&values)?),
-        _ => say::print_prose(format_args!("{}\n", shown.join("\n").trim_end())),
-    }
+    files::write_each(&args.out, |ending| match ending {
+        "json" => Ok(serde_json::to_string_pretty(&link_loads::json(&links))?),
+        "csv" => Ok(link_loads::csv(&links)?),
+        _ => bail!("a page compares with a run: --against RUN; link loads are .csv or .json"),
+    })?;
     Ok(ExitKind::Fine)
 }
 
@@ -205,7 +202,7 @@ impl Predictions {
         for (nth, (exchange, text)) in named.exchanges.iter().enumerate() {
             let members = exchange.members();
             let several = members.iter().any(|m| Some(m.node) != members.first().map(|m| m.node));
-            let outcome = match several || args.links.is_some() {
+            let outcome = match several || !args.out.is_empty() {
                 true => layer.time_and_links(exchange),
                 false => layer.time(exchange),
             };
@@ -215,7 +212,7 @@ impl Predictions {
             let trust = named.trust.get(named.cases.len() + nth).filter(|_| few);
             self.shown.push(predicted::exchange(exchange, &outcome, trust));
             self.values.push(predicted::exchange_json(exchange, &outcome, trust));
-            if args.links.is_some() {
+            if !args.out.is_empty() {
                 self.links.push((exchange.to_string(), std::mem::take(&mut outcome.links)));
             }
         }
@@ -253,28 +250,18 @@ fn against(args: &PredictArgs, model: &MachineModel, run: &Path) -> Result<ExitK
     let mut held =
         model_agreement::compare_run(&desc.name, &network, &gpus, &journal, &seen, args.any_order)
             .with_context(|| run.display().to_string())?;
-    held.trust = trust_of_shown(&held.sets, args.all, model)?;
+    held.trust = trust_of_shown(&held.sets, say::is_full(), model)?;
     let name = run.display().to_string();
-    if let Some(file) = &args.csv {
-        files::write(file, &csv::export_agreement(&held))?;
-    }
-    if let Some(file) = &args.html {
-        let world = match &journal.begin.world {
-            Recorded::Real => "on hardware".to_owned(),
-            Recorded::Simulated(machine) => format!("on the simulator, as {machine}"),
-        };
-        files::write(file, &html::model_agreement::page(&held, &name, &world))?;
-    }
-    let piped = [&args.csv, &args.html].into_iter().flatten().any(|f| f == Path::new("-"));
-    if !piped {
-        let colour = colour(args.color);
-        say::page(
-            &terminal::model_agreement::summary(&held, &name, args.all, say::width(), colour),
-            colour,
-        );
-        if let Some(file) = &args.html {
-            outln!("\n{}", file.display());
-        }
-    }
+    let world = match &journal.begin.world {
+        Recorded::Real => "on hardware".to_owned(),
+        Recorded::Simulated(machine) => format!("on the simulator, as {machine}"),
+    };
+    let (width, colour) = (say::width(), say::colour());
+    say::page(&terminal::model_agreement::summary(&held, &name, say::is_full(), width, colour));
+    files::write_each(&args.out, |ending| match ending {
+        "csv" => Ok(csv::export_agreement(&held)),
+        "html" => Ok(html::model_agreement::page(&held, &name, &world)),
+        _ => bail!("a comparison with a run is .html or .csv"),
+    })?;
     Ok(source)
 }

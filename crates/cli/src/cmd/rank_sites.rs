@@ -16,7 +16,7 @@ use crate::say::{errln, out, outln};
 const MAX_PLAN: u64 = 4 << 20;
 
 pub(super) fn run(args: &PlaceArgs) -> Result<ExitKind> {
-    let plan = match &args.plan {
+    let plan = match args.check.as_ref().and_then(Option::as_ref) {
         Some(path) => {
             let text = read_text(path, MAX_PLAN).with_context(|| path.display().to_string())?;
             let plan = read_plan(&text).with_context(|| path.display().to_string())?;

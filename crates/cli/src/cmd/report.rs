@@ -11,7 +11,7 @@ use pathline_report::terminal;
 use pathline_runner::{HostMachine, MachineChoice, MachineModel};
 use pathline_schema::{Journal, WorldKind as Recorded, plain_text};
 
-use super::{ExitKind, colour, repeat};
+use super::{ExitKind, repeat};
 use crate::args::{ReportArgs, ReportFormat};
 use crate::files;
 use crate::say::{self, errln, out, outln};
@@ -99,74 +99,59 @@ pub(super) fn run(args: &ReportArgs) -> Result<ExitKind> {
         runs => return several(runs, args),
     };
     let journal = files::read(run)?;
+    let path = files::journal_path(run);
+    let network = network(&journal, &path)?;
+    let concluded = ConcludedRun::new(&journal, &network, &path);
     if let Some(format) = args.format {
-        let path = files::journal_path(run);
-        let network = network(&journal, &path)?;
-        let ConcludedRun { report, conclusions } = ConcludedRun::new(&journal, &network, &path);
+        let ConcludedRun { report, conclusions } = &concluded;
         let text = match format {
             ReportFormat::Osu => pathline_report::format::osu(&journal),
             ReportFormat::NcclTests => pathline_report::format::nccl_tests(&journal),
             ReportFormat::Elbencho => pathline_report::format::elbencho(&journal),
-            ReportFormat::Markdown => {
-                Ok(pathline_report::markdown::markdown(&report, &conclusions))
-            }
+            ReportFormat::Markdown => Ok(pathline_report::markdown::markdown(report, conclusions)),
+            ReportFormat::Csv => Ok(pathline_report::csv::export(&journal, Some(&network))),
+            ReportFormat::RawCsv => Ok(pathline_report::csv::export_raw(&journal)),
         };
         out!("{}", text.map_err(|why| anyhow!(why))?);
         return Ok((&conclusions.verdict).into());
     }
-    let path = files::journal_path(run);
-    let network = network(&journal, &path)?;
-    let colour = colour(args.color);
-    let form = SummaryForm { full: args.full, colour };
-    let concluded = ConcludedRun::new(&journal, &network, &path);
+    let form = SummaryForm { full: say::is_full(), colour: say::colour() };
     let RenderedRun { page: html, summary, exit, .. } = concluded.render(&journal, form);
-    let page = match &args.html {
-        Some(named) => {
-            files::write(named, &html)?;
-            Some(named.clone())
-        }
-        // A folder of journals is the user's: only a run's own folder gets a page by itself.
-        None if files::is_in_run_folder(&path) => {
-            let page = files::page_path(&path);
-            files::write_page(&page, &html)?;
-            Some(page)
-        }
-        None => None,
-    };
-    if let Some(file) = &args.csv {
-        files::write(file, &pathline_report::csv::export(&journal, Some(&network)))?;
+    let named = args.out.iter().find(|file| file.ending == "html").map(|file| file.path.clone());
+    // A folder of journals is the user's: only a run's own folder gets a page by itself.
+    let own = (named.is_none() && files::is_in_run_folder(&path)).then(|| files::page_path(&path));
+    if let Some(page) = &own {
+        files::write_page(page, &html)?;
     }
-    if let Some(file) = &args.csv_raw {
-        files::write(file, &pathline_report::csv::export_raw(&journal))?;
-    }
-    if let Some(file) = &args.json {
-        files::write(file, &concluded.to_json(&journal)?)?;
-    }
-    let piped =
-        [&args.csv, &args.csv_raw, &args.json].into_iter().flatten().any(|f| f == Path::new("-"));
-    if !piped {
-        say::page(&summary, colour);
-        match page {
+    if args.json {
+        out!("{}", concluded.to_json(&journal)?);
+    } else {
+        say::page(&summary);
+        match own.or(named) {
             Some(page) => outln!("\n{}", page.display()),
-            None => outln!("\nno page was written; --html FILE writes one"),
+            None => outln!("\nno page was written; -o FILE.html writes one"),
         }
     }
+    files::write_each(&args.out, |ending| match ending {
+        "html" => Ok(html.clone()),
+        "csv" => Ok(pathline_report::csv::export(&journal, Some(&network))),
+        "raw.csv" => Ok(pathline_report::csv::export_raw(&journal)),
+        _ => concluded.to_json(&journal),
+    })?;
     Ok(exit)
 }
 
 /// A page that shows runs side by side.
 fn several(runs: &[PathBuf], args: &ReportArgs) -> Result<ExitKind> {
-    if [&args.csv, &args.csv_raw, &args.json].into_iter().any(Option::is_some)
-        || args.format.is_some()
-    {
-        bail!("--csv, --csv-raw, --json and --format are of one run: give one run each time");
+    if args.json || args.format.is_some() || args.out.iter().any(|file| file.ending != "html") {
+        bail!("tables, --json and --format are of one run: give one run each time");
     }
     if runs.len() > MAX_RUNS {
         bail!("{} runs, of which a page shows {MAX_RUNS}: give fewer", runs.len());
     }
-    let Some(page) = &args.html else {
-        bail!("a page of several runs has no folder: name it with --html FILE");
-    };
+    if args.out.is_empty() {
+        bail!("a page of several runs has no folder: name it with -o FILE.html");
+    }
     let mut exit = ExitKind::Fine;
     let mut reports = Vec::new();
     for run in runs {
@@ -181,8 +166,8 @@ fn several(runs: &[PathBuf], args: &ReportArgs) -> Result<ExitKind> {
         .iter()
         .map(|(source, run)| PageRun { source, report: &run.report, conclusions: &run.conclusions })
         .collect();
-    files::write(page, &render_several(&shown))?;
-    outln!("{}", page.display());
+    files::write_each(&args.out, |_| Ok(render_several(&shown)))?;
+    args.out.iter().for_each(|file| outln!("{}", file.path.display()));
     Ok(exit)
 }
 

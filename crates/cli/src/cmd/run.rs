@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow};
+use clap::Parser as _;
 use pathline_bench::{
     BestKernel, CaseChooser, Executor, JournalFile, JournalSession, LocalExecutor, MachineInfo,
     PlanScope, RunHeader, RunPlan, SearchStamp, TimerScope, TunedKernels, searches, tune,
@@ -20,7 +21,7 @@ use pathline_runner::{
 use pathline_schema::{Journal, Ns, RunEnd, RunNote, Topology, WorldKind, mask_urls};
 
 use super::report::{RenderedRun, SummaryForm};
-use super::{ExitKind, colour, hide_other_gpus, plan, report, resume, suites};
+use super::{ExitKind, hide_other_gpus, plan, report, resume, suites};
 use crate::adaptive::{self, AdaptiveChooser};
 use crate::args::{Requirement, RunArgs};
 use crate::progress::{RunProgress, StopRequest};
@@ -29,6 +30,15 @@ use crate::{files, kernels};
 
 /// Time limit of a quick run, seconds.
 const QUICK_LIMIT: f64 = 30.0;
+
+/// Runs cases for another command: shows neither progress nor summary.
+pub(super) fn run_silently(words: &[&str]) -> Result<ExitKind> {
+    let args = RunArgs::try_parse_from(words)?;
+    say::set_silent(true);
+    let ended = run(args);
+    say::set_silent(false);
+    ended
+}
 
 pub(super) fn run(args: RunArgs) -> Result<ExitKind> {
     let begun = Instant::now();
@@ -103,7 +113,7 @@ fn measure_repeats(start: &mut RunStart) -> Result<RunResult> {
         }
         start.request.repeat = repeat;
         start.stopper.begin_repeat(repeat, repeats);
-        if repeats > 1 && !start.args.quiet {
+        if repeats > 1 && !say::is_quiet() {
             errln!("pathline: repeat {} of {repeats}", repeat + 1);
         }
         let found = measured.take().and_then(|m| m.found);
@@ -127,7 +137,7 @@ fn measure_in_worker(start: &RunStart, stores: &StorePlaces) -> Result<RunResult
     let print = |notes: Vec<CleanupNote>| {
         for note in notes {
             match note {
-                CleanupNote::Removed(text) if !start.args.quiet => errln!("pathline: {text}"),
+                CleanupNote::Removed(text) if !say::is_quiet() => errln!("pathline: {text}"),
                 CleanupNote::Removed(_) => {}
                 CleanupNote::Failed(text) => errln!("pathline: {text}"),
             }
@@ -276,7 +286,7 @@ fn kernels_for(start: &RunStart, executor: &mut dyn Executor) -> Result<RunKerne
     let (all, mut best) = (searches(&scope), Vec::new());
     tune(executor, &scope, &mut tuned, &stamp, &|| stopper.reason(), &mut |found| {
         best.push(found.clone());
-        if !args.quiet {
+        if !say::is_quiet() {
             errln!("{}/{all}  {}", best.len(), kernels::line(found));
         }
     })
@@ -370,7 +380,7 @@ fn measure(start: &RunStart, executor: &mut dyn Executor) -> Result<RunResult> {
     if is_new && !tuned.best().is_empty() {
         files::create(&journal.with_file_name(kernels::KERNELS), &tuned.text())?;
     }
-    let mut progress = RunProgress::new(plan.entries.len(), session.done(), args.quiet);
+    let mut progress = RunProgress::new(plan.entries.len(), session.done(), say::is_quiet());
     let end: Result<RunEnd> = session
         .run(executor, &plan, header, &now, &|| stopper.reason(), &mut |event| {
             progress.show(event);
@@ -398,8 +408,7 @@ fn report(args: &RunArgs, measured: &RunResult) -> Result<ExitKind> {
     let RunResult { journal: path, network, found } = measured;
     let journal = files::read(path)?;
     let page = files::page_path(path);
-    let colour = colour(args.color);
-    let form = SummaryForm { full: args.full, colour };
+    let form = SummaryForm { full: say::is_full(), colour: say::colour() };
     let RenderedRun { page: html, summary, verdict, exit } =
         report::render_run(&journal, network, path, form);
     files::write_page(&page, &html).context(
@@ -407,10 +416,10 @@ fn report(args: &RunArgs, measured: &RunResult) -> Result<ExitKind> {
     )?;
     if args.json {
         out!("{}", report::json_of_run(&journal, network, path)?);
-    } else if args.quiet && exit != ExitKind::Fine {
+    } else if say::is_quiet() && exit != ExitKind::Fine {
         errln!("pathline: {verdict} ({})", page.display());
-    } else if !args.quiet {
-        say::page(&summary, colour);
+    } else if !say::is_quiet() {
+        say::page(&summary);
         if let Some(TuneResult { best, kept }) = found {
             kernels::summary(best, kept.as_ref());
         }

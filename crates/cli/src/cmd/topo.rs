@@ -4,25 +4,25 @@ use anyhow::Result;
 use pathline_runner::{HostSurvey, LibraryChoice, MachineModel, ask_versions};
 use pathline_schema::Topology;
 
+use super::ExitKind;
 use super::doctor::add_settings;
-use super::{ExitKind, colour};
 use crate::args::TopoArgs;
 use crate::files;
 use crate::say::{self, outln};
 
 pub(super) fn run(args: &TopoArgs) -> Result<ExitKind> {
     let topology = topology(args)?;
-    if let Some(file) = &args.svg {
-        files::write(file, &pathline_report::map::svg(&topology, &[]))?;
-    }
-    if let Some(file) = &args.xml {
-        files::write(file, &pathline_topo::write_nccl_xml(&topology))?;
+    for file in &args.out {
+        let text = match file.ending {
+            "svg" => pathline_report::map::svg(&topology, &[]),
+            _ => pathline_topo::write_nccl_xml(&topology),
+        };
+        files::write(&file.path, &text)?;
     }
     if args.json {
         outln!("{}", serde_json::to_string_pretty(&topology)?);
-    } else if args.svg.is_none() && args.xml.is_none() {
-        let colour = colour(args.color);
-        say::page(&pathline_report::map::text(&topology, colour, say::width()), colour);
+    } else if args.out.is_empty() {
+        say::page(&pathline_report::map::text(&topology, say::colour(), say::width()));
     }
     Ok(ExitKind::Fine)
 }

@@ -3,7 +3,6 @@
 mod sensitivity;
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
 use pathline_bench::measure_cases;
@@ -17,10 +16,10 @@ use pathline_report::{csv, html, terminal};
 use pathline_runner::{MachineModel, read_text};
 use pathline_sim::{SimOptions, machine_with};
 
-use super::{ExitKind, colour};
+use super::ExitKind;
 use crate::args::{FittedConstants, ValidateArgs};
 use crate::files;
-use crate::say::{self, errln, outln};
+use crate::say::{self, errln};
 
 /// Largest table that is read.
 const MAX_TABLE: u64 = 64 << 20;
@@ -46,33 +45,29 @@ pub(super) fn run(args: &ValidateArgs) -> Result<ExitKind> {
     };
     if let (Some(FittedConstants::Starts), Some(rows)) = (args.fit, args.hold_out) {
         let fit = plan.fit_starts(rows as usize, &of);
-        let colour = colour(args.color);
-        say::page(
-            &terminal::scores::start_fit(&fit, &desc.name, &name, say::width(), colour),
-            colour,
-        );
+        say::page(&terminal::scores::start_fit(
+            &fit,
+            &desc.name,
+            &name,
+            say::width(),
+            say::colour(),
+        ));
         let fitted = !fit.classes.is_empty();
         return Ok(if fitted { ExitKind::Fine } else { ExitKind::CouldNotJudge });
     }
     let (targets, asked) = targets(&args.within)?;
     let report = plan.score_by_stack(&desc.name, &targets, &of);
-    if let Some(file) = &args.csv {
-        files::write(file, &csv::export_scores(&report))?;
-    }
-    if let Some(file) = &args.html {
-        files::write(file, &html::scores::page(&report, &name))?;
-    }
-    let piped = [&args.csv, &args.html].into_iter().flatten().any(|f| f == Path::new("-"));
-    if !piped {
-        let colour = colour(args.color);
-        say::page(
-            &terminal::scores::summary(&report, &name, args.all, say::width(), colour),
-            colour,
-        );
-        if let Some(file) = &args.html {
-            outln!("\n{}", file.display());
-        }
-    }
+    say::page(&terminal::scores::summary(
+        &report,
+        &name,
+        say::is_full(),
+        say::width(),
+        say::colour(),
+    ));
+    files::write_each(&args.out, |ending| match ending {
+        "csv" => Ok(csv::export_scores(&report)),
+        _ => Ok(html::scores::page(&report, &name)),
+    })?;
     Ok(judge(&report, &asked))
 }
 

@@ -149,7 +149,7 @@ fn pages_of_models_draw_all_figures() {
     let sick = check(&browser, Path::new(&file("sick/report.html")));
     assert!(sick["sick"].as_u64() > Some(5), "{sick}");
 
-    pathline(&["model", "check", "--machine", "mi250x", "--html", &file("check.html")]);
+    pathline(&["model", "check", "--machine", "mi250x", "-o", &file("check.html")]);
     check(&browser, Path::new(&file("check.html")));
 }
 
@@ -169,7 +169,7 @@ fn pages_of_hardware_draw_all_figures() {
     let Some(browser) = browser() else { return };
     let dir = TempDir::new().unwrap();
     let page = dir.path().join("page.html");
-    let to = ["--html", page.to_str().unwrap()];
+    let to = ["-o", page.to_str().unwrap()];
     let runs = ["h200-x4", "h200-x4-again", "h200-storage"].map(fixture);
     pathline(&[&["report", &runs[0]], &to[..]].concat());
     check(&browser, &page);
@@ -207,7 +207,7 @@ fn hostile_texts_do_nothing() {
         value.to_string() + "\n"
     });
     fs::write(file("hostile.jsonl"), hostile.collect::<String>()).unwrap();
-    pathline(&["report", &file("hostile.jsonl"), "--html", &file("hostile.html")]);
+    pathline(&["report", &file("hostile.jsonl"), "-o", &file("hostile.html")]);
     let page = fs::read_to_string(file("hostile.html")).unwrap();
     assert!(page.contains("&lt;img src=x onerror"), "the texts are on the page");
     check(&browser, Path::new(&file("hostile.html")));

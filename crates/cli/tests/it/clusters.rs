@@ -54,7 +54,7 @@ fn the_document_holds() {
     );
     let lumi = ["model", "predict", "--machine", "lumi.toml"];
     let predict = |args: &[&str], input: &str| pathline(here, &[&lumi, args].concat(), input);
-    let text = stdout(predict(&["--exchange-file", "exchanges.txt", "--links", "links.csv"], ""));
+    let text = stdout(predict(&["--exchange-file", "exchanges.txt", "-o", "links.csv"], ""));
     // 128 nodes fill group 0. Of each node's 8 x 1023 parts 8 x 1016 leave it by 4 adapters of 25 x 0.953
     // GB/s: 8 x 1016 MiB / 95.3 GB/s = 89.4 ms.
     assert!(text.contains("1047552 transfers of 1048576 B at once"), "{text}");
@@ -67,7 +67,7 @@ fn the_document_holds() {
     let us = json[0]["us"].as_f64().unwrap();
     let adapters = 8.0 * 1016.0 * 1_048_576.0 / 95.3e3;
     assert!(us >= adapters * 0.999, "{us} {adapters}");
-    stdout(predict(&["--exchange-file", "exchanges.txt", "--links", "links.json"], ""));
+    stdout(predict(&["--exchange-file", "exchanges.txt", "-o", "links.json"], ""));
     let links = fs::read_to_string(here.join("links.json")).unwrap();
     assert!(links.contains("\"level\": \"node\""), "{links}");
     let error =
@@ -91,7 +91,7 @@ fn a_run_over_two_nodes_has_published_values() {
     ];
     stdout(pathline(here, &[run.as_slice(), &cases].concat(), ""));
     // Messages have no peers, so nothing is said of the node, and nothing is wrong.
-    let report = pathline(here, &["report", "run", "--csv", "-"], "");
+    let report = pathline(here, &["report", "run", "--format", "csv"], "");
     assert_eq!(report.status.code(), Some(0), "{}", unwrapped(&report.stderr));
     let csv = String::from_utf8(report.stdout).unwrap();
     let mut rows = csv::Reader::from_reader(csv.as_bytes());

@@ -66,7 +66,7 @@ fn a_packed_journal_is_read_like_a_plain_one() {
     let run = dir.path().join("run");
     let args = ["run", "--machine", "mi250x", "--suite", "latency", "-q", "--out", text(&run)];
     assert_eq!(code(&pathline(&args)), 0);
-    let plain = pathline(&["report", text(&run), "--csv", "-"]);
+    let plain = pathline(&["report", text(&run), "--format", "csv"]);
     let journal = fs::read(run.join("run.jsonl")).unwrap();
     let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
     packer.write_all(&journal).unwrap();
@@ -74,7 +74,7 @@ fn a_packed_journal_is_read_like_a_plain_one() {
     assert!(packed.len() * 2 < journal.len());
     fs::write(run.join("run.jsonl.gz"), &packed).unwrap();
     fs::remove_file(run.join("run.jsonl")).unwrap();
-    let unpacked = pathline(&["report", text(&run), "--csv", "-"]);
+    let unpacked = pathline(&["report", text(&run), "--format", "csv"]);
     assert_eq!((code(&unpacked), out(&unpacked)), (0, out(&plain)));
 
     let refused = pathline(&["run", "--resume", text(&run)]);
@@ -93,12 +93,12 @@ fn several_runs_have_one_page() {
     let args = ["run", "--machine", "mi250x", "--suite", "latency", "-q", "--out", text(&run)];
     assert_eq!(code(&pathline(&args)), 0);
     let runs = ["report", text(&run), text(&run)];
-    let both = pathline(&[&runs[..], &["--html", text(&page)]].concat());
+    let both = pathline(&[&runs[..], &["-o", text(&page)]].concat());
     assert_eq!((code(&both), out(&both).trim()), (0, text(&page)), "{}", err(&both));
     let page = fs::read_to_string(&page).unwrap();
     assert!(page.contains("2 runs side by side") && page.contains("Simulated</strong>"));
     assert!(page.contains("\"name\":\"A\"") && page.contains("\"name\":\"B\""));
-    for (more, remedy) in [(vec![], "--html FILE"), (vec!["--csv", "-"], "one run")] {
+    for (more, remedy) in [(vec![], "-o FILE.html"), (vec!["--format", "csv"], "one run")] {
         let refused = pathline(&[&runs[..], &more].concat());
         assert_eq!(code(&refused), 2);
         assert!(err(&refused).contains(remedy), "{}", err(&refused));
@@ -588,7 +588,7 @@ fn only_the_folder_of_a_run_gets_a_page_by_itself() {
     fs::copy(run.join("run.jsonl"), &other).unwrap();
     let output = pathline(&["report", text(&other)]);
     assert_eq!(code(&output), 0, "{}", err(&output));
-    assert!(out(&output).contains("--html FILE"), "{}", out(&output));
+    assert!(out(&output).contains("-o FILE.html"), "{}", out(&output));
     assert!(!dir.path().join("mine.html").exists() && !dir.path().join("report.html").exists());
     let short = out(&output).lines().count();
     let full = out(&pathline(&["report", text(&other), "--full"]));

@@ -23,7 +23,7 @@ fn report(name: &str) -> (String, Vec<BTreeMap<String, String>>) {
     let (page, table) = (dir.path().join("report.html"), dir.path().join("table.csv"));
     let of = |path: &Path| path.to_str().expect("a printable path").to_owned();
     let run = of(&fixture(name));
-    let output = pathline(&["report", &run, "--full", "--html", &of(&page), "--csv", &of(&table)]);
+    let output = pathline(&["report", &run, "--full", "-o", &of(&page), "-o", &of(&table)]);
     let summary = String::from_utf8(output.stdout).expect("text");
     let html = std::fs::read_to_string(&page).expect("a page");
     assert!(html.trim_end().ends_with("</html>"), "a whole page");
@@ -83,7 +83,7 @@ fn two_runs_minutes_apart_differ_by_less_than_a_percent() {
         "{text}"
     );
     assert!(text.contains("no change is significant"), "{text}");
-    assert!(text.contains("304 cases only before (--all lists them)"), "{text}");
+    assert!(text.contains("304 cases only before (--full lists them)"), "{text}");
     assert!(text.contains("not judged: 304 cases"), "{text}");
 }
 
@@ -201,7 +201,7 @@ fn what_is_derived_is_written_as_json() {
     let dir = TempDir::new().expect("a folder");
     let page = dir.path().join("report.html");
     let (run, page) = (fixture("h200-x2-nccl"), page.to_str().expect("a printable path"));
-    let output = pathline(&["report", run.to_str().expect("text"), "--html", page, "--json", "-"]);
+    let output = pathline(&["report", run.to_str().expect("text"), "-o", page, "--json"]);
     // Nothing else is on standard output.
     let read: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(read["format"], 1);

@@ -136,7 +136,7 @@ fn no_text_of_a_journal_steers_a_terminal() {
         let kind: String = inner.chars().filter(|c| !c.is_ascii_digit()).collect();
         if refused.insert(kind) {
             fs::write(&file, text(&changed)).unwrap();
-            let output = pathline(&["report", run, "--html", page]);
+            let output = pathline(&["report", run, "-o", page]);
             // A broken line is left out with a note; without a first line there is no journal.
             assert_eq!(output.status.code() == Some(2), read.is_err(), "{at}");
             check(&output, at);
@@ -145,7 +145,7 @@ fn no_text_of_a_journal_steers_a_terminal() {
     assert!(all.len() > 150 && refused.len() > 10, "{} and {refused:?}", all.len());
     fs::write(&file, text(&taken)).unwrap();
     for colour in ["always", "never"] {
-        let output = pathline(&["report", run, "--html", page, "--color", colour]);
+        let output = pathline(&["report", run, "-o", page, "--color", colour]);
         check(&output, colour);
         let shown = String::from_utf8(output.stdout.clone()).unwrap();
         // It is shown, not left out: the name of a host and the text of a note, for two.
@@ -153,14 +153,14 @@ fn no_text_of_a_journal_steers_a_terminal() {
         assert_eq!(shown.contains("\u{1b}["), colour == "always");
     }
     assert_eq!(left(&fs::read(page).unwrap()), None, "page");
-    for option in ["--csv", "--csv-raw", "--json"] {
-        let table = dir.path().join("table.csv");
+    for ending in ["csv", "raw.csv", "json"] {
+        let table = dir.path().join("table").with_extension(ending);
         let path = table.to_str().unwrap();
-        check(&pathline(&["report", run, "--html", page, option, "-"]), option);
-        check(&pathline(&["report", run, "--html", page, option, path]), option);
-        assert_eq!(left(&fs::read(&table).unwrap()), None, "{option} to a file");
+        check(&pathline(&["report", run, "-o", page, "-o", path]), ending);
+        assert_eq!(left(&fs::read(&table).unwrap()), None, "{ending}");
     }
-    for format in ["osu", "nccl-tests", "elbencho"] {
+    check(&pathline(&["report", run, "-o", page, "--json"]), "JSON");
+    for format in ["osu", "nccl-tests", "elbencho", "csv", "raw-csv"] {
         let output = pathline(&["report", run, "--format", format]);
         check(&output, format);
         assert_ne!(output.status.code(), Some(2), "{format}: {output:?}");
@@ -211,7 +211,7 @@ fn no_text_of_a_journal_becomes_a_command() {
     for hostile in crate::written_scripts::hostile_texts() {
         fs::write(&run, lines(&crate::written_scripts::poisoned(&whole, &free, &hostile))).unwrap();
         let (run, file) = (run.to_str().unwrap(), page.to_str().unwrap());
-        let output = pathline(&["report", run, "--html", file]);
+        let output = pathline(&["report", run, "-o", file]);
         check(&output, &hostile);
         let html = fs::read_to_string(&page).unwrap();
         let codes = html.split("<p class=\"command\"><code>").skip(1);
@@ -268,7 +268,7 @@ fn no_cell_of_a_table_is_a_formula() {
     let dir = TempDir::new().unwrap();
     let file = dir.path().join("run.jsonl");
     fs::write(&file, text(&messages)).unwrap();
-    let output = pathline(&["report", file.to_str().unwrap(), "--csv", "-"]);
+    let output = pathline(&["report", file.to_str().unwrap(), "--format", "csv"]);
     let mut cells = csv::Reader::from_reader(output.stdout.as_slice());
     let cells: Vec<String> = cells
         .records()
@@ -419,7 +419,7 @@ fn figures_that_cannot_be_right_have_no_exit_code_0() {
     ];
     for (name, change, reported, compared) in changes {
         let run = changed(dir, &format!("{name}.jsonl"), change);
-        let output = pathline(&["report", &run, "--csv", &format!("{run}.csv")]);
+        let output = pathline(&["report", &run, "-o", &format!("{run}.csv")]);
         let shown = String::from_utf8_lossy(&output.stdout).into_owned();
         assert_eq!(output.status.code(), Some(1), "{name}: {shown}");
         assert!(shown.contains(reported), "{name}: {shown}");

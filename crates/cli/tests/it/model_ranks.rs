@@ -19,7 +19,7 @@ fn stdout(output: &Output) -> String {
 
 /// A report on messages, which have no peers.
 fn report(run: &Path, option: &str) -> String {
-    let output = pathline(&["report", run.to_str().unwrap(), option, "-"]);
+    let output = pathline(&["report", run.to_str().unwrap(), option]);
     assert_eq!(output.status.code(), Some(0), "{}", unwrapped(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
@@ -94,7 +94,7 @@ fn one_run_has_messages_by_engine_and_by_blit_next_to_direct_copies() {
     assert!(summary.contains("MPI, blit kernel"), "{summary}");
     let words = summary.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains("at once with HSA_ENABLE_SDMA=0"), "{summary}");
-    let csv = report(&out, "--csv");
+    let csv = report(&out, "--format=csv");
     let mut rows = csv::Reader::from_reader(csv.as_bytes());
     let names: Vec<String> = rows.headers().unwrap().iter().map(str::to_owned).collect();
     let rows: Vec<csv::StringRecord> = rows.records().map(Result::unwrap).collect();

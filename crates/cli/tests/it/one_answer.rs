@@ -146,7 +146,7 @@ fn predict_explain_run_and_advise_agree_on_copies() {
         let mut args = vec!["run", "-m", machine, "--out", folder];
         args.extend(cases.iter().flat_map(|case| ["--case", case.as_str()]));
         pathline(&args, "");
-        let table = pathline(&["report", folder, "--csv", "-"], "");
+        let table = pathline(&["report", folder, "--format", "csv"], "");
         let mut rates = Vec::new();
         for case in &cases {
             copies += 1;

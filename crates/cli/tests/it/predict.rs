@@ -233,9 +233,9 @@ fn a_twin_against_a_run_of_itself() {
         &run,
         "--only-unseen",
         &seen,
-        "--html",
+        "-o",
         &page,
-        "--csv",
+        "-o",
         &table,
     ]));
     assert!(text.contains("2 sets; 2 cases not counted"), "{text}");

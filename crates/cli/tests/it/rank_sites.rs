@@ -60,14 +60,14 @@ fn a_model_shows_its_plan() {
     let good = pathline(&["place", "--machine", "mi250x", "--format", "slurm"]).output().unwrap();
     fs::write(&plan, text(&good)).unwrap();
     let plan_text = plan.to_str().unwrap();
-    let simulated = pathline(&["place", "--check", "--machine", "mi250x", "--plan", plan_text]);
+    let simulated = pathline(&["place", "--check", plan_text, "--machine", "mi250x"]);
     let output = { simulated }.output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
     assert!(text(&output).starts_with("8 ranks on 1 host (simulated)"), "{}", text(&output));
     // GPU 0 hangs on NUMA domain 3, CPUs 48 to 63; CPUs 0 to 7 are those of rank 4.
     let wrong = text(&good).replace("0) cpus=48-55 ", "0) cpus=0 ").replace("=0-7 ", "=0 ");
     fs::write(&plan, wrong).unwrap();
-    let args = ["place", "--check", "--machine", "mi250x", "--plan", plan_text, "--json"];
+    let args = ["place", "--check", plan_text, "--machine", "mi250x", "--json"];
     let output = pathline(&args).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let document = json(&output);
@@ -81,8 +81,7 @@ fn a_file_that_is_no_plan_is_refused() {
     let dir = TempDir::new().unwrap();
     let file = dir.path().join("x.sh");
     fs::write(&file, "exec \"$@\"\n").unwrap();
-    let output =
-        pathline(&["place", "--check", "--plan", file.to_str().unwrap()]).output().unwrap();
+    let output = pathline(&["place", "--check", file.to_str().unwrap()]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     let error = unwrapped(&output.stderr);
     assert!(error.contains("x.sh") && error.contains("pathline place"), "{error}");
@@ -129,7 +128,7 @@ fn under(launcher: &Path, options: &[&str], script: Option<&Path>, plan: &Path) 
     let mut command = Command::new("timeout");
     command.arg("120").arg(launcher).args(options).args(script);
     command.arg(assert_cmd::cargo::cargo_bin!("pathline"));
-    command.args(["place", "--check", "--json", "--plan"]).arg(plan).stdin(Stdio::null());
+    command.args(["place", "--json", "--check"]).arg(plan).stdin(Stdio::null());
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     command.env_remove("PATHLINE_RENDEZVOUS").output().unwrap()
 }

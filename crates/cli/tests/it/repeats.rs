@@ -39,8 +39,7 @@ fn repeats_are_in_one_journal_and_give_an_interval_of_the_node() {
     // Other times in each repeat, which is what seeds are for.
     let first = |n: usize| &whole.repeats[n].outcomes[0];
     assert!(first(0) != first(1) && first(1) != first(2));
-    let shown =
-        pathline(dir.path(), &["report", "r", "--full", "--csv", "t.csv", "--html", "p.html"]);
+    let shown = pathline(dir.path(), &["report", "r", "--full", "-o", "t.csv", "-o", "p.html"]);
     let text = String::from_utf8_lossy(&shown.stdout).into_owned();
     assert!(text.contains("4 repeats in new processes"), "{text}");
     let page = fs::read_to_string(dir.path().join("p.html")).unwrap();
@@ -101,7 +100,7 @@ fn simulated_runs_with_other_seeds_do_not_change() {
     println!("seeds   tolerance   verdict");
     for (before, after) in [("1", "2"), ("2", "3"), ("1", "3")] {
         for tolerance in ["2", "0.1"] {
-            let args = ["diff", before, after, "--tolerance", tolerance, "--html", "page.html"];
+            let args = ["diff", before, after, "--tolerance", tolerance, "-o", "page.html"];
             let output = pathline(dir.path(), &args);
             let text = String::from_utf8_lossy(&output.stdout).into_owned();
             let verdict = text.lines().find(|l| l.contains("in both")).unwrap();
@@ -114,7 +113,7 @@ fn simulated_runs_with_other_seeds_do_not_change() {
             let all: usize = verdict.split(' ').next().unwrap().parse().unwrap();
             assert!((number("slower") + number("faster")) * 100 <= all, "{text}");
             // The same for programs.
-            let json = pathline(dir.path(), &[&args[..5], &["--json", "-"]].concat());
+            let json = pathline(dir.path(), &[&args[..5], &["--json"]].concat());
             assert_eq!(json.status.code(), output.status.code());
             let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
             let changed = |word: &str| {
@@ -134,7 +133,7 @@ fn repeats_of_a_model_are_compared_as_runs() {
     let dir = TempDir::new().unwrap();
     run(dir.path(), "a", &["--repeat", "3"]);
     run(dir.path(), "b", &["--repeat", "3", "--seed", "9"]);
-    let same = pathline(dir.path(), &["diff", "a", "b", "--all"]);
+    let same = pathline(dir.path(), &["diff", "a", "b", "--full"]);
     let text = String::from_utf8_lossy(&same.stdout).into_owned();
     assert_eq!(same.status.code(), Some(0), "{text}");
     assert!(text.starts_with("UNCHANGED: 95 of 95 cases within 2 %"), "{text}");

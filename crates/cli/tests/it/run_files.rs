@@ -121,7 +121,7 @@ fn a_broken_line_is_named_and_the_rest_is_shown() {
         .collect();
     fs::write(&path, broken.join("\n") + "\n").unwrap();
     let line = format!("line {} is broken and left out", at + 1);
-    let shown = pathline(dir.path(), &["report", "d", "--csv", "t.csv"]);
+    let shown = pathline(dir.path(), &["report", "d", "-o", "t.csv"]);
     ends(&shown, 3, &[&line, "run.jsonl"]);
     let summary = String::from_utf8_lossy(&shown.stdout).into_owned();
     let headline =
@@ -189,7 +189,7 @@ fn links_are_not_followed() {
     // A page that became a link is not written through.
     fs::remove_file(at("d/report.html")).unwrap();
     symlink(at("elsewhere"), at("d/report.html")).unwrap();
-    ends(&pathline(dir.path(), &["report", "d"]), 2, &["a symbolic link", "--html"]);
+    ends(&pathline(dir.path(), &["report", "d"]), 2, &["a symbolic link", "-o"]);
     assert!(!at("elsewhere").exists());
 }
 
@@ -215,7 +215,7 @@ fn journals_of_a_users_folder_have_the_page_that_is_asked_for() {
     assert_eq!(fs::read_to_string(at("report.html")).unwrap(), "mine");
     for name in ["a", "b"] {
         let page = format!("{name}.html");
-        let args = ["report", &format!("{name}.jsonl.gz"), "--html", &page];
+        let args = ["report", &format!("{name}.jsonl.gz"), "-o", &page];
         let output = pathline(dir.path(), &args);
         ends(&output, 0, &[]);
         assert!(String::from_utf8_lossy(&output.stdout).ends_with(&format!("\n{page}\n")));
@@ -236,19 +236,19 @@ fn a_twin_is_replaced_on_demand_only() {
     let calibrate =
         |more: &[&str]| pathline(dir.path(), &[&["model", "fit", "-q", "d"], more].concat());
     fs::write(at("machine.toml"), "mine").unwrap();
-    ends(&calibrate(&[]), 2, &["machine.toml", "--force", "-o FILE"]);
+    ends(&calibrate(&[]), 2, &["there is one already", "`-o machine.toml` replaces it"]);
     assert_eq!(fs::read_to_string(at("machine.toml")).unwrap(), "mine");
     let code = |output: Output| {
         assert!([0, 3].contains(&output.status.code().unwrap()), "{}", err(&output));
     };
     code(calibrate(&["-o", "other.toml"]));
-    code(calibrate(&["--force"]));
+    code(calibrate(&["-o", "machine.toml"]));
     let [forced, other] =
         ["machine.toml", "other.toml"].map(|f| fs::read_to_string(at(f)).unwrap());
     assert!(forced.contains("name = ") && forced == other);
     fs::remove_file(at("machine.toml")).unwrap();
     symlink(at("elsewhere"), at("machine.toml")).unwrap();
-    ends(&calibrate(&[]), 2, &["--force"]);
+    ends(&calibrate(&[]), 2, &["-o machine.toml"]);
     assert!(!at("elsewhere").exists());
 }
 
@@ -388,7 +388,7 @@ fn a_report_has_the_code_of_its_verdict() {
     }
     // What failed outweighs what could not be judged, in any order.
     for runs in [["cut.jsonl", "failed.jsonl"], ["failed.jsonl", "cut.jsonl"]] {
-        let args = ["report", runs[0], runs[1], "--html", "both.html"];
+        let args = ["report", runs[0], runs[1], "-o", "both.html"];
         ends(&pathline(dir.path(), &args), 1, &[]);
     }
 }

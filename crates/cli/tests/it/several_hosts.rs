@@ -168,16 +168,7 @@ impl TestHosts {
         if with_script {
             args.push("./place.sh");
         }
-        args.extend([
-            program,
-            "place",
-            "--check",
-            "--json",
-            "--plan",
-            "place.sh",
-            "--rendezvous",
-            MEETING,
-        ]);
+        args.extend([program, "place", "--json", "--check", "place.sh", "--rendezvous", MEETING]);
         let output = self.run(&launcher.program, &args);
         let document = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
             let text = [&output.stdout[..], &output.stderr].concat();

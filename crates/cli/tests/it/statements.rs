@@ -320,7 +320,7 @@ fn a_result_without_an_interval_equals_no_other() {
         let folder = TempDir::new().unwrap();
         let page = folder.path().join("page.html");
         let path = format!("{}/../../fixtures/{name}.jsonl.gz", env!("CARGO_MANIFEST_DIR"));
-        let args = ["report", &path, "--full", "--html", page.to_str().unwrap()];
+        let args = ["report", &path, "--full", "-o", page.to_str().unwrap()];
         let summary = text(&pathline(&args, &[]));
         let (_, files) = summary.split_once("Files: ").unwrap();
         let (first, _) = files.split_once(';').unwrap();

@@ -146,7 +146,7 @@ fn the_svg_is_well_formed() {
     let dir = TempDir::new().unwrap();
     for (name, _) in FILES {
         let path = dir.path().join("map.svg");
-        assert_eq!(stdout(&["--from", text(&data(name)), "--svg", text(&path)]), "", "{name}");
+        assert_eq!(stdout(&["--from", text(&data(name)), "-o", text(&path)]), "", "{name}");
         let svg = fs::read_to_string(&path).unwrap();
         let mut reader = quick_xml::Reader::from_str(&svg);
         let mut names = Vec::new();
@@ -184,7 +184,7 @@ fn the_xml_is_read_back() {
     let path = dir.path().join("topo.xml");
     for (name, _) in FILES {
         let from = data(name);
-        assert_eq!(stdout(&["--from", text(&from), "--xml", text(&path)]), "", "{name}");
+        assert_eq!(stdout(&["--from", text(&from), "-o", text(&path)]), "", "{name}");
         let (there, back) = (json(&["--from", text(&from)]), json(&["--from", text(&path)]));
         let domains = |t: &Topology| t.numa.iter().map(|d| d.id).collect::<Vec<_>>();
         assert_eq!(domains(&there), domains(&back), "{name}");

@@ -30,9 +30,10 @@ fn two_h200s_are_predicted() {
     assert!(stdout.contains("memory of numa0, both directions"), "{stdout}");
 
     let seen = fixture("h200-x2-concurrent.jsonl.gz");
-    let output =
-        pathline(&["model", "predict", "--machine", twin, "--against", &seen, "--csv", "-"]);
-    let table = String::from_utf8(output.stdout).unwrap();
+    let table = dir.path().join("table.csv");
+    let to = ["-o", table.to_str().unwrap()];
+    pathline(&[&["model", "predict", "--machine", twin, "--against", &seen], &to[..]].concat());
+    let table = std::fs::read_to_string(table).unwrap();
     let mut lines = table.lines();
     let heads: Vec<&str> = lines.next().unwrap().split(',').collect();
     let at = |name| heads.iter().position(|h| *h == name).unwrap();

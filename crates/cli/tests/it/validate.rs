@@ -36,10 +36,12 @@ fn the_model_is_within_its_bounds_of_the_published_values() {
 /// whose third row misses the target; four times of a profile, and the stated peak of a link.
 #[test]
 fn carried_rows_count_for_no_target() {
+    let folder = tempfile::tempdir().unwrap();
+    let table = folder.path().join("table.csv");
     let data = |machine: &str| {
-        let (code, stdout, _) =
-            out(&mut pathline(&["model", "check", "--machine", machine, "--csv", "-"]));
-        let mut reader = csv::Reader::from_reader(stdout.as_bytes());
+        let mut command = pathline(&["model", "check", "--machine", machine, "-o"]);
+        let (code, _, _) = out(command.arg(&table));
+        let mut reader = csv::Reader::from_path(&table).unwrap();
         let rows = reader.records().map(Result::unwrap).filter(|row| &row[7] == "true");
         (code, rows.map(|row| row[1].to_owned()).collect::<Vec<_>>())
     };
@@ -115,7 +117,7 @@ fn a_table_of_ones_own() {
     assert_eq!(code, Some(3));
     assert!(stdout.contains("system 'Mine' is not the machine 'mi250x'"), "{stdout}");
     let mut command = pathline(&["model", "check", "--against", table, "--system", "Mine"]);
-    command.arg("--html").arg(&page).arg("--csv").arg(&csv);
+    command.arg("-o").arg(&page).arg("-o").arg(&csv);
     let (code, stdout, stderr) = out(&mut command);
     assert_eq!(code, Some(0), "{stdout}{stderr}");
     assert!(stdout.contains("cannot be read: unit 'knots' is not known (line 3)"));
@@ -176,11 +178,12 @@ fn unusable_rows_are_named() {
 fn the_documented_rows_hold_the_constants() {
     let keys = ["migration.fault_us", "host_link.engine_out_header_bytes"];
     let named = keys.iter().flat_map(|key| ["--constant", key]);
-    let args: Vec<&str> =
-        ["model", "check", "--sensitivity", "--csv", "-"].into_iter().chain(named).collect();
-    let (code, stdout, stderr) = out(&mut pathline(&args));
+    let folder = tempfile::tempdir().unwrap();
+    let table = folder.path().join("table.csv");
+    let mut command = pathline(&["model", "check", "--sensitivity", "-o"]);
+    let (code, stdout, stderr) = out(command.arg(&table).args(named));
     assert_eq!(code, Some(0), "{stdout}{stderr}");
-    let mut reader = csv::Reader::from_reader(stdout.as_bytes());
+    let mut reader = csv::Reader::from_path(&table).unwrap();
     let rows: Vec<(String, String)> = reader
         .records()
         .map(|record| record.map(|r| (r[0].to_owned(), r[3].to_owned())).unwrap())

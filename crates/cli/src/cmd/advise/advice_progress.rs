@@ -5,6 +5,8 @@ use std::io::IsTerminal;
 
 use pathline_advise::AdviceStep;
 
+use crate::say;
+
 /// One line on standard error that is redrawn, where that is a terminal.
 pub(super) struct AdviceProgress {
     bar: indicatif::ProgressBar,
@@ -12,9 +14,9 @@ pub(super) struct AdviceProgress {
 }
 
 impl AdviceProgress {
-    pub(super) fn new(quiet: bool) -> Self {
+    pub(super) fn new() -> Self {
         let bar = indicatif::ProgressBar::new_spinner();
-        if quiet || !std::io::stderr().is_terminal() {
+        if say::is_quiet() || !std::io::stderr().is_terminal() {
             bar.set_draw_target(indicatif::ProgressDrawTarget::hidden());
         }
         Self { bar, last: RefCell::default() }

@@ -12,7 +12,7 @@ use super::answer_parts::{answer_origin, host_parts};
 use super::mpi_controls::controls_for;
 use crate::cmd::setting_words::parse_settings;
 use crate::cmd::trial_placement::TrialPlacement;
-use crate::say::errln;
+use crate::say::{self, errln};
 
 impl AdviceRun<'_> {
     pub(super) fn on_command(&self, task: &CommandTask) -> Result<(AdviceOrigin, Vec<Advice>)> {
@@ -56,7 +56,7 @@ impl AdviceRun<'_> {
                 path.display()
             );
         }
-        if !past.is_empty() && !self.args.quiet {
+        if !past.is_empty() && !say::is_quiet() {
             let seconds: f64 = past.iter().map(TrialRecord::seconds).sum();
             errln!(
                 "pathline: {} has {} runs of {seconds:.0} s in all; going on after them",

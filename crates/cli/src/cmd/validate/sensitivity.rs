@@ -1,13 +1,11 @@
 //! `pathline model check --sensitivity`.
 
-use std::path::Path;
-
 use anyhow::{Result, bail};
 use pathline_published::{ValidationPlan, find_sensitivity};
 use pathline_report::{csv, terminal};
 use pathline_runner::MachineModel;
 
-use super::super::{ExitKind, colour};
+use super::super::ExitKind;
 use super::answer_plan;
 use crate::args::ValidateArgs;
 use crate::files;
@@ -30,12 +28,10 @@ pub(super) fn run(
             args.machine
         );
     }
-    if let Some(file) = &args.csv {
-        files::write(file, &csv::export_sensitivity(&report))?;
-    }
-    if args.csv.as_deref() != Some(Path::new("-")) {
-        let colour = colour(args.color);
-        say::page(&terminal::sensitivity::summary(&report, against, say::width(), colour), colour);
-    }
+    say::page(&terminal::sensitivity::summary(&report, against, say::width(), say::colour()));
+    files::write_each(&args.out, |ending| match ending {
+        "csv" => Ok(csv::export_sensitivity(&report)),
+        _ => bail!("--sensitivity has no page: name a .csv file"),
+    })?;
     Ok(if report.rows == 0 { ExitKind::CouldNotJudge } else { ExitKind::Fine })
 }

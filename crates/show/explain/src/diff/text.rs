@@ -8,7 +8,7 @@ use pathline_schema::Flow;
 use super::{CaseChange, ClassNoise, DiffRow, RepeatAdvice, RunDiff};
 use crate::fmt;
 
-/// Maximum rows without `--all`; the counts cover all rows.
+/// Maximum rows without `--full`; the counts cover all rows.
 const MAX_ROWS: usize = 12;
 /// The same where one part explains what is slower.
 const MAX_ROWS_OF_PART: usize = 3;
@@ -188,7 +188,7 @@ impl RunDiff {
             writeln!(
                 f,
                 "\n{cases} undecided: noise hides changes above {}; more runs on each side narrow this \
-                 (--all lists them, and the noise)",
+                 (--full lists them, and the noise)",
                 fmt::percent(self.tolerance)
             )?;
         }
@@ -203,7 +203,7 @@ impl RunDiff {
             )?;
         }
         match self.one_sided() {
-            Some(cases) if !all => writeln!(f, "{cases} (--all lists them)")?,
+            Some(cases) if !all => writeln!(f, "{cases} (--full lists them)")?,
             _ => (),
         }
         if let Some(why) = self.undecided() {
@@ -250,7 +250,7 @@ impl RunDiff {
         let more: usize = folded.iter().skip(most).map(Vec::len).sum();
         match more {
             0 => Ok(()),
-            more => writeln!(f, "... and {more} more (--all lists them)"),
+            more => writeln!(f, "... and {more} more (--full lists them)"),
         }
     }
 

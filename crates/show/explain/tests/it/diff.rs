@@ -84,7 +84,10 @@ fn another_kernel_on_the_same_path_is_compared_and_named() {
     assert_eq!(found.count(CaseChange::OnlyFirst), 2);
     assert_eq!(found.count(CaseChange::OnlySecond), 1);
     assert!(found.text(true).contains(&named), "{found}");
-    assert!(found.to_string().contains("2 cases only before, 1 case only after (--all"), "{found}");
+    assert!(
+        found.to_string().contains("2 cases only before, 1 case only after (--full"),
+        "{found}"
+    );
     // Other cases are no worse; GPUs that are gone are.
     assert!(!found.is_worse());
     let mut with_gpu = first.clone();
@@ -195,7 +198,7 @@ fn a_slow_link_is_one_line() {
     assert_eq!(found.count(CaseChange::Slower), 3);
     let groups: Vec<String> = found.groups.iter().map(|g| g.text()).collect();
     assert_eq!(groups, ["all 3 cases gpu2→gpu3: -50.0 % (-50.0 to -50.0)"]);
-    // One row stands for the group; --all has them all.
+    // One row stands for the group; --full has them all.
     let rows = |all: bool| found.shown(all).len();
     assert_eq!((rows(false), rows(true)), (1, 3));
     // The place where nothing else is slower, or the part that somebody found, stands in the first line.
