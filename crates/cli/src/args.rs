@@ -46,7 +46,7 @@ pub(crate) use placement::{AuditArgs, Launcher, MessageCopier, PlaceArgs};
 pub(crate) use stores::StoreArgs;
 use suite_group::named_suites;
 pub(crate) use suite_group::{SUITE_GROUPS, group_suites, suite_group};
-use units::{count, millis, noise, percent_points, seconds, size};
+use units::{count, gpu_list, millis, noise, percent_points, seconds, size};
 use way_out::{note_bare_sizes, unknown_command, with_way_out};
 
 /// Measures, models and explains every path that data takes in a multi-GPU node.
@@ -289,7 +289,7 @@ pub(crate) struct SelectArgs {
     #[arg(long, short, value_name = "CASE", hide = true)]
     pub(crate) case: Vec<CasePattern>,
     /// Only these GPUs, such as 0,1 or 0-3.
-    #[arg(long, value_name = "LIST")]
+    #[arg(long, value_name = "LIST", value_parser = gpu_list)]
     pub(crate) gpus: Option<CpuSet>,
     /// Host memory for buffers; by default half of what is free.
     #[arg(long, value_name = "SIZE")]

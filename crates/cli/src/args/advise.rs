@@ -7,7 +7,7 @@ use clap::Parser;
 use pathline_advise::{CommandTask, GuardTask};
 use pathline_schema::{Bytes, Case, Collective, CpuSet};
 
-use super::units::{count, duration, percent, seed};
+use super::units::{count, duration, gpu_list, percent, seed};
 use super::{AuditArgs, CASES, FILES, LibraryArgs, OUTPUT, PROCESSES, TIME, size};
 use crate::known_name::KnownName;
 
@@ -59,7 +59,7 @@ pub(crate) struct AdviseArgs {
         help_heading = CASES)]
     pub(crate) bytes: Vec<Bytes>,
     /// GPUs that take part in the collectives, such as 0-3; by default all.
-    #[arg(long, value_name = "LIST", requires = "collectives", help_heading = CASES)]
+    #[arg(long, value_name = "LIST", value_parser = gpu_list, requires = "collectives", help_heading = CASES)]
     pub(crate) gpus: Option<CpuSet>,
     /// Measure the collectives and the copies over the limiting cut, and keep the runs in this new folder.
     #[arg(long, value_name = "DIR", requires = "collectives", help_heading = FILES)]

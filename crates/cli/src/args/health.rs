@@ -8,7 +8,7 @@ use pathline_runner::ProbeFault;
 use pathline_schema::CpuSet;
 
 use super::LibraryArgs;
-use super::units::{duration, noise, percent, seed};
+use super::units::{duration, gpu_list, noise, percent, seed};
 
 /// What to examine, and how sure the verdict must be.
 #[derive(Debug, Clone, Parser)]
@@ -23,7 +23,7 @@ pub(crate) struct HealthArgs {
     #[arg(long, short, value_name = "NAME|FILE")]
     pub(crate) machine: Option<String>,
     /// Only these GPUs, such as 0,1 or 0-3.
-    #[arg(long, value_name = "LIST")]
+    #[arg(long, value_name = "LIST", value_parser = gpu_list)]
     pub(crate) gpus: Option<CpuSet>,
     /// Answer within this time, such as 5s or 500ms.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]

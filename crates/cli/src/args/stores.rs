@@ -30,7 +30,7 @@ pub(crate) struct StoreArgs {
     /// Server of buckets, such as http://127.0.0.1:9000; by default AWS_ENDPOINT_URL.
     ///
     /// For https://, SSL_CERT_FILE names an authority that the system does not trust.
-    #[arg(long, value_name = "URL", requires = "store")]
+    #[arg(long, value_name = "URL", requires = "store", hide = true)]
     pub(crate) s3_endpoint: Option<String>,
 }
 

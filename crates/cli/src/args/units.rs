@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pathline_schema::{Bytes, ParseError};
+use pathline_schema::{Bytes, CpuSet, ParseError};
 
 /// More than any user waits for; beyond, times in nanoseconds leave what JSON can hold.
 const MOST: f64 = 1e9;
@@ -82,6 +82,18 @@ pub(crate) fn count<const LEAST: u32, const MOST: u32>(text: &str) -> Result<u32
     number.ok_or_else(|| format!("a whole number from {LEAST} to {MOST}"))
 }
 
+/// Numbers of GPUs, each named once.
+pub(crate) fn gpu_list(text: &str) -> Result<CpuSet, String> {
+    let all: CpuSet = text.parse().map_err(|error: ParseError| error.to_string())?;
+    let parts = text.split(',').filter_map(|part| part.parse::<CpuSet>().ok());
+    let named: usize = parts.map(|part| part.as_slice().len()).sum();
+    match all.as_slice().len() {
+        0 => Err("numbers of GPUs, such as 0,1 or 0-3".to_owned()),
+        count if count < named => Err("a GPU is named twice".to_owned()),
+        _ => Ok(all),
+    }
+}
+
 /// A size of at least a byte: no bytes take no time, and have no rate.
 pub(crate) fn size(text: &str) -> Result<Bytes, String> {
     let bytes: Bytes = text.parse().map_err(|error: ParseError| error.to_string())?;
@@ -110,6 +122,10 @@ mod tests {
         );
         for text in ["", "s", "-1s", "0", "nan", "inf", "1e10", "3 parsecs", "1d"] {
             assert!(seconds(text).is_err() && millis(text).is_err(), "{text}");
+        }
+        assert!(gpu_list("0-2,5").is_ok_and(|list| list.as_slice() == [0, 1, 2, 5]));
+        for text in ["", "3,3", "0-3,2", "x"] {
+            assert!(gpu_list(text).is_err(), "{text}");
         }
         assert!(noise("21%").is_err() && percent("0").is_err() && percent_points("-1%").is_err());
     }

@@ -50,20 +50,18 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<ExitKind> {
     } else {
         files::create(out, &text)?;
     }
-    for run in &runs {
-        warn_of_unlike_paths(run);
-    }
+    let is_slow = runs.iter().map(warn_of_unlike_paths).fold(false, |any, one| any | one);
+    let compared =
+        preset_of(args, &twin)?.map(|preset| twin.compare_preset(&preset)).transpose()?;
     if out != Path::new("-") {
         // The verdict is the first line, before what the twin holds.
-        if let Some(preset) = preset_of(args, &twin)? {
-            outln!("{}\n{}", twin.verdict(), twin.compare_preset(&preset)?);
-            outln!("\n{twin}\nWrote {}.", out.display());
-        } else {
-            outln!("{}\n\n{twin}\nWrote {}.", twin.verdict(), out.display());
-        }
+        outln!("{}", twin.verdict());
+        compared.iter().for_each(|compared| outln!("{compared}"));
+        outln!("\n{twin}\nWrote {}.", out.display());
     }
+    let is_slow = is_slow || compared.is_some_and(|compared| compared.is_low());
     let unlike = &twin.peers.unlike;
-    Ok(source.worse(match unlike.iter().any(UnlikePart::is_decided) {
+    Ok(source.worse(match is_slow || unlike.iter().any(UnlikePart::is_decided) {
         true => ExitKind::Wrong,
         false if twin.data.sets.is_empty() || !unlike.is_empty() => ExitKind::CouldNotJudge,
         false => ExitKind::Fine,
@@ -88,12 +86,13 @@ fn preset_of(args: &CalibrateArgs, twin: &NodeTwin) -> Result<Option<MachineDesc
     Ok(None)
 }
 
-/// Names the path that differs most from its peers: the twin of a sick node holds a fault as it is.
-fn warn_of_unlike_paths(NamedRun { name, journal }: &NamedRun) {
-    let unlike = compare_run(journal, None).unlike_paths(&journal.topology);
+/// Names the path that differs most from its peers, if any does: the twin of a sick node holds a fault as it is.
+fn warn_of_unlike_paths(NamedRun { name, journal }: &NamedRun) -> bool {
+    let network = super::report::network(journal, &files::journal_path(Path::new(name))).ok();
+    let unlike = compare_run(journal, network.as_ref()).unlike_paths(&journal.topology);
     // A path alone says more than a set that contains it.
     let alone = unlike.iter().find(|path| path.case.flows().count() == 1);
-    let Some(worst) = alone.or(unlike.first()) else { return };
+    let Some(worst) = alone.or(unlike.first()) else { return false };
     let more = match unlike.len() - 1 {
         0 => String::new(),
         1 => ", and 1 more case of the run differs".to_owned(),
@@ -106,4 +105,5 @@ fn warn_of_unlike_paths(NamedRun { name, journal }: &NamedRun) {
         (1.0 - worst.ratio) * 100.0,
         worst.peers
     );
+    true
 }

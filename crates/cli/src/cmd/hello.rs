@@ -44,8 +44,8 @@ pub(super) fn run() -> Result<ExitKind> {
     outln!("  pathline advise                 what to set instead of defaults, with proof");
     outln!("  pathline advise --job SCRIPT    which settings of a job do nothing or slow it");
     outln!("  pathline place                  GPU, cores and adapter of each rank of a job");
-    outln!("  pathline topo                   what this node is made of; --svg: a picture");
-    outln!("  pathline report RUN             a run again; --full, --html, --csv");
+    outln!("  pathline topo                   what this node is made of; -o FILE.svg");
+    outln!("  pathline report RUN             a run again; --full, -o FILE.html");
     outln!("  pathline diff BEFORE AFTER      two runs, case by case");
     outln!("  pathline model                  simulated nodes: show, fit, check, predict");
     outln!("  pathline doctor                 libraries for GPUs; -h after any command: help");

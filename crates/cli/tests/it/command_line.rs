@@ -160,6 +160,8 @@ fn slips_end_with_code_2_and_a_remedy() {
     for (args, expected) in [
         (vec!["run", "--machine", "mi300z"], "mi250x"),
         (vec!["run", "--machine", text(&broken)], "broken.toml:2"),
+        (vec!["run", "-m", "/etc/passwd"], "is no machine file, which has [[numa]]"),
+        (vec!["run", "-m", "mi250x", "--gpus", "3,3"], "named twice"),
         (vec!["run", "--suite", "pears"], "pairs"),
         (vec!["run", "pairs", "--quick"], "leave it out, or the suites"),
         (vec!["run", "quick"], "did you mean --quick"),
@@ -509,6 +511,9 @@ fn names_that_do_not_exist_have_a_suggestion() {
         (vec!["explain", "gpu0 > gpu9", "-m", "mi250x"], "this machine has no gpu9"),
         (vec!["run", "gpu0 > gpu9", "-m", "mi250x", "--dry-run"], "there is no gpu9"),
         (vec!["run", "allreduce", "-m", "mi250x"], "suite ccl-collectives"),
+        (vec!["report", "x", "--html", "y"], "--html is now -o FILE.html"),
+        (vec!["diff", "x", "y", "--all"], "--all is now --full"),
+        (vec!["report", "x", "-o", "y"], ".html or .raw.csv or .csv or .json"),
         (vec!["model", "fit", "--json"], "--json is an option of run, "),
         (vec!["-m", "mi250x"], "-m is an option of run, "),
         (vec!["help", "rnu"], "did you mean 'run'"),

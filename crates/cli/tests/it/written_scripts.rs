@@ -69,7 +69,7 @@ pub(crate) fn poisoned(whole: &Value, at: &[String], text: &str) -> Value {
     changed
 }
 
-/// Starts a script as launchers start it, and reads it as `pathline place --check --plan` does.
+/// Starts a script as launchers start it, and reads it as `pathline place --check SCRIPT` does.
 fn run_script(script: &str, ranks: usize) {
     let dir = TempDir::new().expect("a folder");
     fs::write(dir.path().join("place.sh"), script).expect("a script");

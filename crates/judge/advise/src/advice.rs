@@ -18,7 +18,7 @@ pub enum AdviceVerdict {
     Proven,
     /// The same on a simulated machine, whose gains are what its model assumes.
     Predicted,
-    /// A setting gains at some sizes and loses at others: no global setting.
+    /// A setting gains at some sizes and loses at others: what a program moves decides.
     BySize,
     /// No choice gains that much: keep the default. Of a variable that is set: it gains.
     Keep,
@@ -46,10 +46,10 @@ impl AdviceVerdict {
         match self {
             Self::Proven => "DO",
             Self::Predicted => "PREDICTED",
-            Self::BySize | Self::Keep => "KEEP",
+            Self::Keep => "KEEP",
             Self::Remove | Self::Withdrawn | Self::Ignored => "DROP",
             Self::Suspect => "SUSPECT",
-            Self::Unclear => "UNDECIDED",
+            Self::BySize | Self::Unclear => "UNDECIDED",
         }
     }
 }

@@ -156,7 +156,12 @@ impl AnswerGroup<'_> {
             (None, AdviceVerdict::Keep) if !is_review(self.first) => {
                 "Keep the default; behind each size what the next best choice does".to_owned()
             }
-            (_, AdviceVerdict::BySize) => format!("By size. {}", capital(reason)),
+            (_, AdviceVerdict::BySize) => {
+                format!(
+                    "{}. Whether to set it depends on the sizes that the job moves",
+                    capital(reason)
+                )
+            }
             _ => capital(reason),
         };
         let mut text = wrapped(&label, &format!("{head}."), INDENT, width);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use pathline_diagnose::usual_spread;
 use pathline_flow::{DescError, MachineDesc, Network, PathKey, RuntimeEnv, SetPredictor};
 use pathline_schema::{Bytes, Case, Flow, Place, Topology, Unit};
 
@@ -20,9 +21,9 @@ pub struct PresetClass {
     pub n: usize,
     /// Median of measured rate over described rate.
     pub typical: f64,
-    /// The path with the lowest share, and the share.
+    /// The path with the lowest share, of the low ones if there are any, and the share.
     pub lowest: (String, f64),
-    /// Paths below 95 % of the described rate: their number, and the highest share among them.
+    /// Paths that are slower than described: their number, and the highest share among them.
     pub low: (usize, f64),
 }
 
@@ -42,8 +43,12 @@ pub struct PresetComparison {
     pub left_out: usize,
 }
 
-/// A measured rate below this share of the described one is named in the verdict.
-const LOW: f64 = 0.95;
+/// A measured rate that is lower than the described one by this share, and by more than healthy paths of its kind
+/// differ within a run, is named in the verdict.
+const LOSS: f64 = 0.05;
+
+/// A path, its measured over its described rate, and whether that is low.
+type PathShare = (String, f64, bool);
 
 impl NodeTwin {
     /// The paths and sets of the node compared with a description.
@@ -58,14 +63,15 @@ impl NodeTwin {
             described,
         };
         let mut predictor = SetPredictor::new(&network);
-        let mut classes: BTreeMap<String, Vec<(String, f64)>> = BTreeMap::new();
+        let mut classes: BTreeMap<String, Vec<PathShare>> = BTreeMap::new();
         let mut left_out = 0;
         for path in self.data.paths.iter().filter(|path| path.alone()) {
             match node.rate(path, &mut predictor) {
-                Some(rate) => {
+                Some((rate, usual)) => {
                     let class = format!("{} by {}", class(path.ends), path.key.by.kind());
                     let share = path.gbs / rate;
-                    classes.entry(class).or_default().push((path.key.to_string(), share));
+                    let is_low = 1.0 - share > usual.max(LOSS);
+                    classes.entry(class).or_default().push((path.key.to_string(), share, is_low));
                 }
                 None => left_out += 1,
             }
@@ -77,12 +83,14 @@ impl NodeTwin {
                 None => left_out += 1,
             }
         }
-        let of_class = |(name, shares): (String, Vec<(String, f64)>)| {
-            let values: Vec<f64> = shares.iter().map(|(_, share)| *share).collect();
+        let of_class = |(name, shares): (String, Vec<PathShare>)| {
+            let values: Vec<f64> = shares.iter().map(|(_, share, _)| *share).collect();
             let n = shares.len();
-            let low: Vec<f64> = values.iter().copied().filter(|share| *share < LOW).collect();
+            let low: Vec<f64> = shares.iter().filter(|path| path.2).map(|path| path.1).collect();
             let low = (low.len(), low.iter().copied().fold(0.0, f64::max));
-            let lowest = shares.into_iter().min_by(|a, b| a.1.total_cmp(&b.1))?;
+            let of_low = |path: &PathShare| path.2 || low.0 == 0;
+            let lowest = shares.into_iter().filter(of_low).min_by(|a, b| a.1.total_cmp(&b.1))?;
+            let lowest = (lowest.0, lowest.1);
             Some(PresetClass { name, n, typical: median(&values), lowest, low })
         };
         Ok(PresetComparison {
@@ -122,11 +130,15 @@ impl PresetNode {
         }
     }
 
-    /// The described rate of a path alone, GB/s.
-    fn rate(&self, path: &MeasuredPath, predictor: &mut SetPredictor<'_>) -> Option<f64> {
+    /// The described rate of a path alone, GB/s, with its start where that is in the measured one; and the share by
+    /// which healthy paths of its kind differ.
+    fn rate(&self, path: &MeasuredPath, predictor: &mut SetPredictor<'_>) -> Option<(f64, f64)> {
         let flow = self.mapped(path.key).flow(Bytes(path.sizes.last().copied()?));
-        let durations = predictor.durations(&Case::together(vec![flow])).ok()?;
-        durations.flows.first().map(|flow| flow.alone.0).filter(|rate| *rate > 0.0)
+        let case = Case::together(vec![flow]);
+        let durations = predictor.durations(&case).ok()?;
+        let flow = durations.flows.first()?;
+        let rate = if path.start_ns.is_some() { flow.alone } else { flow.rate };
+        (rate.0 > 0.0).then(|| (rate.0, usual_spread(&case)))
     }
 
     /// Described over measured duration of a set, less 1.
@@ -143,6 +155,13 @@ impl PresetNode {
     }
 }
 
+impl PresetComparison {
+    /// Whether a path is slower than described.
+    pub fn is_low(&self) -> bool {
+        self.paths.iter().any(|class| class.low.0 > 0)
+    }
+}
+
 impl fmt::Display for PresetComparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (node, described) = self.gpus;
@@ -151,7 +170,7 @@ impl fmt::Display for PresetComparison {
         } else {
             format!(" (the first {node} of its {described} GPUs)")
         };
-        let low: Vec<&PresetClass> = self.paths.iter().filter(|c| c.lowest.1 < LOW).collect();
+        let low: Vec<&PresetClass> = self.paths.iter().filter(|class| class.low.0 > 0).collect();
         if low.is_empty() {
             let least = self.paths.iter().map(|c| c.lowest.1).fold(f64::INFINITY, f64::min);
             write!(f, "OK: as the preset {}{part}: ", self.preset)?;

@@ -341,7 +341,13 @@ impl<'c> PathLosses<'c> {
             let lost = ((1.0 - left) * parts).round();
             let whole =
                 edit.parts > 1 && lost >= 1.0 && (1.0 - left - lost / parts).abs() < RESOLVED_LOSS;
-            let share = format!("{} of its speed is lost", loss_text(std::iter::once(1.0 - left)));
+            // What the paths lose, as everywhere: an engine may lose more than shows.
+            let is_slowed = |path: &&usize| edit.exposures.iter().any(|e| e.probe == **path);
+            let suspects = self.suspects.iter().filter(is_slowed);
+            let ln = suspects.filter_map(|&path| self.paths.get(path)?.ln);
+            let losses = ln.map(|ln| 1.0 - (-ln).exp());
+            let loss = interpolated(&ascending(losses), 0.5).unwrap_or(1.0 - left);
+            let share = format!("its paths are {} slower", loss_text(std::iter::once(loss)));
             Some(if whole { format!("{share}: {lost:.0} of {} links", edit.parts) } else { share })
         };
         fitted.edits.iter().zip(&fitted.left).filter_map(one).collect::<Vec<_>>().join("; ")
@@ -417,7 +423,7 @@ mod tests {
         let (names, first, separating) = found([quarter, fine, fine, fine, fine, fine]);
         assert_eq!((names.as_str(), separating), ("link, path a", vec![]));
         let first = first.expect("a culprit");
-        assert_eq!(first.damage, "25 % of its speed is lost: 1 of 4 links");
+        assert_eq!(first.damage, "its paths are 25 % slower: 1 of 4 links");
         assert!((first.odds - 3.0f64.exp()).abs() < 1e-6 && first.is_part, "{first:?}");
         assert!((first.probability - 1.0 / (1.0 + (-3.0f64).exp())).abs() < 1e-4, "{first:?}");
         let (names, first, _) = found([quarter, quarter, fine, fine, None, None]);
@@ -425,7 +431,7 @@ mod tests {
         let (names, first, _) = found([Some(0.5), fine, fine, fine, None, Some(0.4)]);
         let first = first.expect("a culprit");
         assert_eq!((names.as_str(), first.paths), ("link and other", vec![0, 5]));
-        assert_eq!(first.damage, "39 % of its speed is lost; 33 % of its speed is lost");
+        assert_eq!(first.damage, "its paths are 39 % slower; its paths are 33 % slower");
         assert_eq!(found([fine; 6]).1, None);
     }
 }

@@ -39,7 +39,7 @@ pub use health::twin::{
     ReferenceComparison, compare_with_reference, measured_in_runs, predicted_by_twin,
 };
 pub use labels::TailKind;
-pub use outlier::{CaseComparison, ComparedCase, TimedCase, UnlikePath, compare_run};
+pub use outlier::{CaseComparison, ComparedCase, TimedCase, UnlikePath, compare_run, usual_spread};
 pub use pathline_message::NodeCut;
 pub use peers::{NodePeers, PeerRatio, compare_with_peers, peer_classes, unit_shape};
 pub use setting_effect::{predict_rate, predict_setting};

@@ -275,6 +275,11 @@ fn is_comparable(case: &Case) -> bool {
     case.timed.len() <= 2 && case.background.is_empty() && case.flows().all(facts)
 }
 
+/// The share by which healthy paths of the kind of a case may differ within one run.
+pub fn usual_spread(case: &Case) -> f64 {
+    normal_spread(tail_kind(case))
+}
+
 /// The share by which healthy paths of a kind may differ within one run.
 const fn normal_spread(tail: TailKind) -> f64 {
     match tail {

@@ -101,7 +101,7 @@ pub(crate) fn place_line(
         text += &format!(" nic={nic}");
     }
     text += &format!("{more} ;;");
-    // For `pathline place --check --plan`: numbers of GPUs differ between runtimes, addresses do not.
+    // For `pathline place --check SCRIPT`: numbers of GPUs differ between runtimes, addresses do not.
     let pci = topology.gpus.iter().find(|gpu| Some(gpu.index) == place.gpu).map(|gpu| &gpu.pci);
     let pci = pci.filter(|pci| !pci.is_empty()).map(|pci| format!(" {}", comment_line(pci)));
     Ok(text + &pci.unwrap_or_else(|| "\n".to_owned()))

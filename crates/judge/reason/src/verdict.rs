@@ -200,18 +200,24 @@ pub(crate) fn percent(share: f64) -> String {
     if share < 0.005 { "less than 1 %".to_owned() } else { format!("{:.0} %", share * 100.0) }
 }
 
-/// A slowest row that the model leaves open is what the node does. A wide range says little, and that is said.
+/// A slowest row that the model leaves open is what the node does. A wide range says little, and that is said; below
+/// what is usual it decides nothing.
 fn within_range(judged: &JudgedFigure<'_>) -> Option<Decision> {
-    let (row, (low, high)) = judged.range.as_ref()?;
-    let mut reason = range_text(row, (*low, *high));
-    let width = high / low;
-    if width > WEAK {
-        let below = judged.usual.zip(judged.share).filter(|(usual, share)| *share < usual.least);
-        let usual = below.map_or(String::new(), |(usual, _)| format!("; {}", usual.text));
-        reason =
-            format!("weakly, since the model leaves a factor of {width:.1} open: {reason}{usual}");
+    let (row, range) = judged.range.as_ref().filter(|(row, range)| is_within(row, *range))?;
+    let (width, reason) = (range.1 / range.0, range_text(row, *range));
+    if width <= WEAK {
+        return Some(Decision::ok(reason));
     }
-    is_within(row, (*low, *high)).then(|| Decision::ok(reason))
+    let below = judged.usual.zip(judged.share).filter(|(usual, share)| *share < usual.least);
+    let open = format!("the model leaves a factor of {width:.1} open: {reason}");
+    // So wide a range does not outweigh what such nodes usually reach.
+    Some(match below {
+        Some((usual, share)) => {
+            let share = percent(share);
+            Decision::undecided(format!("{share} of the limit; {}; {open}", usual.text))
+        }
+        None => Decision::ok(format!("weakly, since {open}")),
+    })
 }
 
 /// A table whose best rate is that of the model, and whose sizes that the bytes decide are no slower.

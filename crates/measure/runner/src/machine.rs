@@ -143,20 +143,31 @@ fn read_description(name: &str) -> Result<String> {
     if let Some((_, text)) = presets.iter().find(|(known, _)| *known == name) {
         return Ok((*text).to_owned());
     }
-    read_text(Path::new(name), MAX_DESCRIPTION).map_err(|error| {
-        let known: Vec<&str> = presets.iter().map(|(name, _)| *name).collect();
-        match error.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
-                let part = known.iter().find(|known| name.len() > 2 && known.contains(name));
-                let near = part.map_or_else(
-                    || did_you_mean(name, known.iter().copied()),
-                    |known| format!("; did you mean '{known}'?"),
-                );
-                let known = known.join(", ");
-                anyhow!("no machine and no file is called '{name}'; there are {known}{near}")
-            }
-            _ => anyhow!("{name}: cannot be read as a machine description: {error}"),
+    let known: Vec<&str> = presets.iter().map(|(name, _)| *name).collect();
+    let read = read_text(Path::new(name), MAX_DESCRIPTION).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+            let part = known.iter().find(|known| name.len() > 2 && known.contains(name));
+            let near = part.map_or_else(
+                || did_you_mean(name, known.iter().copied()),
+                |known| format!("; did you mean '{known}'?"),
+            );
+            let known = known.join(", ");
+            anyhow!("no machine and no file is called '{name}'; there are {known}{near}")
         }
+        _ => anyhow!("{name}: cannot be read as a machine description: {error}"),
+    });
+    let is_section = |line: &str| {
+        let key = line.trim_start_matches('[').trim_start();
+        let is_numa = ["numa", "cluster"].iter().any(|name| key.starts_with(name));
+        line.starts_with('[') && is_numa || line.starts_with("name =")
+    };
+    read.and_then(|text| match text.lines().any(|line| is_section(line.trim_start())) {
+        true => Ok(text),
+        false => Err(anyhow!(
+            "{name} is no machine file, which has [[numa]] or [cluster]; a machine is one of {}, or a file \
+             such as `pathline model show mi250x` prints",
+            known.join(", ")
+        )),
     })
 }
 

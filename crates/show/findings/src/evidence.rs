@@ -104,6 +104,12 @@ impl<'a> Evidence<'a> {
         }
     }
 
+    /// The same with the results that rest on assumed constants of a model.
+    pub(crate) fn with_assumed(mut self) -> Self {
+        self.run.entries.append(&mut self.assumed);
+        self
+    }
+
     /// The value of a case; none if it has too few samples for an interval, too wide a one, or a warning, or if a
     /// part that is slow makes it slow.
     pub(crate) fn value(

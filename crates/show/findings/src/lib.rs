@@ -43,12 +43,10 @@ pub fn conclude(
     report: &RunReport,
 ) -> RunConclusions {
     let evidence = evidence::Evidence::new(journal, network);
-    let conclusions = RunConclusions {
-        verdict: verdict::verdict(journal, report, &evidence),
-        findings: rules::findings(&evidence),
-        tiles: tile::tiles(&evidence, report),
-    };
-    conclusions.into_plain()
+    let verdict = verdict::verdict(journal, report, &evidence);
+    let (findings, sound) = (rules::findings(&evidence), tile::tiles(&evidence, report));
+    let tiles = tile::with_assumed(sound, tile::tiles(&evidence.with_assumed(), report));
+    RunConclusions { verdict, findings, tiles }.into_plain()
 }
 
 impl RunConclusions {

@@ -67,6 +67,19 @@ pub(crate) fn tiles(evidence: &Evidence, report: &RunReport) -> Vec<SummaryTile>
     .collect()
 }
 
+/// The tiles of sound results, and for others those that rest on assumed constants too, which say so.
+pub(crate) fn with_assumed(sound: Vec<SummaryTile>, all: Vec<SummaryTile>) -> Vec<SummaryTile> {
+    let or_sound = |mut tile: SummaryTile| {
+        let known = sound.iter().find(|known| known.name == tile.name);
+        known.cloned().unwrap_or_else(|| {
+            tile.half_width = None;
+            tile.detail += ", on assumed constants";
+            tile
+        })
+    };
+    all.into_iter().map(or_sound).collect()
+}
+
 fn tile(
     evidence: &Evidence,
     (name, detail): (&str, String),

@@ -74,7 +74,11 @@ pub(super) fn gather(
             return Err(gathering.missing(limit));
         }
         if let Some(why) = lost() {
-            return Err(gathering.missing(begun.elapsed()).context(why));
+            let absent = gathering.absent();
+            return Err(anyhow!(
+                "{why} before {absent} came; --mpirun names the mpirun, mpiexec or srun of an MPI, which \
+                 starts `hostname` as often as `-n` says"
+            ));
         }
         gathering.step()?;
     }
@@ -311,13 +315,18 @@ impl Gathering<'_> {
         }
     }
 
-    /// The error that ranks are missing, with the strangers that came.
-    fn missing(&self, limit: Duration) -> anyhow::Error {
+    /// `ranks 0, 1`: those that have not come.
+    fn absent(&self) -> String {
         let absent: Vec<String> = (0..self.size)
             .filter(|rank| !self.seated.contains_key(rank))
             .map(|rank| rank.to_string())
             .collect();
         let ranks = if absent.len() == 1 { "rank" } else { "ranks" };
+        format!("{ranks} {}", absent.join(", "))
+    }
+
+    /// The error that ranks are missing, with the strangers that came.
+    fn missing(&self, limit: Duration) -> anyhow::Error {
         let secs = limit.as_secs_f64();
         let strangers = self.strangers.list();
         let instead = if strangers.is_empty() {
@@ -334,9 +343,9 @@ impl Gathering<'_> {
         };
         let count = self.size;
         anyhow!(
-            "{ranks} {} did not come within {secs:.0} s{instead}{secret}; start pathline itself on all of \
+            "{} did not come within {secs:.0} s{instead}{secret}; start pathline itself on all of \
              them, as in `mpirun -n {count} pathline run`, or use --ranks {count}",
-            absent.join(", ")
+            self.absent()
         )
     }
 }
