@@ -1,11 +1,16 @@
 //! Prints the settings of a node.
 
+use std::collections::BTreeMap;
+
 use anyhow::Result;
 use pathline_diagnose::SettingCheck;
 use pathline_schema::{NodeVerdict, plain_line, plain_text};
 
 use super::ExitKind;
 use crate::say::{outln, paragraph};
+
+/// The most parts that one cause names.
+const SHOWN: usize = 3;
 
 /// What is not as it should be, a paragraph each, then how many are. Wrong if one slows the node.
 pub(super) fn print(all: &[SettingCheck], json: bool) -> Result<ExitKind> {
@@ -20,9 +25,23 @@ pub(super) fn print(all: &[SettingCheck], json: bool) -> Result<ExitKind> {
         outln!("{}", plain_text(&serde_json::to_string_pretty(all)?));
         return Ok(exit);
     }
-    for check in all.iter().filter(|check| check.state != NodeVerdict::Ok) {
-        let SettingCheck { group, what, value, state, slows, remedy, source } = check;
-        outln!("[{}] {group}, {}: {}", state.word(), plain_line(what), plain_line(value));
+    let is_alike = |one: &&SettingCheck, other: &&SettingCheck| {
+        let key = |check: &SettingCheck| (check.group, check.state, check.source);
+        let texts = |check: &SettingCheck| (check.value.clone(), check.slows.clone());
+        key(one) == key(other) && texts(one) == texts(other)
+    };
+    let unsound: Vec<&SettingCheck> =
+        all.iter().filter(|check| check.state != NodeVerdict::Ok).collect();
+    // One cause may show in each of many parts.
+    for alike in unsound.chunk_by(is_alike) {
+        let [first, ..] = alike else { continue };
+        let SettingCheck { group, value, state, slows, remedy, source, .. } = first;
+        let mut what: Vec<&str> =
+            alike.iter().take(SHOWN).map(|check| check.what.as_str()).collect();
+        let more = format!("{} more", alike.len().saturating_sub(SHOWN));
+        what.extend((alike.len() > SHOWN).then_some(more.as_str()));
+        let what = what.join(", ");
+        outln!("[{}] {group}, {}: {}", state.word(), plain_line(&what), plain_line(value));
         let lines = [("slows:   ", slows.as_str()), ("do this: ", remedy), ("see:     ", source)];
         for (lead, text) in lines.into_iter().filter(|(_, text)| !text.is_empty()) {
             crate::say::out!("    {lead}");
@@ -37,9 +56,14 @@ pub(super) fn print(all: &[SettingCheck], json: bool) -> Result<ExitKind> {
         outln!("settings: UNDECIDED, none could be read");
         return Ok(exit);
     }
-    let sound = count(NodeVerdict::Ok);
+    let mut groups: BTreeMap<&str, usize> = BTreeMap::new();
+    let sound = all.iter().filter(|check| check.state == NodeVerdict::Ok);
+    sound.for_each(|check| *groups.entry(check.group).or_default() += 1);
+    let groups: Vec<String> =
+        groups.into_iter().map(|(group, count)| format!("{group} {count}")).collect();
+    let (sound, groups) = (count(NodeVerdict::Ok), groups.join(", "));
     outln!(
-        "settings: {sound} as they should be, {wrong} slow this node{undecided} (--json lists all)"
+        "settings: {sound} as they should be ({groups}), {wrong} slow this node{undecided} (--json lists all)"
     );
     Ok(exit)
 }
