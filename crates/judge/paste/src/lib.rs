@@ -18,6 +18,7 @@ mod fio_json;
 mod fixed_lines;
 mod iperf;
 mod matrix;
+mod mdtest;
 mod nccl_log;
 mod nccl_tests;
 mod number;

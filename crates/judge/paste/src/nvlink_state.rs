@@ -7,6 +7,27 @@ use crate::plain_rows::{PlainColumn, PlainRows, PlainTable};
 /// Lines of a list of links.
 const MAX_STATES: usize = 4096;
 
+/// Of `dcgmi nvlink -s`: `gpuId 0:` with a line of letters, U for a link that is up and D for one that is down.
+pub(crate) fn dcgm_state(lines: &[PasteLine], at: usize) -> Option<(PlainTable, usize)> {
+    let mut text = Vec::new();
+    for pair in lines.get(at..)?.chunks(2).take(MAX_STATES) {
+        let [gpu, links] = pair else { break };
+        let Some(gpu) = gpu.text.trim().strip_prefix("gpuId ") else { break };
+        let letters: Vec<&str> = links.text.split_whitespace().collect();
+        if letters.is_empty() || letters.iter().any(|letter| !["U", "D", "X", "_"].contains(letter))
+        {
+            break;
+        }
+        let mut line = |line: String| text.push(PasteLine { text: line, ..links.clone() });
+        line(format!("GPU {}: of dcgmi", gpu.trim_end_matches(':')));
+        for (link, letter) in letters.iter().enumerate().filter(|(_, letter)| **letter != "_") {
+            line(format!("Link {link}: {}", if *letter == "U" { "up" } else { "<inactive>" }));
+        }
+    }
+    let gpus = text.iter().filter(|line| line.text.starts_with('G')).count();
+    Some((nvlink_state(&text, 0)?.0, at + 2 * gpus))
+}
+
 /// `nvidia-smi nvlink -s`: each GPU with a line of each of its links, `Link 0: 26.562 GB/s` or `<inactive>`.
 pub(crate) fn nvlink_state(lines: &[PasteLine], at: usize) -> Option<(PlainTable, usize)> {
     if !lines.get(at + 1)?.text.trim().starts_with("Link ") {
@@ -25,8 +46,8 @@ pub(crate) fn nvlink_state(lines: &[PasteLine], at: usize) -> Option<(PlainTable
             let rate = state
                 .split_once(' ')
                 .and_then(|(value, unit)| Some(number(value)? * rate_unit(unit)?));
-            (gpu.1, gpu.2) =
-                (gpu.1 + f64::from(u8::from(rate.is_some())), gpu.2 + rate.unwrap_or(0.0));
+            let is_up = rate.is_some() || state == "up";
+            (gpu.1, gpu.2) = (gpu.1 + f64::from(u8::from(is_up)), gpu.2 + rate.unwrap_or(0.0));
             gpu.3.extend(state.contains("inactive").then_some(link));
             next = index + 1;
         }
@@ -79,6 +100,9 @@ mod tests {
             ([Some(2.0), Some(1.0)].as_slice(), 6)
         );
         assert_eq!(table.labels, ["GPU 0", "GPU 1 (link 1 inactive)"]);
+        let dcgm = "    gpuId 0:\n        U U U _\n    gpuId 1:\n        U D U _\nNvSwitches:\n";
+        let (table, next) = dcgm_state(&clean_lines(dcgm.as_bytes()).0, 0).unwrap();
+        assert_eq!((table.columns[1].values.as_slice(), next), (&[Some(3.0), Some(2.0)][..], 4));
         let apart = text.replace("GPU 1", "\nGPU 1");
         assert_eq!(nvlink_state(&clean_lines(apart.as_bytes()).0, 0).unwrap().0.labels.len(), 2);
         assert!(nvlink_state(&clean_lines(b"GPU 0: H100\nGPU 1: H100\n").0, 0).is_none());

@@ -8,7 +8,7 @@ use crate::objects::{JsonDepth, json, json_lines, xml};
 use crate::run_title::RunTitle;
 use crate::{
     amd_tools, context, copy_tools, elbencho_csv, failures, file_io, fio, fixed_lines, iperf,
-    nccl_log, nccl_tests, nvlink_state, osu, perftest, plain_matrix, plain_table, profile,
+    mdtest, nccl_log, nccl_tests, nvlink_state, osu, perftest, plain_matrix, plain_table, profile,
     profiler, streams,
 };
 
@@ -297,6 +297,8 @@ impl PasteSplitter<'_> {
         }
         let plain = iperf::read(lines, at)
             .or_else(|| nvlink_state::nvlink_state(lines, at))
+            .or_else(|| nvlink_state::dcgm_state(lines, at))
+            .or_else(|| mdtest::read(lines, at))
             .or_else(|| plain_table::read(lines, at));
         if let Some((table, next)) = plain {
             // Its lines are text, too: they name parts and state rates.

@@ -86,6 +86,17 @@ pub(crate) fn explain_streams(
 /// processor's data sheet. It covers the stated number of sockets, and at least as many as the figure needs.
 fn host_peak(context: &PasteContext, value: f64) -> Option<(f64, &'static str)> {
     let text = context.prose.as_str();
+    // `Maximum Main Memory Bandwidth: 41.8 GB/s` of a data sheet.
+    let rated = text.lines().find_map(|line| {
+        let (before, rest) = line.split_once("memory bandwidth")?;
+        let rest = rest.trim_start_matches([' ', ':', '=']).trim_start_matches("is ");
+        let (rate, unit) = rest.trim_start().split_once(' ')?;
+        let gbs = rate.parse::<f64>().ok().filter(|gbs| (1.0..10_000.0).contains(gbs))?;
+        (before.contains("max") && unit.starts_with("gb/s")).then_some(gbs)
+    });
+    if let Some(gbs) = rated {
+        return Some((gbs * (value / gbs / 1.03).ceil().max(1.0), "in the paste"));
+    }
     let words: Vec<&str> =
         text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty()).collect();
     let whole = |word: &str| word.trim_end_matches("mt").parse::<f64>().ok();
