@@ -20,7 +20,7 @@ const MAX_READ: u64 = 32 << 20;
 const MAX_LINES: usize = 400;
 const MAX_LINE: usize = 300;
 /// What a line about a fault contains.
-const MARKS: [&str; 18] = [
+const MARKS: [&str; 28] = [
     "NVRM: Xid",
     "SXid",
     "NVRM: GPU",
@@ -39,9 +39,20 @@ const MARKS: [&str; 18] = [
     "DPC: containment event",
     "health compromised",
     "not responding, ",
+    "IO_PAGE_FAULT",
+    "DMAR: [DMA",
+    "High temperature on sensors",
+    "insufficient power on the PCIe slot",
+    "EXT4-fs error",
+    "Remounting filesystem read-only",
+    "self-detected stall",
+    "medium error, dev",
+    "D3cold to D0",
+    "NVRM: API mismatch",
 ];
 /// What a line of amdgpu about a fault contains: it writes hundreds of others at the start.
-const AMD_MARKS: [&str; 5] = ["error", "reset", "timeout", "fault", "bad page"];
+const AMD_MARKS: [&str; 7] =
+    ["error", "reset", "timeout", "fault", "bad page", "not done with your", "failed to add node"];
 /// The first line that a kernel writes.
 const START: &str = "Linux version ";
 

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use pathline_schema::{Nic, Topology};
+use pathline_schema::{Nic, PciDevice, Topology};
 use pathline_topo::HostSnapshot;
 
 use super::SettingCheck;
-use super::pcie::is_guest;
+use super::pcie::{is_guest, is_whole};
 
 const NET: &str = "sys/class/net";
 const INFINIBAND: &str = "sys/class/infiniband";
@@ -26,7 +26,6 @@ const ERRORS: [&str; 4] =
 
 pub(super) fn check(snapshot: &HostSnapshot, topology: &Topology) -> Vec<SettingCheck> {
     let mut all = ports(snapshot);
-    all.extend(slingshot(snapshot, topology));
     if all.len() > 1
         && all
             .iter()
@@ -37,12 +36,34 @@ pub(super) fn check(snapshot: &HostSnapshot, topology: &Topology) -> Vec<Setting
             check.unread("see `ibstat`, cables and the subnet manager, if the node is to use them"),
         );
     }
+    all.extend(slingshot(snapshot, topology));
+    all.extend(driverless(topology));
     all.extend(packet_sizes(snapshot));
     if !is_guest(topology) {
         all.extend(short_packets(snapshot));
     }
     all.extend(firmware(topology));
     all
+}
+
+/// Adapters without an interface, while others of their kind have one: their driver did not start them.
+fn driverless(topology: &Topology) -> Option<SettingCheck> {
+    let has_nic = |device: &PciDevice| topology.nics.iter().any(|nic| nic.pci == device.address);
+    let is_network = |device: &&PciDevice| device.class >> 16 == 0x02;
+    let all = || topology.pci.iter().filter(is_network);
+    let kind = |device: &PciDevice| (device.vendor, device.device);
+    let lost = all().find(|device| {
+        !has_nic(device) && all().any(|peer| kind(peer) == kind(device) && has_nic(peer))
+    })?;
+    let check =
+        SettingCheck::new("adapters", format!("driver of {}", lost.address), "no interface");
+    is_whole(topology).then(|| {
+        check.suspect(
+            "jobs that expect it: adapters of its kind have one here",
+            "dmesg | grep its address; restart the node, then reseat the adapter",
+            OPERSTATE,
+        )
+    })
 }
 
 /// Interfaces of Slingshot adapters, which have one port each and are all used.
@@ -166,7 +187,10 @@ fn ports(snapshot: &HostSnapshot) -> Vec<SettingCheck> {
         all.push(if !is_active(name) && peers.is_some() {
             check.suspect(
                 "jobs that expect it: adapters of its kind are active here",
-                "see cable, switch port and `ibstat`; or leave it out (NCCL_IB_HCA, UCX_NET_DEVICES)",
+                match state {
+                    "INIT" => "the link is up: start the subnet manager (opensm, UFM), see its log",
+                    _ => "see cable, switch port and `ibstat`; or leave it out (NCCL_IB_HCA, UCX_NET_DEVICES)",
+                },
                 COUNTERS,
             )
         } else if let Some((best, own)) = slower.filter(|_| is_active(name)) {

@@ -138,7 +138,11 @@ fn mesh(topology: &Topology) -> Option<SettingCheck> {
     let pairs = |first: u32| gpus.iter().filter(move |b| **b > first).map(move |b| (first, *b));
     let all = gpus.iter().flat_map(|a| pairs(*a));
     let lost: Vec<(u32, u32)> = all.clone().filter(|pair| !joined.contains(pair)).collect();
-    let reaches_all = |gpu: &u32| lost.iter().all(|(a, b)| a != gpu && b != gpu);
+    // A GPU without any link is lost as a whole: the others are judged without it.
+    let is_joined = |gpu: &u32| joined.iter().any(|(a, b)| a == gpu || b == gpu);
+    let alone: Vec<u32> = gpus.iter().copied().filter(|gpu| !is_joined(gpu)).collect();
+    let of_others = || lost.iter().filter(|(a, b)| !alone.contains(a) && !alone.contains(b));
+    let reaches_all = |gpu: &u32| is_joined(gpu) && of_others().all(|(a, b)| a != gpu && b != gpu);
     if gpus.len() < 3 || !gpus.iter().any(reaches_all) {
         return None;
     }
@@ -146,8 +150,18 @@ fn mesh(topology: &Topology) -> Option<SettingCheck> {
     let check = SettingCheck::new("GPUs", "xGMI links", value);
     Some(match lost.first() {
         None => check,
+        Some(_) if !alone.is_empty() => check.fail(
+            format!("copies of gpu{}: it has no xGMI link, its peers have", alone[0]),
+            "amd-smi topology; reset the GPUs, else have the board looked at",
+            XGMI,
+        ),
         Some((a, b)) => check.suspect(
-            format!("copies between gpu{a} and gpu{b}, one of {}: they go over PCIe", lost.len()),
+            match lost.len() {
+                1 => format!("copies between gpu{a} and gpu{b}: they go over PCIe"),
+                pairs => {
+                    format!("copies of {pairs} pairs, such as gpu{a} and gpu{b}: they go over PCIe")
+                }
+            },
             "amd-smi topology; reset the GPUs, else have the board looked at",
             XGMI,
         ),

@@ -1,5 +1,7 @@
 //! GPUs: errors of memory, limits of power, modes, apertures.
 
+use std::collections::BTreeMap;
+
 use pathline_schema::{Bytes, Topology};
 use pathline_topo::HostSnapshot;
 
@@ -255,13 +257,20 @@ fn partitions(gpus: &[StatedGpu<'_>]) -> Vec<SettingCheck> {
     for (key, what) in
         [("compute_partition", "compute partitions"), ("memory_partition", "memory partitions")]
     {
-        let mut modes: Vec<&str> =
-            gpus.iter().filter_map(|gpu| Some(gpu.facts.get(key)?.as_str())).collect();
-        modes.sort_unstable();
-        modes.dedup();
-        if let [first, rest @ ..] = &modes[..] {
-            let check = SettingCheck::new("GPUs", what, modes.join(", "));
-            found.push(if rest.is_empty() {
+        let mut by_mode: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for gpu in gpus {
+            let mode = gpu.facts.get(key).map(String::as_str);
+            by_mode.entry(mode.unwrap_or_default()).or_default().push(&gpu.name);
+        }
+        by_mode.remove("");
+        let usual = by_mode.iter().max_by_key(|(_, gpus)| gpus.len()).map(|(mode, _)| *mode);
+        if let Some(first) = usual {
+            let named = by_mode.iter().map(|(mode, gpus)| match *mode == first {
+                true => (*mode).to_owned(),
+                false => format!("{mode} on {}", gpus.join(", ")),
+            });
+            let check = SettingCheck::new("GPUs", what, named.collect::<Vec<_>>().join(", "));
+            found.push(if by_mode.len() == 1 {
                 check
             } else {
                 let remedy = format!(

@@ -5,7 +5,7 @@ use pathline_topo::HostSnapshot;
 
 use super::SettingCheck;
 use super::adapters::SLINGSHOT;
-use super::pcie::is_guest;
+use super::pcie::{is_guest, is_whole};
 
 const ROCM: &str = "https://rocm.docs.amd.com/en/latest/how-to/system-optimization/mi200.html";
 const SYSCTL: &str = "https://docs.kernel.org/admin-guide/sysctl/";
@@ -60,6 +60,14 @@ pub(super) fn check(snapshot: &HostSnapshot, topology: &Topology) -> Vec<Setting
         );
     }
     all.extend(lost_memory(topology));
+    if topology.numa.len() > 1 && is_whole(topology) && topology.has_warning("gpu-no-numa") {
+        let check = SettingCheck::new("memory", "NUMA domains of GPUs", "not known to the system");
+        all.push(check.suspect(
+            "copies with host memory: no process can be bound next to its GPU",
+            "see the firmware for NUMA (NPS, SRAT) and update it; bind by measured rates meanwhile",
+            SYSCTL,
+        ));
+    }
     all.extend(clock(snapshot));
     all.extend(locked_memory(snapshot, topology));
     if let Some(value) = snapshot.line("proc/sys/kernel/yama/ptrace_scope") {

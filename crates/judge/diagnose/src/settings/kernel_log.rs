@@ -71,7 +71,9 @@ pub(super) fn check(snapshot: &HostSnapshot, topology: &Topology) -> Vec<Setting
     let found = counts.into_iter().map(|((mark, part), (row, count))| {
         let times = if count == 1 { "once".to_owned() } else { format!("{count} times") };
         let what = format!("{mark}{part} in the kernel log");
-        let check = |meaning: &str| SettingCheck::new("GPUs", what, format!("{times}: {meaning}"));
+        let is_gpu = what.contains("Xid") || what.contains(" of gpu") || what.contains("GPU");
+        let group = if is_gpu { "GPUs" } else { "kernel" };
+        let check = |meaning: &str| SettingCheck::new(group, what, format!("{times}: {meaning}"));
         match row {
             Some(EventRow { state: NodeVerdict::Ok, meaning, .. }) => check(meaning),
             Some(row) => {
@@ -95,8 +97,19 @@ fn xid(line: &str) -> Option<u32> {
     digits.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
-/// The GPU, or the address of another part, that a line names.
+/// The GPU, adapter, drive, module of memory, or the address of another part, that a line names.
 fn part(line: &str, topology: &Topology) -> Option<String> {
+    if line.contains("EDAC") {
+        let (_, place) = line.split_once(" on ")?;
+        return Some(place.split([' ', '(']).next()?.to_owned());
+    }
+    let is_drive = |word: &&str| {
+        word.strip_prefix("nvme").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    };
+    let words = || line.split([' ', ',', '(', ')']).map(|word| word.trim_end_matches(':'));
+    if let Some(drive) = words().find(is_drive) {
+        return Some(drive.to_owned());
+    }
     let is_address = |word: &&str| {
         word.len() >= 10
             && word.len() <= 16
@@ -109,7 +122,9 @@ fn part(line: &str, topology: &Topology) -> Option<String> {
     })?;
     // NVIDIA's driver leaves the function out.
     let gpu = topology.gpus.iter().find(|gpu| gpu.pci.starts_with(address));
-    Some(gpu.map_or_else(|| address.to_owned(), |gpu| format!("gpu{}", gpu.index)))
+    let nic = || topology.nics.iter().find(|nic| *nic.pci == *address);
+    let other = || nic().map_or_else(|| address.to_owned(), |nic| nic.name.clone());
+    Some(gpu.map_or_else(other, |gpu| format!("gpu{}", gpu.index)))
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ use serde::Serialize;
 /// What was found of one setting.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SettingCheck {
-    /// `PCIe`, `GPUs`, `memory`, `adapters`, `processes`, `software`.
+    /// `PCIe`, `GPUs`, `kernel`, `memory`, `adapters`, `processes`, `software`.
     pub group: &'static str,
     /// The setting and the part that has it: `numa_balancing`, `ACS of 0000:40:01.0`.
     pub what: String,

@@ -48,6 +48,11 @@ pub(super) fn is_guest(topology: &Topology) -> bool {
     topology.host.virtualization.as_deref().is_some_and(|kind| kind.contains("virtual"))
 }
 
+/// Whether what the system shows is all that the machine has: neither a guest nor a container.
+pub(super) fn is_whole(topology: &Topology) -> bool {
+    topology.host.virtualization.is_none()
+}
+
 pub(super) fn check(snapshot: &HostSnapshot, topology: &Topology) -> Vec<SettingCheck> {
     let gpus = topology.gpus.iter().map(|gpu| (format!("gpu{}", gpu.index), &gpu.pci, true));
     let nics = topology.nics.iter().map(|nic| (nic.name.clone(), &nic.pci, false));

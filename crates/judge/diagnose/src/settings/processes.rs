@@ -4,7 +4,7 @@ use pathline_schema::{Bytes, CpuSet, Topology};
 use pathline_topo::HostSnapshot;
 
 use super::SettingCheck;
-use super::environment::local_ranks;
+use super::environment::{local_ranks, variable};
 use super::seen::usable;
 
 /// Host memory that a process takes for each GPU before it has data: context, libraries, pinned buffers. Assumed.
@@ -128,6 +128,16 @@ fn quota(topology: &Topology) -> Option<SettingCheck> {
 /// CPUs that this process may use, against the domains of its GPUs. A rank may be bound to its part.
 fn affinity(snapshot: &HostSnapshot, topology: &Topology, gpus: &[u32]) -> Option<SettingCheck> {
     let allowed = &topology.host.allowed_cpus;
+    // A job of a part of the node names its GPUs, by number or otherwise.
+    let lists = ["CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"];
+    let list = lists.iter().find_map(|name| variable(snapshot, name).filter(|v| !v.is_empty()));
+    let chosen: Option<Vec<u32>> = list.map(|list| {
+        list.split(',')
+            .map_while(|item| gpus.get(item.trim().parse::<usize>().ok()?).copied())
+            .collect()
+    });
+    let is_unnamed = chosen.as_ref().is_some_and(Vec::is_empty);
+    let gpus = chosen.as_deref().unwrap_or(gpus);
     let used = topology.gpus.iter().filter(|gpu| gpus.contains(&gpu.index));
     let mut domains: Vec<u32> = used.filter_map(|gpu| gpu.numa).collect();
     domains.sort_unstable();
@@ -139,7 +149,7 @@ fn affinity(snapshot: &HostSnapshot, topology: &Topology, gpus: &[u32]) -> Optio
         .filter(|id| cpus_of(**id).is_some_and(is_left_out))
         .map(|id| format!("numa{id}"))
         .collect();
-    if allowed.is_empty() || domains.is_empty() {
+    if allowed.is_empty() || domains.is_empty() || is_unnamed {
         return None;
     }
     let value = format!("{} of {}", allowed.len(), topology.host.cpus.len());

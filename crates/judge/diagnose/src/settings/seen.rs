@@ -1,10 +1,11 @@
 //! GPUs on the bus, by the driver, by this process, and what hides the rest.
 
-use pathline_schema::{Gpu, Topology};
+use pathline_schema::{Gpu, NodeVerdict, Topology};
 use pathline_topo::HostSnapshot;
 
 use super::SettingCheck;
 use super::environment::{local_ranks, variable};
+use super::pcie::is_whole;
 
 const DEVICES: &str = "sys/bus/pci/devices";
 const KFD: &str = "sys/class/kfd/kfd/topology/nodes";
@@ -16,6 +17,7 @@ const ROCM: &str = "https://rocm.docs.amd.com/en/latest/conceptual/gpu-isolation
 const GRES: &str = "https://slurm.schedmd.com/gres.html";
 const KFD_FILE: &str =
     "https://rocm.docs.amd.com/projects/install-on-linux/en/latest/how-to/docker.html";
+const RESET: &str = "https://docs.kernel.org/gpu/amdgpu/ras.html";
 const XIDS: &str = "https://docs.nvidia.com/deploy/gpu-debug-guidelines/index.html";
 
 pub(super) fn check(snapshot: &HostSnapshot, topology: &Topology) -> Vec<SettingCheck> {
@@ -37,7 +39,8 @@ pub(super) fn check(snapshot: &HostSnapshot, topology: &Topology) -> Vec<Setting
         } else if files < by_driver {
             value += ": the container has no files of the rest";
         }
-        all.push(driven(snapshot, topology, SettingCheck::new("GPUs", "GPUs of NVIDIA", value)));
+        let check = driven(snapshot, topology, SettingCheck::new("GPUs", "GPUs of NVIDIA", value));
+        all.push(missing(topology, nvidia, check));
         all.extend(between_ranks(snapshot, opened, by_driver.max(files)));
     }
     all.extend(undriven(snapshot, topology));
@@ -53,6 +56,7 @@ pub(super) fn check(snapshot: &HostSnapshot, topology: &Topology) -> Vec<Setting
         };
         let check =
             SettingCheck::new("GPUs", "GPUs of AMD", format!("{amd} of the driver{hidden}"));
+        let check = on_the_bus(topology, unreadable, check);
         // Files below /dev are kept where modules are.
         let has_settings = snapshot.get("proc/modules").is_some();
         all.push(if has_settings && snapshot.get("dev/kfd").is_none() {
@@ -98,7 +102,10 @@ fn driven(snapshot: &HostSnapshot, topology: &Topology, check: SettingCheck) -> 
     let nvidia = || topology.gpus.iter().filter(|gpu| gpu.vendor == "nvidia");
     let has_driven = nvidia().any(|gpu| driver(gpu) == Some("nvidia"));
     let listed = snapshot.children(DRIVER);
-    match nvidia().find(|gpu| driver(gpu).is_none() && !listed.contains(&&*gpu.pci)) {
+    // On the bus with its driver bound, which does not list it: it fell off, or did not start.
+    let is_bound =
+        |gpu: &&Gpu| driver(gpu).is_none_or(|name| name == "nvidia" && is_whole(topology));
+    match nvidia().find(|gpu| is_bound(gpu) && !listed.contains(&&*gpu.pci)) {
         Some(gpu) if has_driven => check.fail(
             format!("everything on gpu{} ({}): its driver does not have it", gpu.index, gpu.pci),
             "see the kernel's log for NVRM; restart the node, then reseat the GPU",
@@ -106,6 +113,39 @@ fn driven(snapshot: &HostSnapshot, topology: &Topology, check: SettingCheck) -> 
         ),
         _ => check,
     }
+}
+
+/// GPUs of AMD of the kinds that the driver has, against those on the bus.
+fn on_the_bus(topology: &Topology, hidden: usize, check: SettingCheck) -> SettingCheck {
+    let driven = |address: &str| topology.gpus.iter().any(|gpu| *gpu.pci == *address);
+    let kinds: Vec<u32> =
+        topology.pci.iter().filter(|d| driven(&d.address)).map(|device| device.device).collect();
+    let lost = topology.pci.iter().find(|device| {
+        device.vendor == 0x1002 && kinds.contains(&device.device) && !driven(&device.address)
+    });
+    match lost.filter(|_| hidden == 0 && is_whole(topology)) {
+        Some(device) => check.fail(
+            format!("everything on the GPU at {}: its driver does not have it", device.address),
+            "see the kernel's log for amdgpu; restart the node, then reseat the GPU",
+            RESET,
+        ),
+        None => check,
+    }
+}
+
+/// GPUs of a board with NVSwitches, which has 4, 8 or 16.
+fn missing(topology: &Topology, gpus: usize, check: SettingCheck) -> SettingCheck {
+    let has_switches = topology.pci.iter().any(|d| d.vendor == 0x10de && d.class >> 8 == 0x0680);
+    if is_whole(topology) && has_switches && gpus % 2 == 1 && check.state == NodeVerdict::Ok {
+        return check.suspect(
+            format!(
+                "jobs on all GPUs: a board with NVSwitches has an even number, {gpus} are here"
+            ),
+            "switch the node off and on; see the event log of the board (ipmitool sel list)",
+            XIDS,
+        );
+    }
+    check
 }
 
 /// GPUs of NVIDIA of which none has a driver; another driver than that of NVIDIA is somebody's choice.

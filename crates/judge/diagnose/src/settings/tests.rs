@@ -252,6 +252,27 @@ fn what_is_slow_alike_is_named_by_arithmetic() {
     assert_eq!(wrong(&roce), ["SUSPECT MTU of RDMA over Ethernet: ib0 1500, ib1 1500"]);
     roce.insert("proc/cpuinfo", "processor : 0\nflags : hypervisor\n");
     assert_eq!(wrong(&roce), Vec::<String>::new(), "the network of a cloud is not the guest's");
+    // Slingshot has no InfiniBand device; one adapter of the kind of the others has no interface.
+    let mut cray = HostSnapshot::default();
+    for nth in 0..4 {
+        let (device, net) = (format!("0000:d{nth}:00.0"), format!("sys/class/net/hsn{nth}"));
+        for (file, text) in [("class", "0x020000"), ("vendor", "0x17db"), ("device", "0x0501")] {
+            cray.insert(pci(&device, file), format!("{text}\n"));
+        }
+        if nth < 3 {
+            let target = format!("../../devices/pci0000:d{nth}/{device}/net/hsn{nth}\n");
+            cray.insert(format!("{net}.target"), target);
+            cray.insert(format!("{net}/speed"), "200000\n");
+            cray.insert(format!("{net}/operstate"), "up\n");
+            cray.insert(format!("{net}/mtu"), "9000\n");
+        }
+    }
+    assert_eq!(wrong(&cray), ["SUSPECT driver of 0000:d3:00.0: no interface"]);
+    cray.insert("sys/class/net/hsn1/operstate", "down\n");
+    cray.insert("sys/class/net/hsn2/speed", "100000\n");
+    let named = wrong(&cray);
+    assert!(named.contains(&"SUSPECT port of hsn1: down".to_owned()), "{named:?}");
+    assert!(named.contains(&"SUSPECT port of hsn2: up, 100 Gb/s".to_owned()), "{named:?}");
     // The switch above both GPUs came up at half of the rate; an idle GPU's own link may.
     let mut uplink = sound();
     let (root, upper) = ("0000:3e:00.0", "0000:3f:00.0");

@@ -166,7 +166,17 @@ fn each_planted_fault_around_gpus_is_named_alone() {
         (
             KERNEL_LOG,
             log("nvme nvme0: controller is down; will reset: CSTS=0x3"),
-            "SUSPECT controller is down",
+            "SUSPECT controller is down of nvme0",
+        ),
+        (
+            KERNEL_LOG,
+            log("EDAC MC2: 1 UE memory read error on CPU_SrcID#1_Ha#0_Chan#2_DIMM#0 (slot:0)"),
+            "SUSPECT UE memory of CPU_SrcID#1_Ha#0_Chan#2_DIMM#0",
+        ),
+        (
+            KERNEL_LOG,
+            log("mlx5_core 0000:50:00.0: temp_warn:196: High temperature on sensors with bit set"),
+            "SUSPECT High temperature on sensors of mlx5_0",
         ),
         (
             KERNEL_LOG,
@@ -315,6 +325,17 @@ fn each_planted_fault_of_a_node_of_amd_is_named_alone() {
         container.insert(path, text);
     }
     assert_eq!(wrong(&container), ["FAIL GPUs of AMD: 8 of the driver"]);
+    let lone = wrong(&amd(8, |a, b| a != 6 && b != 6));
+    assert_eq!(lone, ["FAIL xGMI links: 21 of 28 pairs of GPUs"]);
+    // One of eight devices on the bus that the driver does not have.
+    let mut fallen = amd(8, |_, _| true);
+    for gpu in 1..=9 {
+        let device = format!("sys/bus/pci/devices/0000:0{gpu}:00.0");
+        for (file, text) in [("class", "0x120000"), ("vendor", "0x1002"), ("device", "0x74a1")] {
+            fallen.insert(format!("{device}/{file}"), format!("{text}\n"));
+        }
+    }
+    assert_eq!(wrong(&fallen), ["FAIL GPUs of AMD: 8 of the driver"]);
     let lost = wrong(&amd(8, |a, b| (a, b) != (2, 5)));
     assert_eq!(lost, ["SUSPECT xGMI links: 27 of 28 pairs of GPUs"]);
     let card = "sys/class/drm/card3/device";
@@ -327,7 +348,11 @@ fn each_planted_fault_of_a_node_of_amd_is_named_alone() {
         ),
         (format!("{card}/ras/xgmi_wafl_err_count"), "ue: 2\nce: 5", "xGMI errors of gpu3: 2 not"),
         (format!("{card}/hwmon/hwmon3/power1_cap"), "400000000", "power limit of gpu3: 400 W"),
-        (format!("{card}/current_memory_partition"), "NPS4", "memory partitions: NPS1, NPS4"),
+        (
+            format!("{card}/current_memory_partition"),
+            "NPS4",
+            "memory partitions: NPS1, NPS4 on gpu3",
+        ),
         (KERNEL_LOG.to_owned(), log, "GPU reset begin of gpu3 in the kernel log: once"),
         (
             "proc/self/environ".to_owned(),
@@ -383,6 +408,12 @@ fn what_is_no_fault_of_a_gpu_is_none() {
             "proc/self/environ",
             "CUDA_VISIBLE_DEVICES=GPU-12,MIG-3\nSLURM_NTASKS_PER_NODE=2\n",
         )]),
+        // A job of one GPU and the CPUs next to it: that of the other domain is not its.
+        with_files(&[
+            ("proc/self/status", "Cpus_allowed_list:\t0-15\n"),
+            (&format!("sys/bus/pci/devices/{}/numa_node", GPUS[1]), "1\n"),
+            ("proc/self/environ", "CUDA_VISIBLE_DEVICES=0\n"),
+        ]),
         // A rank that is bound to its half of the node.
         with_files(&[
             ("proc/self/status", "Cpus_allowed_list:\t0-15\n"),
@@ -407,6 +438,18 @@ fn what_is_no_fault_of_a_gpu_is_none() {
         virtual_machine.insert(format!("nvml/{}/nvlink", GPUS[nth]), links(0));
     }
     assert_eq!(wrong(&virtual_machine), Vec::<String>::new());
+    // GPUs that their driver has no more, and a board of which one is gone from the bus.
+    let driver = format!("sys/bus/pci/devices/{}/driver.target", GPUS[1]);
+    let mut fallen = without(&|path| {
+        path.starts_with(&format!("proc/driver/nvidia/gpus/{}", GPUS[1]))
+            || path.starts_with(&format!("nvml/{}", GPUS[1]))
+    });
+    fallen.insert(driver, "../../../bus/pci/drivers/nvidia\n");
+    let named = wrong(&fallen);
+    assert!(
+        named.iter().any(|row| row.starts_with("FAIL GPUs of NVIDIA: 2 on the bus")),
+        "{named:?}"
+    );
     let all: Vec<String> = found(&sound()).into_iter().map(|check| check.what).collect();
     for what in [
         "GPUs of NVIDIA",
