@@ -231,3 +231,33 @@ impl BoundLane for CallLane<'_> {
         Ok(nothing_to_compare())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use pathline_flow::{MachineDesc, RuntimeEnv};
+    use pathline_schema::Severity;
+    use pathline_sim::{FaultOrder, SimOptions};
+
+    use crate::bind::bind;
+    use crate::pool::BufferPool;
+
+    /// No memory is allocated for an adapter that is not there. An export needs memory and no adapter.
+    #[test]
+    fn a_call_of_a_missing_adapter_is_refused_before_memory_is_allocated() {
+        let desc = MachineDesc::preset("hgx-h200").expect("a preset");
+        for (case, severity) in [
+            ("numa0.huge > numa0.reg by call@numa0[nic-register]", Severity::Unsupported),
+            ("gpu0.vram > gpu0.reg by call@gpu0[nic-register-dmabuf]", Severity::Unsupported),
+            ("gpu0.vram > gpu0.reg by call@gpu0[nic-deregister-dmabuf]", Severity::Unsupported),
+            ("gpu0.vram > gpu0.reg by call@gpu0[export-dmabuf]", Severity::Exhausted),
+        ] {
+            let faults = vec![FaultOrder::fails("alloc", 1, Severity::Exhausted)];
+            let options = SimOptions { faults, ..SimOptions::default() };
+            let machine = pathline_sim::machine_with(&desc, RuntimeEnv::default(), &options);
+            let machine = machine.expect("a machine");
+            let planned = format!("{case} x 1MiB isolated").parse().expect("a case");
+            let refused = bind(&mut BufferPool::new(&machine), &planned, 0, &[]).err();
+            assert_eq!(refused.map(|error| error.severity), Some(severity), "{case}");
+        }
+    }
+}

@@ -3,6 +3,8 @@
 mod calibration;
 mod comparison;
 #[cfg(test)]
+mod pace_tests;
+#[cfg(test)]
 mod tests;
 mod visits;
 
