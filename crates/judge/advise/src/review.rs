@@ -312,6 +312,43 @@ mod tests {
         assert!(verdicts.eq([AdviceVerdict::Unclear, AdviceVerdict::Remove]));
     }
 
+    /// A setting that gains at 1 MiB and loses at 64 KiB is said by size only where trials decided at both.
+    #[test]
+    fn sizes_count_where_trials_decided() {
+        let scope = |size: &str| AdviceScope {
+            subject: size.to_owned(),
+            ends: "a".to_owned(),
+            baseline: TrialArm {
+                label: String::new(),
+                task: crate::ArmTask::Case(
+                    format!("gpu0.vram > gpu1.vram by dma@gpu0 x {size}").parse().unwrap(),
+                ),
+                env: ArmEnv::new(),
+            },
+            choices: Vec::new(),
+        };
+        let scopes = [scope("64KiB"), scope("1MiB")];
+        let text = |harms: [Option<bool>; 2]| {
+            let of = |((scope, gain), harms)| {
+                let gain = Some(GainInterval { gain, low: gain, high: gain, blocks: 9 });
+                RemovalEffect { scope, harms, harmed: None, gain, error: None }
+            };
+            // Without it 64 KiB take 1 / 1.25 of the time, and 1 MiB twice as long.
+            let effects = scopes.iter().zip([0.25, -0.5]).zip(harms).map(of);
+            let effects: Vec<RemovalEffect<'_>> = effects.collect();
+            (setting_by_size(&effects), tried_text(&effects))
+        };
+        let (by_size, tried) = text([Some(false), Some(true)]);
+        let expected = "not as a global setting: where it gains most, faster from 1MiB on (100 %), 20 % slower \
+                        at 64KiB";
+        assert_eq!(by_size.as_deref(), Some(expected));
+        assert_eq!(tried, "tried 1 of 1: a");
+        for harms in [[None, Some(true)], [Some(false), None]] {
+            assert_eq!(text(harms).0, None);
+        }
+        assert_eq!(text([None; 2]).1, "tried 0 of 1: ; a longer --budget tries all");
+    }
+
     #[test]
     fn choices_of_devices_and_logs_are_no_settings() {
         for name in ["NCCL_ALGO", "UCX_TLS", "HSA_ENABLE_SDMA", "MPICH_GPU_SUPPORT_ENABLED"] {

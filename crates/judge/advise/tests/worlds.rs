@@ -31,6 +31,8 @@ struct DrawnWorld {
     noise: WorldNoise,
     random: fastrand::Rng,
     time: f64,
+    /// When each block began.
+    begun: Vec<f64>,
     honoured: Option<Result<String, String>>,
     is_model: bool,
 }
@@ -38,7 +40,8 @@ struct DrawnWorld {
 impl DrawnWorld {
     fn new(gains: &[f64], noise: WorldNoise, seed: u64) -> Self {
         let random = fastrand::Rng::with_seed(seed);
-        Self { gains: gains.to_vec(), noise, random, time: 0.0, honoured: None, is_model: false }
+        let (gains, begun) = (gains.to_vec(), Vec::new());
+        Self { gains, noise, random, time: 0.0, begun, honoured: None, is_model: false }
     }
 
     fn state(&mut self) -> f64 {
@@ -49,6 +52,7 @@ impl DrawnWorld {
 
 impl TrialRunner for DrawnWorld {
     fn block(&mut self, arms: &[&TrialArm]) -> Vec<Result<TrialCost, String>> {
+        self.begun.push(self.time);
         let shared = self.state();
         let cost = |arm: &&TrialArm| {
             self.time += self.noise.seconds;
@@ -285,10 +289,12 @@ fn a_harmful_setting_of_a_collective_becomes_a_row() {
     choice.guards = vec![(arm("1".to_owned()), arm("2".to_owned()))];
     choice.arm.task = ArmTask::Case(sum.parse().expect("a case"));
     choice.settings = [("NCCL_PROTO".to_owned(), "LL".to_owned())].into();
+    choice.cost = "A variable for all sizes".to_owned();
     let advice = advise(&scopes, &mut world, &AdviceLimits::default(), &mut |_| ()).remove(0);
     assert_eq!(advice.verdict, AdviceVerdict::Proven, "{}", advice.reason);
     assert!(advice.by_row_only && advice.variables().is_empty());
-    let action = advice.choice.expect("a change").action;
+    let AdviceChoice { action, cost, .. } = advice.choice.expect("a change");
+    assert_eq!(cost, "", "a row costs nothing elsewhere");
     assert_eq!(action, "Give the library's tuner the row allreduce,786432,1572863,ring,ll,0,1,2");
     assert!(advice.reason.starts_with("by a row of a tuner only: "), "{}", advice.reason);
 }
@@ -335,6 +341,35 @@ fn a_budget_that_ends_leaves_questions_open() {
     let mut world = DrawnWorld::new(&[0.05; 4], PER_PROCESS, 1);
     let advice = advise(&scopes(4), &mut world, &limits, &mut |_| ());
     assert_eq!((advice[0].verdict, world.time), (AdviceVerdict::Unclear, 0.0));
+}
+
+/// While trials select, bound, prove and check, blocks begin until the time is over, and none after it. A gain of
+/// exactly 1 % is neither proven nor excluded, and neither is a loss.
+#[test]
+fn no_block_of_any_step_begins_after_the_budget() {
+    let loss = 1.0 / 1.01 - 1.0;
+    for (gains, questions, guard, budget, blocks, last) in [
+        (&[0.0; 40][..], 10, None, 7.0, 3, "selecting"),
+        (&[0.0; 40], 10, None, 6.0, 2, "selecting"),
+        (&[0.0, 0.0], 1, None, 7.0, 4, "bounding"),
+        (&[0.0, 0.0], 1, None, 8.0, 4, "bounding"),
+        (&[0.01], 1, None, 15.0, 10, "proving"),
+        (&[0.01], 1, None, 14.9, 10, "proving"),
+        (&[0.2, 0.0, loss], 1, Some(("1", "2")), 15.0, 10, "checking"),
+        (&[0.2, 0.0, loss], 1, Some(("1", "2")), 15.1, 11, "checking"),
+    ] {
+        let limits = AdviceLimits { budget, ..AdviceLimits::default() };
+        let mut world = DrawnWorld::new(gains, NOISELESS, 1);
+        let mut scopes = scopes(if guard.is_some() { 1 } else { gains.len() });
+        assert_eq!(scopes.len(), questions);
+        let arms = guard.map(|(a, b)| (arm(a.to_owned()), arm(b.to_owned())));
+        scopes[0].choices[0].guards.extend(arms);
+        let mut doing = "";
+        let answers = advise(&scopes, &mut world, &limits, &mut |step| doing = step.doing);
+        assert_eq!((doing, world.begun.len()), (last, blocks), "{budget} s: {:?}", world.begun);
+        assert!(*world.begun.last().unwrap() < budget && budget <= world.time, "{budget} s");
+        assert!(answers.iter().all(|answer| !answer.is_change()), "{:?}", answers[0]);
+    }
 }
 
 /// Of -2, 0.9 and 0.4 % the second is the best, and the choices are listed from the best to the worst. A short budget
