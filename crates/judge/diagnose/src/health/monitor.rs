@@ -360,3 +360,6 @@ impl<'p> HealthMonitor<'p> {
         self.series(probe).filter(|series| series.is_fine()).count()
     }
 }
+
+#[cfg(test)]
+mod tests;
