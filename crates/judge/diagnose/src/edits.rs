@@ -222,7 +222,86 @@ pub(crate) fn node_edits(
 
 #[cfg(test)]
 mod tests {
+    use pathline_schema::{Gpu, Link, LinkEnd, LinkKind};
+
     use super::*;
+
+    /// An SDMA engine moves what one of the links carries that join two GPUs, whichever is named first: of 4 + 1
+    /// lanes a fifth. Kernels, engines of NVIDIA and copies to the host take all of what is there.
+    #[test]
+    fn an_engine_of_a_fixed_rate_leaves_all_links_but_one_idle() {
+        let gpu = |index, vendor: &str| Gpu { index, vendor: vendor.into(), ..Gpu::default() };
+        let link =
+            |a, b, width| Link { a: LinkEnd::Gpu(a), b, kind: LinkKind::Xgmi, width, peak: None };
+        let links = vec![
+            link(0, LinkEnd::Gpu(1), 4),
+            link(1, LinkEnd::Gpu(0), 1),
+            link(0, LinkEnd::Gpu(2), 2),
+            link(0, LinkEnd::Numa(0), 16),
+        ];
+        let gpus = vec![gpu(0, "amd"), gpu(1, "amd"), gpu(2, "nvidia"), gpu(3, "amd")];
+        let topology = Topology { gpus, links, ..Topology::default() };
+        for (flow, expected) in [
+            ("gpu0.vram > gpu1.vram by dma@gpu0", 5),
+            ("gpu1.vram > gpu0.vram by dma@gpu0", 5),
+            ("gpu0.vram > gpu2.vram by dma@gpu0", 2),
+            ("gpu0.vram > gpu2.vram by dma@gpu2", 1),
+            ("gpu0.vram > gpu3.vram by dma@gpu0", 1),
+            ("gpu0.vram > gpu1.vram by blit@gpu0", 1),
+            ("gpu0.vram > numa0.pinned by dma@gpu0", 1),
+            ("numa0.pinned > gpu0.vram by dma@gpu0", 1),
+        ] {
+            let case: Case = format!("{flow} x 1MiB").parse().expect("a case");
+            assert_eq!(idle_links(&topology, &case.timed[0]), expected, "{flow}");
+        }
+    }
+
+    /// A probe of 80 of 100 GB/s has a fifth to spare, and one that moves bytes for half of its time is slowed in
+    /// that half only. What is left of a part counts beyond what the probe leaves idle.
+    #[test]
+    fn a_part_slows_a_probe_by_what_it_has_too_little() {
+        let slowdown =
+            |spare, moving, left| ProbeExposure { probe: 0, spare, moving }.slowdown(left).exp();
+        for (spare, moving, left, expected) in [
+            (0.0, 1.0, 0.5, 2.0),
+            (0.2, 1.0, 0.5, 1.6),
+            (0.2, 1.0, 0.8, 1.0),
+            (0.2, 1.0, 0.9, 1.0),
+            (0.2, 0.5, 0.5, 1.3),
+            (0.0, 1.0, 0.0, 1e6),
+        ] {
+            let found = slowdown(spare, moving, left);
+            assert!((found / expected - 1.0).abs() < 1e-9, "{spare} {moving} {left}: {found}");
+        }
+        let shape = FlowShape {
+            rate: 80.0,
+            start: 1000.0,
+            limits: [(3, 100.0), (4, 400.0), (5, 310.0)].into(),
+        };
+        assert_eq!(shape.time(80_000.0), 2000.0);
+        let of = |resources: &[u32], alone| {
+            let element = NodeElement {
+                name: String::new(),
+                kind: pathline_flow::ElementKind::GpuLink,
+                parts: 1,
+                resources: resources.to_vec(),
+                alone,
+            };
+            shape
+                .exposure(7, 80_000.0, &element)
+                .map(|e| (e.probe, (e.spare * 100.0).round(), e.moving))
+        };
+        assert_eq!(of(&[3], None), Some((7, 20.0, 0.5)));
+        assert_eq!(of(&[4, 3, 9], None), Some((7, 20.0, 0.5)), "the narrowest of its resources");
+        assert_eq!(of(&[4], Some(90.0)), Some((7, 11.0, 0.5)), "one of several engines");
+        assert_eq!(of(&[4], Some(60.0)), Some((7, 0.0, 0.5)));
+        assert_eq!(of(&[5], None), Some((7, 74.0, 0.5)));
+        assert_eq!(
+            (of(&[4], None), of(&[9], None)),
+            (None, None),
+            "three quarters to spare, and none"
+        );
+    }
 
     /// What two movers copy from gpu0 to gpu1 may be slow for both or for one. A path of one mover is one edit.
     /// Where no network is known, a GPU slows all that leaves it, all that arrives, or both: three, two, three.

@@ -125,3 +125,35 @@ fn the_median_without_a_value_is_that_of_the_others() {
     assert_eq!(median_without(&[1.0, 3.0, 9.0], 1.0), Some(6.0));
     assert_eq!(median_without(&[1.0], 1.0), None);
 }
+
+/// A time is slow beyond 10 % of the median of the others, beyond four times what the faster half of them is off by,
+/// and with an interval that lies above the median of theirs.
+#[test]
+fn a_time_is_slow_beyond_what_is_normal_and_beyond_the_spread_of_its_peers() {
+    let time =
+        |median: f64, half: f64| MedianInterval { median, low: median - half, high: median + half };
+    for (own, half, others, slow) in [
+        (109.0, 0.0, [100.0; 8], false),
+        (111.0, 0.0, [100.0; 8], true),
+        (111.0, 10.0, [100.0; 8], true),
+        (111.0, 11.0, [100.0; 8], false),
+        // An eighth of the others takes 95 at most: 20 % are normal.
+        (119.0, 0.0, [94.0, 95.0, 100.0, 100.0, 100.0, 100.0, 120.0, 150.0], false),
+        (122.0, 0.0, [94.0, 95.0, 100.0, 100.0, 100.0, 100.0, 120.0, 150.0], true),
+        // Others that are slow do not make it normal.
+        (119.0, 0.0, [100.0, 100.0, 100.0, 100.0, 100.0, 150.0, 150.0, 150.0], true),
+        (50.0, 0.0, [100.0; 8], false),
+    ] {
+        let mut times = vec![time(own, half)];
+        times.extend(others.map(|of| time(of, 0.1)));
+        let found = compare_with_peers(&times, 0.1)[0];
+        assert_eq!(found.slow, slow, "{own} of {others:?}");
+        assert!((found.ratio - 100.0 / own).abs() < 1e-9, "{found:?}");
+        let range = (99.9 / (own + half), 100.1 / (own - half));
+        assert!(
+            (found.range.0 - range.0).abs() + (found.range.1 - range.1).abs() < 1e-9,
+            "{found:?}"
+        );
+    }
+    assert_eq!(compare_with_peers(&[time(1.0, 0.1)], 0.1), []);
+}
