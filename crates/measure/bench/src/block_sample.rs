@@ -44,6 +44,8 @@ mod tests {
                 assert!(blocks.iter().all(|b| b.0 % 8 == 0 && b.1 <= BLOCK + 8), "{blocks:?}");
             }
         }
+        // Of 16384 blocks four drawn ones are hardly ever the same or at an end.
+        assert!((1..50).all(|seed| sampled_blocks(1 << 30, seed).len() == 6));
         // Another seed gives other blocks: of 1024 four are the same with a probability of 1e-11.
         assert_ne!(sampled_blocks(64 << 20, 1), sampled_blocks(64 << 20, 2));
         assert_eq!(sampled_blocks(100, 1), [(0, 100)]);

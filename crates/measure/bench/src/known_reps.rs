@@ -126,6 +126,7 @@ mod tests {
         let one = case("gpu5.vram > gpu4.vram by dma@gpu5 x 1MiB");
         assert_eq!(known.reps(&one, shortest), Some(25));
         let loaded = "gpu5.vram > gpu4.vram by dma@gpu5 x 1MiB while gpu1.vram > gpu0.vram by dma@gpu1 x 1MiB";
+        known.learn(&case(loaded), 25, Ns::us(20.0));
         assert_eq!(known.reps(&case(loaded), shortest), None);
     }
 }

@@ -197,3 +197,33 @@ impl BoundLane for WireLane<'_> {
         Ok(verdict)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use pathline_flow::{MachineDesc, RuntimeEnv};
+    use pathline_sim::SimOptions;
+
+    use super::*;
+
+    /// Back to back, a sample of messages lasts 10 ms, one of NCCL from 512 MiB on 40 ms, for which a case has three
+    /// times its budget. One that is timed alone has no least time.
+    #[test]
+    fn samples_of_messages_last_by_library_and_size() {
+        let desc = MachineDesc::preset("hgx-h200").expect("a preset");
+        let options = SimOptions { ranks: 2, ..SimOptions::default() };
+        let machine = pathline_sim::machine_with(&desc, RuntimeEnv::default(), &options);
+        let machine = machine.expect("a machine");
+        let sum = "r0.gpu0.vram > r1.gpu1.vram by ccl@gpu0[all_reduce]";
+        for (case, shortest, budgets) in [
+            (format!("{sum} x 511MiB"), 10.0, 1.0),
+            (format!("{sum} x 512MiB"), 40.0, 3.0),
+            (format!("{sum} x 512MiB isolated"), 0.0, 1.0),
+        ] {
+            let case: Case = case.parse().expect("a case");
+            let lanes = bind(&machine, &case, &CpuSet::default()).expect("lanes");
+            let found: Vec<(Ns, f64)> =
+                lanes.iter().map(|lane| (lane.min_sample(), lane.budgets())).collect();
+            assert_eq!(found, [(Ns::ms(shortest), budgets)], "{case}");
+        }
+    }
+}

@@ -261,6 +261,28 @@ mod tests {
         buffers(&case.parse().expect("a case")).collect()
     }
 
+    /// Sources in a GPU's memory are shared by the flows of a case; chains of a chase, the host's memory and all
+    /// destinations are not. A call has a buffer only if it locks or registers one.
+    #[test]
+    fn flows_share_sources_in_the_memory_of_a_gpu_only() {
+        use BufferRole::{Chain, Destination, Source};
+        for (case, expected) in [
+            ("gpu0.vram > gpu1.vram by dma@gpu0 x 1MiB", &[(Source, 0), (Destination, 3)][..]),
+            ("numa0.pinned > gpu1.vram by dma@gpu1 x 1MiB", &[(Source, 3), (Destination, 3)]),
+            ("gpu0.vram > gpu0.reg by kernel@gpu0[chase-w8-u1-b1-g1] x 1MiB", &[(Chain, 3)]),
+            ("gpu0.vram > gpu0.reg by kernel@gpu0[read-w16-u4-b256-g2sm] x 1MiB", &[(Source, 0)]),
+            ("numa0.paged > numa0.reg by call@gpu0[register] x 1MiB isolated", &[(Source, 3)]),
+            ("numa0.huge > numa0.reg by call@numa0[nic-register] x 1MiB isolated", &[(Source, 3)]),
+            ("gpu0.reg > gpu0.vram by call@gpu0[alloc] x 1MiB isolated", &[]),
+        ] {
+            let case: Case = case.parse().unwrap_or_else(|error| panic!("{case}: {error}"));
+            let flow = &case.timed[0];
+            let keys = [source(flow, 3), destination(flow, 3)].into_iter().flatten();
+            let found: Vec<(BufferRole, usize)> = keys.map(|key| (key.role, key.nth)).collect();
+            assert_eq!(found, expected, "{case}");
+        }
+    }
+
     /// Three batches of 64 MiB in from pinned memory, each 128 MiB with its destination. With room for
     /// 256 MiB the third leaves the second's and frees the first's.
     #[test]

@@ -93,6 +93,9 @@ mod tests {
         assert!(!is_loaded(Ns::ms(49.5), &flat[..99]));
         assert!(is_loaded(Ns::ms(50.0), &flat));
         assert!(is_loaded(Ns::ms(60.0), &[30e6, 29e6]));
+        // Five samples that fall show no trend, six do.
+        let falls = [16e6, 15e6, 14e6, 13e6, 12e6, 11e6];
+        assert!(is_loaded(Ns::ms(81.0), &falls[..5]) && !is_loaded(Ns::ms(81.0), &falls));
         // 1 % a sample never settles: 400 ms end it.
         let rising: Vec<f64> = (0..40).map(|n| 1e7 * 1.01_f64.powi(n)).collect();
         assert!(!is_loaded(Ns::ms(399.0), &rising) && is_loaded(MAX_LOAD, &rising));

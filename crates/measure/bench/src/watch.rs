@@ -107,3 +107,85 @@ fn units(case: &Case) -> BTreeSet<Unit> {
     let units = case.flows().flat_map(|f| [f.src.unit, f.dst.unit, f.by.at()]);
     units.filter(|u| u.gpu().is_some()).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    use pathline_flow::{MachineDesc, RuntimeEnv};
+    use pathline_hal::{Clock, Monitor};
+    use pathline_schema::GpuFacts;
+
+    use super::*;
+
+    /// A clock that only readings of GPUs move.
+    struct HeldClock(Rc<Cell<f64>>);
+
+    impl Clock for HeldClock {
+        fn now(&self) -> Ns {
+            Ns(self.0.get())
+        }
+        fn sleep(&self, time: Ns) {
+            self.0.set(self.0.get() + time.0);
+        }
+        fn name(&self) -> &str {
+            "held"
+        }
+    }
+
+    /// A monitor that takes 1 ms for the counters and 0.6 ms for the state of a GPU, of gpu1 0.8 ms.
+    struct TimedMonitor(Rc<Cell<f64>>, Cell<u64>);
+
+    impl Monitor for TimedMonitor {
+        fn facts(&self, _: u32) -> Option<GpuFacts> {
+            None
+        }
+        fn state(&self, gpu: u32) -> Option<GpuState> {
+            self.0.set(self.0.get() + if gpu == 1 { 8e5 } else { 6e5 });
+            Some(GpuState::default())
+        }
+        fn counters(&self, _: u32) -> Option<GpuState> {
+            self.0.set(self.0.get() + 1e6);
+            self.1.set(self.1.get() + 1);
+            Some(GpuState { pcie_replays: Some(self.1.get()), ..GpuState::default() })
+        }
+        fn warnings(&self) -> Vec<String> {
+            vec!["overrun".to_owned(), format!("{} readings", self.1.get())]
+        }
+    }
+
+    /// Counters that took 1 ms are read again after 50 ms. Operations outlast a reading of two GPUs twice: of 0.5 ms
+    /// each at first, then of the slowest, 5 ms at most. A warning is a note once.
+    #[test]
+    fn readings_are_repeated_and_outlasted_by_their_time() {
+        let desc = MachineDesc::preset("hgx-h200").expect("a preset");
+        let machine = pathline_sim::machine(&desc, RuntimeEnv::default(), 1);
+        let mut machine = machine.expect("a machine");
+        let time = Rc::new(Cell::new(0.0));
+        machine.clock = Box::new(HeldClock(Rc::clone(&time)));
+        machine.monitor = Some(Box::new(TimedMonitor(Rc::clone(&time), Cell::new(0))));
+        let mut watch = GpuWatch::new(&machine);
+        let gpu = Unit::Gpu(0);
+        let replays = |watch: &mut GpuWatch<'_>| watch.counters(gpu).and_then(|s| s.pcie_replays);
+        assert_eq!(replays(&mut watch), Some(1));
+        for (wait, expected) in [(49.9, 1), (0.2, 2), (49.9, 2), (49.9, 3)] {
+            machine.clock.sleep(Ns::ms(wait));
+            assert_eq!(replays(&mut watch), Some(expected), "{wait} ms");
+        }
+        assert_eq!(watch.needs(2), Ns::ms(2.0));
+        let (states, took) = watch.now(&[gpu, Unit::Gpu(1), Unit::Gpu(2)]);
+        assert_eq!((states.len(), took), (3, Ns::ms(2.0)));
+        assert_eq!([1, 2].map(|gpus| watch.needs(gpus)), [Ns::ms(1.6), Ns::ms(3.2)]);
+        watch.slowest = Some(Ns::ms(2.6));
+        assert_eq!(watch.needs(2), Ns::ms(10.0));
+        let notes = |watch: &mut GpuWatch<'_>| watch.new_notes().into_iter().map(|n| n.text);
+        assert!(notes(&mut watch).eq(["overrun", "3 readings"]));
+        assert_eq!(notes(&mut watch).count(), 0);
+        time.set(1e12);
+        replays(&mut watch);
+        assert!(notes(&mut watch).eq(["4 readings"]));
+        let case = "numa0.pinned > gpu2.vram by dma@gpu2 x 1MiB".parse().expect("a case");
+        assert_eq!(units(&case), [Unit::Gpu(2)].into());
+    }
+}

@@ -4,7 +4,6 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use pathline_flow::{MachineDesc, RuntimeEnv};
 use pathline_hal::{
     CallResult, Clock, GateId, Host, HostDomain, Machine, StartGate, TeamId, TeamResult, TeamWork,
     ThreadTeam,
@@ -14,9 +13,9 @@ use pathline_schema::{
     VerifyResult, WorldKind,
 };
 
+use super::tests::{machine, planned};
 use super::{CaseEngine, RunningCase, default_settings};
 use crate::lane::{BoundLane, LaneSample};
-use crate::plan::PlannedCase;
 
 /// A lane whose operations take a set time each.
 struct TimedLane<'m> {
@@ -138,15 +137,6 @@ impl Host for BusyHost {
     }
 }
 
-fn machine() -> Machine {
-    let desc = MachineDesc::preset("hgx-h200").unwrap();
-    pathline_sim::machine(&desc, RuntimeEnv::default(), 1).unwrap()
-}
-
-fn planned(case: &str) -> PlannedCase {
-    PlannedCase::new(case.parse().unwrap())
-}
-
 const COPY: &str = "numa0.huge > numa0.huge by cpu@numa0[copy-memcpy-t1] x 1MiB";
 const LOADED: &str = "numa0.huge > numa0.huge by cpu@numa0[copy-memcpy-t1] x 1MiB while \
     numa1.huge > numa1.huge by cpu@numa1[copy-memcpy-t1] x 1MiB";
@@ -157,17 +147,8 @@ type Issued = Rc<RefCell<Vec<u64>>>;
 fn timed_lane(machine: &Machine, each: fn(usize) -> Ns) -> (TimedLane<'_>, Issued) {
     let issued = Issued::default();
     let (most, least, repeats, adds_up, lands) = (1 << 20, 1, true, false, false);
-    let lane = TimedLane {
-        machine,
-        issued: Rc::clone(&issued),
-        each,
-        most,
-        least,
-        repeats,
-        adds_up,
-        lands,
-        team: None,
-    };
+    let (of, team) = (Rc::clone(&issued), None);
+    let lane = TimedLane { machine, issued: of, each, most, least, repeats, adds_up, lands, team };
     (lane, issued)
 }
 
@@ -249,9 +230,9 @@ fn repetitions_suit_the_timer_and_the_background() {
         match n {
             100 => |_| Ns::us(100.0),
             300 => |_| Ns::us(300.0),
-            3000 => |_| Ns::us(3000.0),
-            9900 => |_| Ns::us(9900.0),
-            10_100 => |_| Ns::us(10_100.0),
+            3000 => |_| Ns::ms(3.0),
+            9900 => |_| Ns::ms(9.9),
+            10_100 => |_| Ns::ms(10.1),
             // Twelve times as long the first time.
             _ => |nth| Ns::us(if nth == 0 { 1200.0 } else { 100.0 }),
         }
@@ -331,6 +312,7 @@ fn what_caches_lost_is_fetched_before_a_visit() {
         let seen = issued.borrow().clone();
         assert_eq!(seen, expected, "{last} ms");
         assert_eq!(case.warmup, u32::from(seen.contains(&3)));
+        assert_eq!(engine.caches_spoilt.get(), spoilt && case.warmup == 0);
         let ms = 4.0 * seen.iter().sum::<u64>() as f64;
         assert!((case.spent.0 / 1e6 - ms).abs() < 0.1, "{} of {ms} ms", case.spent);
     }
@@ -408,6 +390,22 @@ fn a_visit_ends_by_its_samples_or_its_share_of_the_budget() {
         // The rest of this stretch, and a random part of the next.
         let due = (case.due - begun).0 / 1e6;
         assert!((0.0..20.0).contains(&due), "{due} ms");
+    }
+}
+
+/// Noise asks for more samples of a visit: for 16 of 1 ms, and of 6 ms for those of a sixth of the budget.
+#[test]
+fn a_visit_of_a_noisy_case_lasts_a_sixth_of_its_budget() {
+    let machine = machine();
+    let each: [(fn(usize) -> Ns, u32); 2] = [(|_| Ns::ms(1.0), 16), (|_| Ns::ms(6.0), 7)];
+    for (each, samples) in each {
+        let mut engine = CaseEngine::new(&machine, default_settings(Bytes::gib(64)));
+        let (lane, _) = timed_lane(&machine, each);
+        let mut case = with_lane(&mut engine, COPY, vec![lane]);
+        sampled(&mut case, &[4], Ns::ms(1.0));
+        case.series[0].samples_ns = vec![1e6, 2e6, 1e6, 2e6];
+        engine.visit(&mut case).unwrap();
+        assert_eq!(case.series[0].visits, [4, samples]);
     }
 }
 
