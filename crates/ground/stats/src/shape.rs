@@ -161,6 +161,18 @@ mod tests {
         assert!((found.high.median / found.low.median - 1.7).abs() < 0.02);
     }
 
+    /// Halves whose middle 80 % are 2.563 wide have one deviation within: their middles are two modes from 9 of them on.
+    #[test]
+    fn modes_are_nine_of_their_deviations_apart() {
+        let is_split = |apart: f64| {
+            let half = |from: f64| (0..=20).map(move |n| from + 2.563 / 16.0 * f64::from(n));
+            let samples: Vec<f64> = half(100.0).chain(half(100.0 + apart)).collect();
+            modes(&samples).is_some()
+        };
+        // The valley of 9.1 is 1 - 2.563 / 9.1 = 0.72 of the distance.
+        assert!(!is_split(8.9) && is_split(9.1));
+    }
+
     #[test]
     fn halves_that_differ_are_unsteady_and_noise_is_not() {
         // Six visits of 2: 100 to 101 in the first half, 105 to 106 in the second, 5 / 100.5 apart.

@@ -397,8 +397,8 @@ fn a_visit_ends_by_its_samples_or_its_share_of_the_budget() {
 #[test]
 fn a_visit_of_a_noisy_case_lasts_a_sixth_of_its_budget() {
     let machine = machine();
-    let each: [(fn(usize) -> Ns, u32); 2] = [(|_| Ns::ms(1.0), 16), (|_| Ns::ms(6.0), 7)];
-    for (each, samples) in each {
+    let each: [fn(usize) -> Ns; 2] = [|_| Ns::ms(1.0), |_| Ns::ms(6.0)];
+    for (each, samples) in each.into_iter().zip([16, 7]) {
         let mut engine = CaseEngine::new(&machine, default_settings(Bytes::gib(64)));
         let (lane, _) = timed_lane(&machine, each);
         let mut case = with_lane(&mut engine, COPY, vec![lane]);
