@@ -3,8 +3,6 @@
 mod calibration;
 mod comparison;
 #[cfg(test)]
-mod pace_tests;
-#[cfg(test)]
 mod tests;
 mod visits;
 

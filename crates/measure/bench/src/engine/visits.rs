@@ -170,3 +170,6 @@ impl<'a> CaseEngine<'a> {
                 >= self.budget(case)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,8 +13,8 @@ use pathline_schema::{
     VerifyResult, WorldKind,
 };
 
-use super::tests::{machine, planned};
-use super::{CaseEngine, RunningCase, default_settings};
+use crate::engine::tests::{machine, planned};
+use crate::engine::{CaseEngine, RunningCase, default_settings};
 use crate::lane::{BoundLane, LaneSample};
 
 /// A lane whose operations take a set time each.
