@@ -127,7 +127,7 @@ pub(crate) fn element_edits(
 }
 
 /// An edit that slows some probes by any amount, for what no description knows.
-fn plain_edit(element: String, ln_prior: f64, probes: Vec<usize>) -> PartEdit {
+pub(crate) fn plain_edit(element: String, ln_prior: f64, probes: Vec<usize>) -> PartEdit {
     let exposure = |probe| ProbeExposure { probe, spare: 0.0, moving: 1.0 };
     let exposures = probes.into_iter().map(exposure).collect();
     PartEdit { element, parts: 1, least: 0.5, ln_prior, exposures }
@@ -196,7 +196,7 @@ pub(crate) fn general_edits(
 }
 
 /// Logarithm of the odds of a path that is slow by itself, to a part: 1 to 20.
-const PATH_PRIOR: f64 = -3.0;
+pub(crate) const PATH_PRIOR: f64 = -3.0;
 /// Logarithm of the odds that one mover alone is slow on it: 1 to 3.
 const MOVER_PRIOR: f64 = -1.1;
 

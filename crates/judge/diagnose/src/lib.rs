@@ -8,6 +8,7 @@ mod expected;
 mod fleet;
 mod health;
 mod labels;
+mod net;
 mod outlier;
 mod peers;
 pub mod posterior;
@@ -39,6 +40,9 @@ pub use health::twin::{
     ReferenceComparison, compare_with_reference, measured_in_runs, predicted_by_twin,
 };
 pub use labels::TailKind;
+pub use net::{
+    NetFault, NetPartKind, NetReport, NetShape, PairMeter, PairTimes, check_network, tournament,
+};
 pub use outlier::{CaseComparison, ComparedCase, TimedCase, UnlikePath, compare_run, usual_spread};
 pub use pathline_message::NodeCut;
 pub use peers::{NodePeers, PeerRatio, compare_with_peers, peer_classes, unit_shape};

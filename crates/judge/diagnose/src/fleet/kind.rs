@@ -11,7 +11,7 @@ use super::{FleetNode, FleetSettings, MIN_NODES, NodeKind, SlowPlace};
 use crate::RunDigest;
 
 /// Share of a place's paths that must be slow for the place to be named.
-const MIN_SLOW: f64 = 0.8;
+pub(crate) const MIN_SLOW: f64 = 0.8;
 /// Places of a node that are named at most.
 const MAX_PLACES: usize = 3;
 /// What is assumed of the standard deviation between sound nodes, of the logarithm of a time, before any was seen: 0.5 %,
@@ -68,9 +68,16 @@ fn freedom_of(nodes: usize) -> f64 {
     0.5 * (nodes as f64 - 1.0).max(0.0)
 }
 
+impl FleetSettings {
+    /// The least deviation that counts, as a logarithm of time, however little nodes differ.
+    pub(crate) fn least_loss(&self) -> f64 {
+        -LOSS_SHARE * (1.0 - self.loss).ln()
+    }
+}
+
 /// How a place differs between sound nodes.
 #[derive(Debug, Clone, Copy, Default)]
-struct PlaceSpread {
+pub(crate) struct PlaceSpread {
     deviation: f64,
     /// The largest deviation to the fast side among places of the kind, in standard deviations.
     fastest: f64,
@@ -78,7 +85,7 @@ struct PlaceSpread {
 }
 
 impl PlaceSpread {
-    fn of(values: Vec<f64>) -> Self {
+    pub(crate) fn of(values: Vec<f64>) -> Self {
         let sorted = ascending(values);
         let at = |share: f64| interpolated(&sorted, share).unwrap_or_default();
         // The middle two thirds are sound even if a tenth of the nodes is not.
@@ -91,11 +98,10 @@ impl PlaceSpread {
     }
 
     /// The least deviation that counts, where `tests` places are judged.
-    fn threshold(&self, tests: usize, settings: FleetSettings) -> f64 {
+    pub(crate) fn threshold(&self, tests: usize, settings: FleetSettings) -> f64 {
         let freedom = USUAL_FREEDOM + freedom_of(self.nodes);
         let factor = t_quantile(settings.alpha / tests.max(1) as f64, freedom);
-        let loss = -LOSS_SHARE * (1.0 - settings.loss).ln();
-        (factor.max(TAIL_FACTOR * self.fastest) * self.deviation).max(loss)
+        (factor.max(TAIL_FACTOR * self.fastest) * self.deviation).max(settings.least_loss())
     }
 }
 

@@ -10,6 +10,7 @@ use pathline_schema::NodeVerdict;
 use serde::Serialize;
 
 use self::kind::{KindTimes, NodeResults};
+pub(crate) use self::kind::{MIN_SLOW, PlaceSpread};
 use crate::RunDigest;
 
 /// Fewest nodes with the same parts that are compared: of fewer, a slow one moves the middle.
