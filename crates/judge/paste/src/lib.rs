@@ -5,6 +5,7 @@
 //! document is reported with its lines. All inputs count as hostile: sizes and counts are bounded.
 
 mod amd_tools;
+mod any_table;
 mod clean;
 mod context;
 mod copy_tools;

@@ -7,9 +7,8 @@ use crate::document::{LineSpan, PasteContent, PasteDocument, PasteReading};
 use crate::objects::{JsonDepth, json, json_lines, xml};
 use crate::run_title::RunTitle;
 use crate::{
-    amd_tools, context, copy_tools, elbencho_csv, failures, file_io, fio, fixed_lines, iperf,
-    mdtest, nccl_log, nccl_tests, nvlink_state, osu, perftest, plain_matrix, plain_table, profile,
-    profiler, streams,
+    amd_tools, any_table, context, copy_tools, elbencho_csv, failures, file_io, fio, fixed_lines,
+    nccl_log, nccl_tests, osu, perftest, plain_matrix, profile, profiler, streams,
 };
 
 /// Documents that are kept of a paste.
@@ -84,12 +83,8 @@ fn read_lines(mut lines: Vec<PasteLine>, is_cut: bool) -> PasteReading {
         reading: &mut reading,
     };
     splitter.run();
-    if reading.documents.is_empty()
-        && log.is_none()
-        && !reading.context.gpus.is_empty()
-        && let Some((table, span)) = streams::stated(&lines)
-    {
-        reading.documents.push(PasteDocument { span, content: PasteContent::Streams(table) });
+    if log.is_none() {
+        streams::add_stated(&mut reading, &lines);
     }
     let gpus = reading.context.gpu_count;
     for document in &mut reading.documents {
@@ -295,12 +290,7 @@ impl PasteSplitter<'_> {
             }
             return self.add_all(results.into_iter().map(PasteContent::FileIo), next);
         }
-        let plain = iperf::read(lines, at)
-            .or_else(|| nvlink_state::nvlink_state(lines, at))
-            .or_else(|| nvlink_state::dcgm_state(lines, at))
-            .or_else(|| mdtest::read(lines, at))
-            .or_else(|| plain_table::read(lines, at));
-        if let Some((table, next)) = plain {
+        if let Some((table, next)) = any_table::read(lines, at) {
             // Its lines are text, too: they name parts and state rates.
             for line in lines.get(at..next).unwrap_or_default() {
                 context::take(&mut self.reading.context, &line.text);

@@ -1,7 +1,7 @@
 //! STREAM and BabelStream: rates of memory by kernel.
 
 use crate::clean::PasteLine;
-use crate::document::{LineSpan, StreamTable};
+use crate::document::{LineSpan, PasteContent, PasteDocument, PasteReading, StreamTable};
 use crate::number::{number, rate_unit};
 
 /// Kernels as both print them.
@@ -54,8 +54,16 @@ const NEAR: usize = 40;
 /// Says that a rate is one that somebody saw, anywhere before it in its line.
 const MEASURED: [&str; 7] = ["measure", " get ", " got ", "gives", " see ", " saw ", "observe"];
 
+/// Adds rates that a sentence states, where a paste has nothing else and names a GPU.
+pub(crate) fn add_stated(reading: &mut PasteReading, lines: &[PasteLine]) {
+    if reading.documents.is_empty() && !reading.context.gpus.is_empty() {
+        let content = |(table, span)| PasteDocument { span, content: PasteContent::Streams(table) };
+        reading.documents.extend(stated(lines).map(content));
+    }
+}
+
 /// Rates in TB/s that a sentence states of memory: no link of a GPU reaches one. Those of data sheets are none.
-pub(crate) fn stated(lines: &[PasteLine]) -> Option<(StreamTable, LineSpan)> {
+fn stated(lines: &[PasteLine]) -> Option<(StreamTable, LineSpan)> {
     let mut table = StreamTable { tool: StreamTable::STATED, rows: Vec::new() };
     let mut span = None::<LineSpan>;
     let lower = |line: &PasteLine| line.text.to_lowercase();
