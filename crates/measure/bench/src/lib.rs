@@ -71,7 +71,7 @@ pub use rank_files::RankSample;
 pub use rounds::{ProbeRounds, drawn_order};
 pub use scope::{PlanScope, RandomDraw};
 pub use session::{JournalSession, RunEvent, RunHeader, SessionError};
-pub use suites::{CaseMaker, PROBE_BUDGET, SUITES, SuiteSpec};
+pub use suites::{CaseMaker, PROBE_BUDGET, SUITES, SuiteSpec, rails_of};
 pub use task::{CaseTask, EventSink, InterruptCheck, TaskEvent, TaskStep};
 pub use tune::{SearchStamp, searches, tune};
 pub use tuned::{BestKernel, KNOWN, PathClass, TunedKernels};

@@ -86,7 +86,7 @@ pub(crate) fn explain_suite(scope: &PlanScope<'_>, id: SuiteId) -> String {
         CclCollectives, CclPairs, CollectiveTypes, Concurrent, Contention, Fan, Host, HostLink,
         Latency, Local, Managed, Metadata, MpiAtomics, MpiBandwidth, MpiBothWays, MpiCollectives,
         MpiConcurrent, MpiLatency, MpiMixed, MpiMultiLatency, MpiOneSided, MpiOverlap, MpiPairs,
-        MpiPeers, MpiPersistent, MpiSwitches, MpiWindows, NumaGpu, Overhead, Overlap, Pairs,
+        MpiPeers, MpiPersistent, MpiSwitches, MpiWindows, Net, NumaGpu, Overhead, Overlap, Pairs,
         Patterns, Registration, Routes, Shm, Storage, StorageGrid, StorageRanks, Sweep, Ucx,
         UcxMixed, UcxSwitches,
     };
@@ -133,6 +133,12 @@ pub(crate) fn explain_suite(scope: &PlanScope<'_>, id: SuiteId) -> String {
             "each process needs a GPU: start as many as there are GPUs".to_owned()
         }
         MpiPairs if ranks < 3 => format!("three processes are needed: {}", launch(3)),
+        Net if scope.ranks.iter().all(|member| member.node == 0) => match scope.simulated {
+            true => "two nodes are needed: add --ranks 16 --nodes 2".to_owned(),
+            false => "two nodes are needed: start pathline with `srun -N 2` or with an mpirun \
+                      that names two hosts"
+                .to_owned(),
+        },
         MpiConcurrent if ranks < 4 => format!("four processes are needed: {}", launch(4)),
         MpiLatency | MpiBandwidth | MpiBothWays | MpiMixed | MpiOneSided | MpiWindows
         | MpiAtomics | MpiMultiLatency | MpiOverlap | MpiPersistent | MpiSwitches
@@ -151,7 +157,7 @@ pub(crate) fn explain_suite(scope: &PlanScope<'_>, id: SuiteId) -> String {
         Ucx | UcxSwitches | Shm if ranks < 2 => format!("two processes are needed: {}", own(2)),
         MpiLatency | MpiBandwidth | MpiBothWays | MpiMixed | MpiOneSided | MpiWindows
         | MpiAtomics | MpiMultiLatency | MpiOverlap | MpiPersistent | MpiPairs | MpiPeers
-        | MpiConcurrent | MpiSwitches | MpiCollectives => library("MPI"),
+        | MpiConcurrent | Net | MpiSwitches | MpiCollectives => library("MPI"),
         CclCollectives | CclPairs => library("NCCL or RCCL"),
         CollectiveTypes => library("NCCL, RCCL or MPI"),
         Ucx | UcxMixed | UcxSwitches => library("UCX"),

@@ -13,6 +13,7 @@ mod memory;
 mod metadata;
 mod mpi_switches;
 mod multipath;
+mod net;
 mod osu;
 mod payloads;
 mod peers;
@@ -27,6 +28,7 @@ use crate::scope::{PlanScope, RandomDraw};
 pub(crate) use contention::queue;
 pub(crate) use host::default_cases as default_host_cases;
 use host::{copies, host, ladder, streaming, threads_of, widest};
+pub use net::rails_of;
 use pathline_flow::routes::RouteTable;
 use pathline_schema::{
     Bytes, Case, CpuHow, CpuOp, CpuWork, Flow, KernelOp, KernelVariant, LinkEnd, MemKind,
@@ -302,6 +304,12 @@ pub const SUITES: &[SuiteSpec] = &[
             scope.ranks.len() >= 4 && rank_flows::have_transport(scope, Transport::Mpi)
         },
         cases: CaseMaker::Scoped(between::mpi_concurrent),
+    },
+    SuiteSpec {
+        id: SuiteId::Net,
+        about: "MPI between every two nodes, all nodes at once, rail by rail: 8 B, one way, both ways",
+        by_default: |_| false,
+        cases: CaseMaker::Scoped(net::net),
     },
     SuiteSpec {
         id: SuiteId::MpiSwitches,

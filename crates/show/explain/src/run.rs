@@ -400,6 +400,25 @@ impl<'a> RunView<'a> {
         }
     }
 
+    /// Value of one flow of a case, with uncertainty and warnings.
+    pub(crate) fn flow_cell(
+        &self,
+        entry: &RunEntry,
+        series: &FlowSeries,
+        quantity: CaseQuantity,
+    ) -> FigureCell {
+        let shown = shown_value(std::slice::from_ref(series), quantity);
+        FigureCell {
+            value: shown.map(|s| s.value),
+            half_width: shown.map_or(0.0, |s| s.half_width()),
+            few: shown.and_then(|s| s.few_samples()),
+            case: Some(entry.case.clone()),
+            suspect: self.suspicion(entry),
+            origin: entry.origin,
+            ..FigureCell::default()
+        }
+    }
+
     /// The interval of a value between processes, of a run with at least 3 repeats.
     pub fn node_interval(&self, case: &Case, quantity: CaseQuantity) -> Option<NodeInterval> {
         self.repeats.interval(case, |series| shown_value(series, quantity))

@@ -17,6 +17,7 @@ mod messages;
 mod metadata;
 mod mpi_switches;
 pub mod multipath;
+mod net;
 pub mod numa_gpu;
 mod observed_engine;
 mod overhead;
@@ -186,6 +187,11 @@ const FIGURES: &[FigureSpec] = &[
             ("ccl-pairs-rate-vram", Matrix(70)),
             ("ccl-pairs-latency-vram", Matrix(71)),
         ]),
+    FigureSpec::new(&[SuiteId::Net], net::find).sentences(&[listed(607)]).on_terminal(&[
+        ("net-rate-vram", Matrix(64)),
+        ("net-rate-paged", Matrix(69)),
+        ("net-latency-paged", Matrix(74)),
+    ]),
     FigureSpec::new(&[SuiteId::MpiPeers], peers::find).sentences(&[listed(605)]).on_terminal(&[
         ("mpi-peers-1GiB", Matrix(60)),
         ("mpi-peers-16MiB", Matrix(61)),

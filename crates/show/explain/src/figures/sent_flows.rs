@@ -1,6 +1,6 @@
 //! Flows between processes: names, charts over size, and the columns of other tools.
 
-use pathline_schema::{Bytes, Flow, MemKind, MessageOp, SuiteId, Transport, WireOp};
+use pathline_schema::{Bytes, Case, Flow, MemKind, MessageOp, SuiteId, Transport, WireOp};
 
 use super::{BetterWhen, CurvesBody, Figure, FigureCell, frame, grid, lines};
 use crate::message_records::{CountedTimes, participants};
@@ -69,6 +69,12 @@ pub(super) struct SendKind {
 impl SendKind {
     pub(super) const fn from_kind(mem: MemKind) -> Self {
         Self { mem, staged: false }
+    }
+    /// That of a case's first flow, if it is a message.
+    pub(super) fn of(case: &Case) -> Option<Self> {
+        let flow = case.timed.first()?;
+        let staged = flow.by.wire()?.via == Transport::MpiStaged;
+        Some(Self { mem: flow.src.mem, staged })
     }
     /// Its part of a figure's anchor.
     pub(super) fn id(self) -> String {

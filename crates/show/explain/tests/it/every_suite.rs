@@ -76,7 +76,7 @@ fn journal_of(suite: SuiteId) -> Journal {
         SuiteId::MpiPeers => {
             rates(&["r0.gpu0.vram > r1.gpu1.vram by mpi@gpu0[send-w64,blit] x 16MiB"])
         }
-        SuiteId::MpiConcurrent => between(vec![message("mpi", "send-w64", "1MiB")]),
+        SuiteId::MpiConcurrent | SuiteId::Net => between(vec![message("mpi", "send-w64", "1MiB")]),
         SuiteId::MpiCollectives => between(vec![message("mpi", "all_reduce", "1MiB")]),
         SuiteId::CclCollectives => between(vec![message("ccl", "all_reduce", "1MiB")]),
         SuiteId::CollectiveTypes => between(vec![message("ccl", "all_reduce-bf16-max", "1MiB")]),
