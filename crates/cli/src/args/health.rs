@@ -48,6 +48,18 @@ pub(crate) struct HealthArgs {
     /// Results go through this folder, which all nodes share. Rank 0 answers 2 s after the budget at the latest.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["history", "runs", "fleet"])]
     pub(crate) gather: Option<PathBuf>,
+    /// Under srun, flux run or mpirun: find the slow node, adapter, cable or leaf of the network between the nodes.
+    ///
+    /// A rank a node, or a rank a GPU, of at least 5 nodes. Pairs of nodes exchange messages of MPI, all at once, in 6
+    /// to 12 rounds; what is slow is measured again with other partners. --json has all that was found.
+    #[arg(long, conflicts_with_all = ["gather", "history", "runs", "fleet", "against", "machine", "shared", "bundle"])]
+    pub(crate) net: bool,
+    /// With --net, the leaf switch of each node: a file with a line `HOST LEAF` each.
+    #[arg(long, value_name = "FILE", requires = "net")]
+    pub(crate) leaves: Option<PathBuf>,
+    /// With --net, where ranks of several hosts meet: an address of the host of rank 0, and a free port.
+    #[arg(long, value_name = "HOST:PORT", env = "PATHLINE_RENDEZVOUS", hide_env = true)]
+    pub(crate) rendezvous: Option<String>,
     /// Compare with this, too: a twin (machine file), a run, or a folder of --history.
     ///
     /// A path, or all of a class, that is 10 % slower fails.

@@ -15,6 +15,7 @@ mod fleet;
 mod health;
 mod hello;
 mod machines;
+mod net;
 mod place;
 mod place_cluster;
 mod place_pattern;
@@ -109,6 +110,7 @@ pub(crate) fn run(args: Args) -> Result<ExitKind> {
         None => hello::run(),
         Some(Command::Run(args)) => run::run(args),
         Some(Command::Health(args)) if !args.fleet.is_empty() => fleet::judge(&args),
+        Some(Command::Health(args)) if args.net => net::check(&args),
         Some(Command::Health(args)) if args.gather.is_some() => fleet::gather(&args),
         Some(Command::Health(args)) => Ok(health::run(&args)),
         Some(Command::Topo(args)) => topo::run(&args),

@@ -98,6 +98,10 @@ impl TestHosts {
 
     /// Runs a command on the first host. All of its processes end with it.
     fn run(&self, program: &Path, args: &[&str]) -> Output {
+        self.command(program, args).output().unwrap()
+    }
+
+    fn command(&self, program: &Path, args: &[&str]) -> Command {
         let mut command = Command::new("timeout");
         command.args(["90", "unshare"]);
         if fs::metadata("/proc/self").unwrap().uid() != 0 {
@@ -122,7 +126,36 @@ impl TestHosts {
         command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
         command.env("LD_LIBRARY_PATH", self.path("stub")).env("PATHLINE_CUDA", self.path("stub"));
         command.env(VARIABLE, format!("machine={}", self.path("small.toml").display()));
-        command.output().unwrap()
+        command
+    }
+
+    /// What `health --net` finds in a job of a rank a host without GPUs, whose links have these rates: lines
+    /// `NTH out|in|both RATE` as tc writes it, or `all both RATE`.
+    fn check_network(&self, launcher: &TestLauncher, shape: &str) -> (Value, Option<i32>) {
+        fs::write(self.path("shape"), shape).unwrap();
+        self.hosts_of_nodes();
+        let (ssh, count) = (self.text_of("ssh"), self.count.to_string());
+        let program = assert_cmd::cargo::cargo_bin!("pathline").to_str().unwrap();
+        // By default UCX sees that all are one host.
+        let mut args = vec![launcher.agent_option[0], &ssh, launcher.nodes_option, "nodes"];
+        args.extend(["-n", &count, "-bind-to", "none", "-genv", "UCX_TLS", "tcp,self", program]);
+        args.extend(["health", "--net", "--json", "--rendezvous", MEETING]);
+        let mut command = self.command(&launcher.program, &args);
+        for name in ["LD_LIBRARY_PATH", "PATHLINE_CUDA", VARIABLE] {
+            command.env_remove(name);
+        }
+        let output = command.output().unwrap();
+        let document = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
+            let text = [&output.stdout[..], &output.stderr].concat();
+            panic!("{error}: {}", String::from_utf8_lossy(&text))
+        });
+        (document, output.status.code())
+    }
+
+    /// Writes file `nodes`: a line a host.
+    fn hosts_of_nodes(&self) {
+        let names: String = (1..=self.count).map(|nth| format!("n{nth}\n")).collect();
+        fs::write(self.path("nodes"), names).unwrap();
     }
 
     /// Writes a plan, and returns its text.
@@ -138,8 +171,7 @@ impl TestHosts {
 
     /// The names of the hosts by rank, which the script of a job prints; also a file.
     fn hosts_of_ranks(&self) -> Vec<String> {
-        let names: String = (1..=self.count).map(|nth| format!("n{nth}\n")).collect();
-        fs::write(self.path("nodes"), names).unwrap();
+        self.hosts_of_nodes();
         let output = Command::new("sh")
             .arg(self.path("place.sh"))
             .arg("--hosts")
@@ -319,4 +351,23 @@ fn mpich_starts_ranks_on_several_hosts_as_planned() {
 #[test]
 fn open_mpi_starts_ranks_on_several_hosts_as_planned() {
     starts_on_several_hosts("openmpi");
+}
+
+/// Eight hosts at 100 Mbit/s each way: sound, then with a host at half of it both ways, then one that only receives so.
+#[test]
+fn a_slow_host_and_a_slow_cable_are_found_by_messages() {
+    let Some(launcher) = launcher("mpich") else { return };
+    let Some(hosts) = TestHosts::new(8) else { return };
+    for (planted, part) in [
+        ("", None),
+        ("3 both 50mbit", Some("node n3, its adapter or cable")),
+        ("6 in 50mbit", Some("cable or port of n6, only receiving")),
+    ] {
+        let shape = format!("all both 100mbit\n{planted}\n");
+        let (document, code) = hosts.check_network(&launcher, &shape);
+        let faults = document["faults"].as_array().unwrap();
+        let found: Vec<&str> = faults.iter().map(|fault| fault["part"].as_str().unwrap()).collect();
+        assert_eq!(found, part.into_iter().collect::<Vec<_>>(), "{document:#}");
+        assert_eq!(code, Some(i32::from(part.is_some())), "{document:#}");
+    }
 }

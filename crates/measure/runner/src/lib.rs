@@ -14,6 +14,7 @@ mod link;
 pub mod live;
 mod machine;
 mod member;
+mod net;
 mod origins;
 mod probe;
 mod process;
@@ -35,6 +36,7 @@ pub use health::{
 pub use hooks::ProcessHooks;
 pub use leftovers::{CleanupNote, StoreCleanup};
 pub use machine::{HostMachine, MachineChoice, MachineModel, OpenMachine, half_of_free};
+pub use net::NetRanks;
 pub use origins::{ModelVariants, OriginExecutor, assumed_cases};
 pub use probe::{
     AdapterAnswer, DevicesAnswer, DirectAnswer, HostAnswer, LibraryProbe, ManagementAnswer,

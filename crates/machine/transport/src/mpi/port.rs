@@ -309,7 +309,9 @@ impl<H: MpiHandle> TransportPort for LivePort<H> {
     fn join(&mut self, id: ExchangeId, offers: &[Vec<u8>]) -> CallResult<()> {
         self.usable("join")?;
         let ours = self.world.version.as_bytes();
-        if let Some((rank, other)) = offers.iter().enumerate().find(|(_, o)| o.as_slice() != ours) {
+        // A rank that is gone offers nothing.
+        let mut present = offers.iter().enumerate().filter(|(_, offer)| !offer.is_empty());
+        if let Some((rank, other)) = present.find(|(_, offer)| offer.as_slice() != ours) {
             let reason = format!(
                 "rank {rank} has {}, rank {} has {}",
                 String::from_utf8_lossy(other),

@@ -78,6 +78,10 @@ pub(crate) struct RankProcesses {
     lost: RefCell<Option<CallError>>,
     /// The ranks that were lost.
     lost_ranks: RefCell<Vec<usize>>,
+    /// The ranks that the others go on without.
+    gone: RefCell<BTreeSet<usize>>,
+    /// The ranks that had not answered when others were lost.
+    owing: RefCell<BTreeSet<usize>>,
     /// The component that each rank began to open last.
     opening: RefCell<BTreeMap<usize, RankComponent>>,
     /// The launcher that this process started for them.
@@ -177,6 +181,8 @@ impl RankProcesses {
             under_way: Cell::new(None),
             lost: RefCell::new(None),
             lost_ranks: RefCell::default(),
+            gone: RefCell::default(),
+            owing: RefCell::default(),
             opening: RefCell::default(),
             launcher: RefCell::new(launcher),
             notes,
@@ -276,11 +282,12 @@ impl RankProcesses {
         }
         let count = self.handles.borrow().len();
         let mut step = "";
-        for nth in 0..count {
+        for nth in (0..count).filter(|nth| !self.gone.borrow().contains(nth)) {
             let order = order(rank(nth).0);
             step = order.name();
             let sent = self.handles.borrow_mut()[nth].link.send(&order);
             if sent.is_err() {
+                *self.owing.borrow_mut() = (0..nth).collect();
                 return Err(self.lose(step, &[nth], "has gone"));
             }
         }
@@ -290,7 +297,9 @@ impl RankProcesses {
     /// Waits for an answer of every rank.
     fn receive(&self, step: &str, timeout: Duration) -> CallResult<Vec<RankAnswer>> {
         let count = self.handles.borrow().len();
-        let mut answers: BTreeMap<usize, RankAnswer> = BTreeMap::new();
+        let gone = self.gone.borrow().clone();
+        let mut answers: BTreeMap<usize, RankAnswer> =
+            gone.iter().map(|nth| (*nth, RankAnswer::Done)).collect();
         let mut here: BTreeSet<usize> = BTreeSet::new();
         // A rank that opens one library after the other has its time for each.
         let mut since = vec![Instant::now(); count];
@@ -298,7 +307,9 @@ impl RankProcesses {
             let missing: Vec<usize> = (0..count).filter(|nth| !answers.contains_key(nth)).collect();
             let longest = missing.iter().map(|&nth| since[nth].elapsed()).max();
             let left = timeout.saturating_sub(longest.unwrap_or_default());
+            self.owing.borrow_mut().clone_from(&missing.iter().copied().collect());
             match self.events.recv_timeout(left) {
+                Ok((nth, _)) if gone.contains(&nth) => {}
                 Ok((nth, RankEvent::Answer(RankAnswer::Opening(component)))) => {
                     since[nth] = Instant::now();
                     self.opening.borrow_mut().insert(nth, component);
@@ -313,14 +324,18 @@ impl RankProcesses {
                 Err(RecvTimeoutError::Timeout) => {
                     let why = format!("did not answer for {:.0} s", timeout.as_secs_f64());
                     let is_late = |nth: &usize| since[*nth].elapsed() >= timeout;
-                    let late: Vec<usize> = missing.into_iter().filter(is_late).collect();
+                    let mut late: Vec<usize> = missing.into_iter().filter(is_late).collect();
+                    // Those that wait for the others at a barrier are not to blame.
+                    if late.iter().any(|nth| !here.contains(nth)) {
+                        late.retain(|nth| !here.contains(nth));
+                    }
                     return Err(self.lose(step, &late, &why));
                 }
                 Err(RecvTimeoutError::Disconnected) => {
                     return Err(self.lose(step, &missing, "has gone"));
                 }
             }
-            self.let_go(&mut here, &answers, count);
+            self.let_go(&mut here, &answers, count - gone.len());
         }
         self.first_failure(&mut answers)?;
         Ok(answers.into_values().collect())
@@ -426,6 +441,8 @@ impl RankProcesses {
             .into_iter()
             .filter_map(|answer| match answer {
                 RankAnswer::Ran(times, io) => Some((times, io)),
+                // Of a rank that is gone.
+                RankAnswer::Done => Some((Vec::new(), Vec::new())),
                 _ => None,
             })
             .unzip();
@@ -436,6 +453,41 @@ impl RankProcesses {
             readings.iter_mut().find_map(|io| io.get_mut(flow).and_then(Option::take))
         };
         Ok((0..flows).map(|flow| FlowTime { io: reading(flow), ..took(&by_rank, flow) }).collect())
+    }
+
+    /// Goes on without these ranks and those that were lost, with nothing bound. Ranks that wait for them in vain
+    /// are lost, too. All that are gone.
+    ///
+    /// # Errors
+    /// Another rank is lost.
+    pub(crate) fn go_on_without(&self, ranks: &[Rank]) -> CallResult<Vec<Rank>> {
+        let mut gone = self.gone.take();
+        gone.extend(self.lost_ranks.take().into_iter().chain(ranks.iter().map(|r| r.0 as usize)));
+        self.lost.replace(None);
+        self.under_way.set(None);
+        let mut owing = self.owing.take();
+        owing.retain(|nth| !gone.contains(nth));
+        // One that has gone is noticed by its link.
+        let stop = |nth: usize| drop(self.handles.borrow_mut()[nth].link.send(&RankOrder::Stop));
+        owing.iter().for_each(|nth| stop(*nth));
+        let (begun, limit) = (Instant::now(), self.limit.unwrap_or(MIN_STEP_TIMEOUT));
+        while !owing.is_empty() {
+            match self.events.recv_timeout(limit.saturating_sub(begun.elapsed())) {
+                Ok((nth, RankEvent::Answer(RankAnswer::Here))) => stop(nth),
+                Ok((nth, RankEvent::Answer(_))) => drop(owing.remove(&nth)),
+                Ok((nth, _)) => {
+                    owing.remove(&nth);
+                    gone.insert(nth);
+                }
+                Err(_) => gone.append(&mut owing),
+            }
+        }
+        self.gone.replace(gone.clone());
+        self.meet()?;
+        for id in self.bound.take().into_keys() {
+            self.send_all(&RankOrder::Release(id.0), MIN_STEP_TIMEOUT)?;
+        }
+        Ok(gone.into_iter().map(rank).collect())
     }
 
     /// How long a step of a case may take.
