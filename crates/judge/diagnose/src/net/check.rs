@@ -20,6 +20,9 @@ use crate::posterior::SURE;
 /// Rounds between two looks at what was measured, and to prove what a look has found.
 const ROUNDS: usize = 3;
 const LOOKS: usize = 2;
+/// A network of which a node may lose more than this share of its speed unnoticed is not called sound: lanes are lost
+/// by quarters and halves.
+const MOST_HIDDEN: f64 = 0.25;
 /// Slow parts that are named at most.
 const MAX_FAULTS: usize = 4;
 /// Slow times whose pairs are measured again, in case it is their route.
@@ -293,21 +296,6 @@ impl NetCheck<'_> {
     fn report(self, faults: Vec<NetFault>, lost: Vec<(usize, String)>) -> NetReport {
         let hosts = &self.shape.hosts;
         let left = hosts.len() - lost.len().min(hosts.len());
-        let why = if left < MIN_NODES {
-            Some(format!(
-                "{left} nodes answer, and {MIN_NODES} are needed to tell a node from its partners"
-            ))
-        } else {
-            (!lost.is_empty()).then(|| format!("{} nodes stopped to answer", lost.len()))
-        };
-        let verdict = match (faults.is_empty(), &why) {
-            (false, _) if faults.iter().any(|fault| fault.verdict == NodeVerdict::Fail) => {
-                NodeVerdict::Fail
-            }
-            (false, _) => NodeVerdict::Suspect,
-            (true, Some(_)) => NodeVerdict::Undecided,
-            (true, None) => NodeVerdict::Ok,
-        };
         let of_node = |part: &&NetPart| part.kind == NetPartKind::Node && part.way == SlowWay::Both;
         let middles = self.parts.iter().filter(of_node).filter_map(|part| {
             let all = self.cells.of_part(part).into_iter().map(|at| self.cells.value(at));
@@ -318,6 +306,28 @@ impl NetCheck<'_> {
             let least = PlaceSpread::of(middles).threshold(self.parts.len(), self.settings);
             1.0 - (-least).exp()
         });
+        let why = if left < MIN_NODES {
+            Some(format!(
+                "{left} nodes answer, and {MIN_NODES} are needed to tell a node from its partners"
+            ))
+        } else {
+            let hidden = faults.is_empty() && visible.is_none_or(|loss| loss > MOST_HIDDEN);
+            let lost =
+                (!lost.is_empty()).then(|| format!("{} nodes stopped to answer", lost.len()));
+            lost.or_else(|| {
+                hidden.then(|| {
+                    "the times differ too much: measure again on an idle network".to_owned()
+                })
+            })
+        };
+        let verdict = match (faults.is_empty(), &why) {
+            (false, _) if faults.iter().any(|fault| fault.verdict == NodeVerdict::Fail) => {
+                NodeVerdict::Fail
+            }
+            (false, _) => NodeVerdict::Suspect,
+            (true, Some(_)) => NodeVerdict::Undecided,
+            (true, None) => NodeVerdict::Ok,
+        };
         let name =
             |(node, why): (usize, String)| (hosts.get(node).cloned().unwrap_or_default(), why);
         NetReport {

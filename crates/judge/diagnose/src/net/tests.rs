@@ -167,6 +167,16 @@ fn sound_networks_are_not_blamed() {
     }
 }
 
+/// Nodes that differ by a fifth: one that loses less than several of these would go unnoticed.
+#[test]
+fn a_network_whose_nodes_differ_is_not_called_sound() {
+    let mut net = DrawnNet::new(16, 1, Planted::Sound, 1.0, 3);
+    net.states = (0..16).map(|node| 0.2 * f64::from(node % 4)).collect();
+    let report = check_network(&net.shape(false), &mut net, SETTINGS);
+    assert_eq!((report.verdict, report.faults.len()), (NodeVerdict::Undecided, 0), "{report:?}");
+    assert!(report.visible.is_some_and(|loss| loss > 0.25) && report.why.is_some());
+}
+
 #[test]
 fn a_node_and_a_route_are_told_apart_with_one_rail() {
     for (planted, part) in [
