@@ -131,6 +131,9 @@ pub fn part_remedy(topology: &Topology, part: &str, gpus: &[u32]) -> String {
         _ if part.contains("engine") || part.contains("HBM") => {
             format!("reset {names}, then the vendor")
         }
+        Some(Some(_)) if part.contains("PCIe") || part.contains("numa") => {
+            format!("`lspci -vv` of {names}: LnkSta against LnkCap, reseat, then the vendor")
+        }
         Some(Some(command)) => format!("`{command}` for {names}, reseat, then the vendor"),
         Some(None) => format!("check the links of {names}"),
     }
@@ -227,6 +230,8 @@ mod tests {
         assert_eq!(remedy("amd", "HBM of gpu3", &[3]), reset);
         let link = "`rocm-smi --showxgmierr` for gpu3, gpu4, reseat, then the vendor";
         assert_eq!(remedy("amd", "xGMI gpu3-gpu4", &[3, 4]), link);
+        let slot = "`lspci -vv` of gpu3: LnkSta against LnkCap, reseat, then the vendor";
+        assert_eq!(remedy("nvidia", "PCIe gpu3-numa1, both directions", &[3]), slot);
         assert_eq!(remedy("", "xGMI gpu3-gpu4", &[3]), "check the links of gpu3");
         assert_eq!(
             remedy("amd", "DDR of numa0", &[]),
