@@ -68,8 +68,11 @@ fn predict_explain_and_advise_agree_on_forty_facts() {
             let (busbw, us) = (number("busbw_gbs"), number("us"));
             // busbw at the bound of the time, and at the longest time that constants leave open.
             let limit = busbw * us / number("bound_us");
-            let low = busbw / predicted["known_within"][1].as_f64().unwrap();
-            for (value, verdict) in [(low * 1.02, "ok"), (low * 0.8, "suspect")] {
+            let [least, most] = [0, 1].map(|at| predicted["known_within"][at].as_f64().unwrap());
+            let low = busbw / most;
+            // A range of more than a factor of 2 does not make good what such nodes exceed.
+            let within = if most / least > 2.0 { "ok or undecided" } else { "ok" };
+            for (value, verdict) in [(low * 1.02, within), (low * 0.8, "suspect")] {
                 paste.push_str(&table(program, *factor, value));
                 asked.push((exchange(op), value, busbw, limit, verdict));
             }
@@ -97,7 +100,11 @@ fn predict_explain_and_advise_agree_on_forty_facts() {
                 (answer["rows"][0][key].as_f64().unwrap() / to - 1.0).abs() < 2e-3
             };
             assert!(close("predicted", busbw) && close("limit", limit), "{limit} {answer:#}");
-            assert_eq!(answer["verdict"], verdict, "{machine} {answer:#}");
+            let found = answer["verdict"].as_str().unwrap();
+            assert!(
+                verdict.split(" or ").any(|one| one == found),
+                "{machine} {verdict} {answer:#}"
+            );
         }
     }
     assert_eq!(facts, 40);
