@@ -100,8 +100,9 @@ fn driven(snapshot: &HostSnapshot, topology: &Topology, check: SettingCheck) -> 
         target.and_then(|target| target.rsplit('/').next())
     };
     let nvidia = || topology.gpus.iter().filter(|gpu| gpu.vendor == "nvidia");
-    let has_driven = nvidia().any(|gpu| driver(gpu) == Some("nvidia"));
     let listed = snapshot.children(DRIVER);
+    let has_driven = nvidia().any(|gpu| driver(gpu) == Some("nvidia"))
+        || is_whole(topology) && !listed.is_empty();
     // On the bus with its driver bound, which does not list it: it fell off, or did not start.
     let is_bound =
         |gpu: &&Gpu| driver(gpu).is_none_or(|name| name == "nvidia" && is_whole(topology));

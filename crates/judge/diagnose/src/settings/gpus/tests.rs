@@ -325,12 +325,12 @@ fn what_is_no_fault_of_a_gpu_is_none() {
         path.starts_with(&format!("proc/driver/nvidia/gpus/{}", GPUS[1]))
             || path.starts_with(&format!("nvml/{}", GPUS[1]))
     });
-    fallen.insert(driver, "../../../bus/pci/drivers/nvidia\n");
-    let named = wrong(&fallen);
-    assert!(
-        named.iter().any(|row| row.starts_with("FAIL GPUs of NVIDIA: 2 on the bus")),
-        "{named:?}"
-    );
+    for _ in 0..2 {
+        let named = wrong(&fallen);
+        let is_lost = |row: &String| row.starts_with("FAIL GPUs of NVIDIA: 2 on the bus");
+        assert!(named.iter().any(is_lost), "{named:?}");
+        fallen.insert(driver.as_str(), "../../../bus/pci/drivers/nvidia\n");
+    }
     let all: Vec<String> = found(&sound()).into_iter().map(|check| check.what).collect();
     for what in [
         "GPUs of NVIDIA",
