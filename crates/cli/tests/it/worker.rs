@@ -134,7 +134,7 @@ fn a_hang_is_cut_by_its_deadline() {
         "--inject",
         "hang visit gpu3.vram > r0.gpu5.vram by dma",
         "--case-deadline",
-        "0.5",
+        "3",
     ]);
     is_whole(&journal, planned(&["--machine", "mi250x", "--suite", "latency"]));
     let lost = faults(&journal);
@@ -143,7 +143,7 @@ fn a_hang_is_cut_by_its_deadline() {
     assert!(error.contains("hung: the step 'visit'") && error.contains("was killed"), "{error}");
     assert!(error.contains("Hang on order"), "its last words: {error}");
     assert_eq!(lost[0].severity, Severity::Sticky);
-    assert!(begun.elapsed() > Duration::from_millis(500));
+    assert!(begun.elapsed() > Duration::from_secs(3));
 }
 
 /// Cases inside one GPU each: GPU 0 fails in every process at its third copy.
