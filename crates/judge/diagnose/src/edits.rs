@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     /// An SDMA engine moves what one of the links carries that join two GPUs, whichever is named first: of 4 + 1
-    /// lanes a fifth. Kernels, engines of NVIDIA and copies to the host take all of what is there.
+    /// lanes a fifth. Kernels, engines of NVIDIA and copies to the host use the full width.
     #[test]
     fn an_engine_of_a_fixed_rate_leaves_all_links_but_one_idle() {
         let gpu = |index, vendor: &str| Gpu { index, vendor: vendor.into(), ..Gpu::default() };

@@ -18,7 +18,7 @@ pub(crate) const RING_SHARE: f64 = 0.81;
 pub(crate) struct TableSummary {
     pub(crate) ranks: u32,
     pub(crate) nodes: u32,
-    /// Whether only the number of ranks says that there are so many.
+    /// Whether the number of nodes is a lower bound, derived from the number of ranks alone.
     pub(crate) is_least: bool,
     /// Whether NVLink joins all of its nodes.
     is_one_domain: bool,

@@ -67,7 +67,7 @@ pub(crate) fn tiles(evidence: &Evidence, report: &RunReport) -> Vec<SummaryTile>
     .collect()
 }
 
-/// The tiles of sound results, and for others those that rest on assumed constants too, which say so.
+/// Tiles of sound results. A quantity without one gets a tile from assumed constants, marked as such.
 pub(crate) fn with_assumed(sound: Vec<SummaryTile>, all: Vec<SummaryTile>) -> Vec<SummaryTile> {
     let or_sound = |mut tile: SummaryTile| {
         let known = sound.iter().find(|known| known.name == tile.name);

@@ -29,7 +29,7 @@ const MAX_FAULTS: usize = 4;
 const MAX_ROUTES: usize = 4;
 /// Fewest times of a part that are judged.
 const MIN_TIMES: usize = 3;
-/// Fewest leaves of which a slow one is told from uplinks that all leaves share by design.
+/// Minimum number of leaves to separate a slow leaf from uplinks that are oversubscribed by design.
 const MIN_LEAVES: usize = 3;
 
 /// Finds the slow parts of a network by measuring pairs of its nodes.

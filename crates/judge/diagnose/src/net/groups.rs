@@ -4,7 +4,7 @@ use super::cells::NetCells;
 
 /// Shares of slow and of fast times that a group must agree with.
 const AGREES: f64 = 0.95;
-/// Passes over all nodes; each moves those that most of their times place on the other side.
+/// Maximum passes over all nodes. A pass moves each node to the side that most of its times support.
 const PASSES: usize = 16;
 /// Smallest group; a smaller one is nodes.
 const LEAST: usize = 3;

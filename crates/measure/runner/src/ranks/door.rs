@@ -315,7 +315,7 @@ impl Gathering<'_> {
         }
     }
 
-    /// `ranks 0, 1`: those that have not come.
+    /// `ranks 0, 1`: the ranks that have not connected.
     fn absent(&self) -> String {
         let absent: Vec<String> = (0..self.size)
             .filter(|rank| !self.seated.contains_key(rank))

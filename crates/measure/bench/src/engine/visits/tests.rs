@@ -152,7 +152,7 @@ fn timed_lane(machine: &Machine, each: fn(usize) -> Ns) -> (TimedLane<'_>, Issue
     (lane, issued)
 }
 
-/// A case with this lane in place of its own, which has no sample yet.
+/// A case without samples whose lane is replaced by this one.
 fn with_lane<'m>(
     engine: &mut CaseEngine<'m>,
     case: &str,
