@@ -455,8 +455,8 @@ impl RankProcesses {
         Ok((0..flows).map(|flow| FlowTime { io: reading(flow), ..took(&by_rank, flow) }).collect())
     }
 
-    /// Continues without these ranks and the ones already lost, and releases every bound case. A rank that still
-    /// waits for a lost one after the timeout is lost, too. Returns all lost ranks.
+    /// Continues without these ranks and the ones already lost, and releases every bound case. A rank that
+    /// still waits for a lost one after the timeout is lost, too. Returns all lost ranks.
     ///
     /// # Errors
     /// Another rank is lost.
