@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use pathline_bench::rails_of;
 use pathline_diagnose::{NetShape, PairMeter, PairTimes};
 use pathline_hal::{CallError, CallResult, RankGroup};
@@ -32,6 +32,8 @@ pub struct NetRanks {
     /// Memory that is sent and received, by node and rail.
     places: Vec<Vec<Place>>,
     hosts: Vec<String>,
+    /// Rails that all nodes with an MPI have.
+    rails: usize,
     lost: Vec<(usize, String)>,
 }
 
@@ -39,38 +41,43 @@ impl NetRanks {
     /// Gathers the ranks.
     ///
     /// # Errors
-    /// A rank does not come, or has no MPI.
+    /// A rank does not come.
     pub fn open(job: &RankJob, host: &HostMachine, hooks: ProcessHooks) -> Result<Self> {
         let limits = RankLimits { step: Some(STEP_TIMEOUT), start: None };
         let ranks = RankProcesses::open(job, host, None, limits, hooks, &mut || ())?;
         let members = ranks.members();
-        for member in members {
-            if !member.ways.contains_key(&Transport::Mpi) {
-                let why = member.without.get(&Transport::Mpi).map_or("not here", String::as_str);
-                bail!("no MPI in rank {} on {}: {why}", member.rank.0, member.host);
+        let mut lost: Vec<(usize, String)> = Vec::new();
+        for member in members.iter().filter(|member| !member.ways.contains_key(&Transport::Mpi)) {
+            let why = member.without.get(&Transport::Mpi).map_or("not here", String::as_str);
+            let node = member.node as usize;
+            if lost.iter().all(|(other, _)| *other != node) {
+                lost.push((node, format!("no MPI in rank {}: {why}", member.rank.0)));
             }
         }
         // Memory of GPUs only where all ranks can send it.
         let takes_gpus = |member: &RankMember| {
             !member.gpus.is_empty() && member.device_memory.contains_key(&Transport::Mpi)
         };
-        let mem = if members.iter().all(takes_gpus) { MemKind::Vram } else { MemKind::Paged };
+        let is_lost = |node: usize| lost.iter().any(|(other, _)| *other == node);
+        let mut able = members.iter().filter(|member| !is_lost(member.node as usize));
+        let mem = if able.all(takes_gpus) { MemKind::Vram } else { MemKind::Paged };
         let place = |member: &&RankMember| match mem {
-            MemKind::Vram => member.gpu_memory(mem).context("a rank has no GPU"),
-            _ => Ok(member.host_memory(mem)),
+            MemKind::Vram => member.gpu_memory(mem),
+            _ => Some(member.host_memory(mem)),
         };
         let nodes = rails_of(members);
-        let places: Result<Vec<Vec<Place>>> =
-            nodes.iter().map(|node| node.iter().map(place).collect()).collect();
+        let places: Vec<Vec<Place>> =
+            nodes.iter().map(|node| node.iter().filter_map(place).collect()).collect();
+        let of_able = places.iter().enumerate().filter(|(node, _)| !is_lost(*node));
+        let rails = of_able.map(|(_, places)| places.len()).min().unwrap_or(0);
         let host = |node: &Vec<&RankMember>| node.first().map_or(String::new(), |m| m.host.clone());
         let hosts = nodes.iter().map(host).collect();
-        Ok(Self { places: places?, hosts, lost: Vec::new(), ranks })
+        Ok(Self { places, hosts, rails, lost, ranks })
     }
 
     /// The nodes, with rails that all of them have.
     pub fn shape(&self) -> NetShape {
-        let rails = self.places.iter().map(Vec::len).min().unwrap_or(0);
-        NetShape { hosts: self.hosts.clone(), rails, leaves: Vec::new() }
+        NetShape { hosts: self.hosts.clone(), rails: self.rails, leaves: Vec::new() }
     }
 
     /// ns of a repetition of each of these flows, which run at the same time.
@@ -128,14 +135,13 @@ impl NetRanks {
 
     /// Times of pairs of nodes in one direction, rail by rail. NaN of lost ones.
     fn one_way(&mut self, pairs: &[[usize; 2]]) -> Vec<Vec<f64>> {
-        let rails = self.shape().rails;
         loop {
             let is_lost = |node: &usize| self.lost.iter().any(|(lost, _)| lost == node);
             let ends = |[a, b]: &[usize; 2]| -> Vec<(Place, Place)> {
                 let of_node = |node: &usize| self.places.get(*node).map_or(&[][..], Vec::as_slice);
                 let lost = is_lost(a) || is_lost(b);
                 let both = of_node(a).iter().copied().zip(of_node(b).iter().copied());
-                both.take(if lost { 0 } else { rails }).collect()
+                both.take(if lost { 0 } else { self.rails }).collect()
             };
             let ends: Vec<Vec<(Place, Place)>> = pairs.iter().map(ends).collect();
             let all = ends.concat();

@@ -312,8 +312,11 @@ impl NetCheck<'_> {
             ))
         } else {
             let hidden = faults.is_empty() && visible.is_none_or(|loss| loss > MOST_HIDDEN);
-            let lost =
-                (!lost.is_empty()).then(|| format!("{} nodes stopped to answer", lost.len()));
+            let lost = match lost.len() {
+                0 => None,
+                1 => Some("1 node stopped answering".to_owned()),
+                lost => Some(format!("{lost} nodes stopped answering")),
+            };
             lost.or_else(|| {
                 hidden.then(|| {
                     "the times differ too much: measure again on an idle network".to_owned()

@@ -146,13 +146,20 @@ fn found_of(count: u64, rails: usize, with_leaves: bool) -> [(usize, usize, usiz
     })
 }
 
+/// `PATHLINE_TEST_WORLDS` sets the number of networks of each kind.
 #[test]
 fn the_slow_part_of_64_nodes_is_found_in_12_rounds_and_named() {
-    for (nth, with_leaves) in [(0, true), (1, false)] {
-        for (kind, (found, right, rounds)) in found_of(12, 4, with_leaves).into_iter().enumerate() {
-            let text = format!("{nth} {kind}: {found} found, {right} right, {rounds} rounds");
-            assert!(found == 12 && right >= 11 && rounds <= 12, "{text}");
-        }
+    let count = std::env::var("PATHLINE_TEST_WORLDS").ok().and_then(|n| n.parse().ok());
+    let count: u64 = count.unwrap_or(12);
+    for (rails, with_leaves) in [(4, true), (1, false)] {
+        let all = found_of(count, rails, with_leaves);
+        let is_good = |(found, right, rounds): &(usize, usize, usize)| {
+            *found as u64 == count && 20 * right >= 19 * count as usize && *rounds <= 12
+        };
+        assert!(
+            all.iter().all(is_good),
+            "{rails} rails, of {count} (found, right, rounds): {all:?}"
+        );
     }
 }
 
@@ -200,7 +207,7 @@ fn a_node_and_a_route_are_told_apart_with_one_rail() {
 #[test]
 fn two_leaves_lost_and_few_nodes_are_not_decided() {
     // With two leaves a slow one looks like few uplinks.
-    let mut net = DrawnNet::new(24, 1, Planted::Leaf(1), 0.5, 7);
+    let mut net = DrawnNet::new(20, 1, Planted::Leaf(1), 0.5, 7);
     let report = check_network(&net.shape(true), &mut net, SETTINGS);
     assert_eq!(report.verdict, NodeVerdict::Suspect, "{report:?}");
     assert_eq!(report.faults[0].kind, NetPartKind::Leaf);
@@ -212,7 +219,7 @@ fn two_leaves_lost_and_few_nodes_are_not_decided() {
     net = DrawnNet::new(16, 1, Planted::Sound, 1.0, 8);
     net.loses = Some((9, 2));
     let report = check_network(&net.shape(false), &mut net, SETTINGS);
-    assert_eq!(report.why.as_deref(), Some("1 nodes stopped to answer"));
+    assert_eq!(report.why.as_deref(), Some("1 node stopped answering"));
     assert_eq!(report.verdict, NodeVerdict::Undecided);
     let mut net = DrawnNet::new(4, 1, Planted::Sound, 1.0, 9);
     let report = check_network(&net.shape(false), &mut net, SETTINGS);

@@ -29,13 +29,28 @@ pub(super) fn pairs_of_round(
         order.swap(at, (state >> 33) as usize % (at + 1));
     }
     let rounds = tournament(order.len());
-    let round = rounds.get(nth % rounds.len().max(1)).cloned().unwrap_or_default();
+    let round = rounds.get(spread_round(nth, rounds.len())).cloned().unwrap_or_default();
     let node = |at: usize| order.get(at).copied().unwrap_or_default();
     let mut pairs: Vec<[usize; 2]> = round.iter().map(|pair| pair.map(node)).collect();
     for wanted in wanted.iter().filter(|pair| pair.iter().all(|node| nodes.contains(node))) {
         force_pair(&mut pairs, *wanted);
     }
     pairs
+}
+
+/// Number of the `nth` of `rounds` to measure. Rounds that follow each other in the circle join nodes into long chains,
+/// in which one wrong pair parts many nodes; these are golden sections of the circle apart.
+fn spread_round(nth: usize, rounds: usize) -> usize {
+    let is_coprime = |step: &usize| {
+        let (mut a, mut b) = (*step, rounds);
+        while b > 0 {
+            (a, b) = (b, a % b);
+        }
+        a == 1
+    };
+    let golden = (0.382 * rounds as f64) as usize;
+    let step = (golden..rounds).find(is_coprime).unwrap_or(1);
+    nth * step % rounds.max(1)
 }
 
 /// Puts a pair into a round; the two that lose their partners meet each other.
@@ -70,6 +85,16 @@ mod tests {
             }
             assert_eq!(met.len(), n * n.saturating_sub(1) / 2, "{n}");
         }
+    }
+
+    #[test]
+    fn all_rounds_are_measured_before_one_comes_again() {
+        for rounds in 1..=99 {
+            let met: BTreeSet<usize> = (0..rounds).map(|nth| spread_round(nth, rounds)).collect();
+            assert_eq!(met.len(), rounds);
+        }
+        // Golden sections of 63 rounds: 25, 50, 75 - 63, ...
+        assert_eq!([1, 2, 3, 64].map(|nth| spread_round(nth, 63)), [25, 50, 12, 25]);
     }
 
     #[test]
