@@ -498,6 +498,8 @@ pub struct RunIdentity {
     pub driver: String,
     /// Number of processes that measured together; 0 for a run of one process.
     pub ranks: usize,
+    /// Nodes that these processes ran on.
+    pub nodes: usize,
     /// Start of the run: `2026-11-22 05:04 UTC`.
     pub started: String,
     /// Duration: `41.3 s`. Empty for an incomplete run.

@@ -1,7 +1,7 @@
 //! Losses of bandwidth: the steps from the peak of the narrowest hop on a case's route down to the
 //! rate in the model of the machine, taken from the network's stages.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_flow::{FlowCeiling, Network, PathStage};
 use pathline_schema::{Case, LinkEnd};
@@ -126,13 +126,21 @@ pub(crate) fn general(name: &str) -> String {
 /// A cell of a class: value, peak, rate after protocol, limit.
 type ClassCell = (f64, f64, f64, Option<f64>);
 
+#[derive(Default)]
+struct LossClass {
+    cells: Vec<ClassCell>,
+    routes: BTreeSet<String>,
+    slow: usize,
+}
+
 /// Classes of a figure's paths by narrowest hop, forwarding and limit, in ascending order of peak.
-/// Ignores cells without peak or route, and counts those of `slow` cases.
+/// Ignores cells without peak or route, and counts those of `slow` cases. Several ways to move data over one route
+/// are one path.
 pub fn loss_classes<'a>(
     cells: impl Iterator<Item = &'a FigureCell>,
     slow: &[Case],
 ) -> Vec<LossClassRow> {
-    let mut classes: BTreeMap<(String, bool, String), (Vec<ClassCell>, usize)> = BTreeMap::new();
+    let mut classes: BTreeMap<(String, bool, String), LossClass> = BTreeMap::new();
     for cell in cells {
         let (Some(value), Some(peak), Some(path)) = (cell.value, cell.ceiling, &cell.path) else {
             continue;
@@ -145,22 +153,24 @@ pub fn loss_classes<'a>(
         let forwarded = path.route.matches('-').count() > 1 && !path.route.contains("switch");
         let key = (general(&path.narrowest), forwarded, held_by(&path.losses));
         let class = classes.entry(key).or_default();
-        match cell.case.as_ref().is_some_and(|case| slow.contains(case)) {
-            true => class.1 += 1,
-            false => class.0.push((value, peak, after, limit)),
+        if cell.case.as_ref().is_some_and(|case| slow.contains(case)) {
+            class.slow += 1;
+            continue;
         }
+        class.cells.push((value, peak, after, limit));
+        class.routes.insert(path.route.clone());
     }
     let mut rows: Vec<LossClassRow> = classes
         .into_iter()
-        .filter(|(_, (cells, _))| !cells.is_empty())
-        .map(|((hop, forwarded, held_by), (cells, slow))| {
+        .filter(|(_, class)| !class.cells.is_empty())
+        .map(|((hop, forwarded, held_by), LossClass { cells, routes, slow })| {
             let range =
                 |of: fn(&ClassCell) -> f64| extremes(&cells.iter().map(of).collect::<Vec<_>>());
             let limits: Vec<f64> = cells.iter().filter_map(|c| c.3).collect();
             LossClassRow {
                 hop,
                 forwarded,
-                paths: cells.len(),
+                paths: routes.len(),
                 slow,
                 peak: range(|c| c.1),
                 after_protocol: range(|c| c.2),

@@ -78,7 +78,7 @@ macro_rules! texts {
 
 texts! {
     RunReport { title, identity, simulated, busy, headlines, figures, absences, warnings, conditions, gpus; state, complete }
-    RunIdentity { node, gpus, packages, rank_gpus, processor, driver, started, duration, version, command, parts; ranks }
+    RunIdentity { node, gpus, packages, rank_gpus, processor, driver, started, duration, version, command, parts; ranks, nodes }
     BusyReport { reasons, effect, action; }
     Headline { text; tone, is_listed }
     Figure { id, suite, title, finding, command, body; }

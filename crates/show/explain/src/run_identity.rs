@@ -1,6 +1,6 @@
 //! Identity of a run: node, devices, versions, time. The head of every report.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_schema::{Gpu, Journal, RunBegin, Topology, WorldKind, shell_line};
 
@@ -39,6 +39,7 @@ pub(crate) fn identify(journal: &Journal) -> RunIdentity {
         processor: topology.host.cpu_model.clone(),
         driver: driver(journal),
         ranks: begin.ranks.len(),
+        nodes: begin.ranks.iter().map(|rank| rank.node).collect::<BTreeSet<_>>().len(),
         started: started(&begin.started),
         duration: duration(journal),
         version: begin.version.clone(),

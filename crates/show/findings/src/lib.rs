@@ -44,8 +44,10 @@ pub fn conclude(
 ) -> RunConclusions {
     let evidence = evidence::Evidence::new(journal, network);
     let verdict = verdict::verdict(journal, report, &evidence);
-    let (findings, sound) = (rules::findings(&evidence), tile::tiles(&evidence, report));
-    let tiles = tile::with_assumed(sound, tile::tiles(&evidence.with_assumed(), report));
+    let (mut findings, sound) = (rules::findings(&evidence), tile::tiles(&evidence, report));
+    let all = evidence.with_assumed();
+    let tiles = tile::with_assumed(sound, tile::tiles(&all, report));
+    findings.extend(rules::assumed_findings(&all, &findings));
     RunConclusions { verdict, findings, tiles }.into_plain()
 }
 

@@ -272,7 +272,7 @@ fn find_drops(panels: &[FigurePanel]) -> RankDrops<'_> {
 }
 
 fn drop_text((op, x, y): &(&str, f64, f64)) -> String {
-    format!("{op} {} to {}", fmt::number(*x), fmt::number(*y))
+    format!("{op} {} to {} us", fmt::number(*x), fmt::number(*y))
 }
 
 /// The numbers of ranks with the greatest drop, and its operations with the greatest.
@@ -286,8 +286,8 @@ fn greatest_drop(panels: &[FigurePanel]) -> String {
     most.map_or(String::new(), |((library, a, b), drops)| {
         let mut texts: Vec<String> = drops.iter().take(2).map(drop_text).collect();
         let more = drops.len() - texts.len();
-        texts.extend((more > 0).then(|| format!("{more} more")));
-        format!("{library} is faster over {b} ranks than over {a}: {} us.", texts.join(", "))
+        texts.extend((more > 0).then(|| fmt::count(more, "more operation")));
+        format!("{library} is faster over {b} ranks than over {a}: {}.", fmt::list(&texts))
     })
 }
 
@@ -298,7 +298,7 @@ fn drops(panels: &[FigurePanel]) -> String {
         .iter()
         .map(|((library, a, b), ops)| {
             let ops: Vec<String> = ops.iter().map(drop_text).collect();
-            format!("{library} is faster over {b} ranks than over {a}: {} us.", fmt::list(&ops))
+            format!("{library} is faster over {b} ranks than over {a}: {}.", fmt::list(&ops))
         })
         .collect();
     texts.join(" ")

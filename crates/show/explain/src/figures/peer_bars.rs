@@ -37,6 +37,9 @@ pub(super) fn figure(
     })
 }
 
+/// Least share of a peak that a link and not the start of a message decides.
+const OF_LINKS: f64 = 0.5;
+
 /// Bars of one mover.
 fn bars_of(bars: &[FigureBar], by: PeerMover) -> impl Iterator<Item = &FigureCell> {
     let suffix = format!(": {}", by.label());
@@ -60,8 +63,8 @@ fn text(peers: &[u32], bars: &[FigureBar], source: u32) -> String {
         texts.push(format!("Of the peak of the narrowest link: {}.", fmt::list(&all)));
     }
     let by_blit = of_ceiling(PeerMover::MpiBlit);
-    if !by_blit.is_empty() {
-        let (least, _) = extremes(&by_blit);
+    let (least, _) = extremes(&by_blit);
+    if !by_blit.is_empty() && least >= OF_LINKS {
         texts.push(format!(
             "From {} expect {:.1} times that peak.",
             PeerMover::MpiBlit.label(),

@@ -181,7 +181,7 @@ fn detours(run: &RunView) -> Option<String> {
         _ => false,
     };
     let of_pair = |e: &RunEntry| e.case.flows().any(between);
-    if !run.entries.is_empty() && !run.entries.iter().any(of_pair) {
+    if !run.entries.iter().chain(&run.assumed).any(of_pair) {
         return None;
     }
     let detours: Vec<(u32, u32, u32, String, u32)> = topology

@@ -10,6 +10,7 @@ use crate::evidence::{Evidence, SoundValue, factor_text, lost};
 use crate::{Finding, FindingSeverity};
 
 pub(super) const LIBRARY: &str = "collective-library";
+pub(super) const DIRECT: &str = "collectives-on-device-buffers";
 pub(super) const GRAPH: &str = "collectives-in-graphs";
 pub(super) const SHARE: &str = "collective-share-of-links";
 
@@ -32,10 +33,9 @@ struct CollectiveTime<'a> {
 
 pub(super) fn find(evidence: &Evidence) -> Vec<Finding> {
     let all = times(evidence);
-    [library(evidence, &all), graphs(evidence, &all), share(evidence)]
-        .into_iter()
-        .flatten()
-        .collect()
+    let found =
+        [library(evidence, &all), direct(evidence, &all), graphs(evidence, &all), share(evidence)];
+    found.into_iter().flatten().collect()
 }
 
 fn times<'a>(evidence: &Evidence<'a>) -> Vec<CollectiveTime<'a>> {
@@ -70,14 +70,12 @@ fn times<'a>(evidence: &Evidence<'a>) -> Vec<CollectiveTime<'a>> {
 fn library(evidence: &Evidence, all: &[CollectiveTime]) -> Option<Finding> {
     type GroupKey = (Collective, MemKind, usize);
     let mut groups: BTreeMap<GroupKey, BTreeMap<Bytes, Vec<&CollectiveTime>>> = BTreeMap::new();
-    for one in all.iter().filter(|t| t.cadence == Cadence::Streaming) {
+    let is_library = |t: &&CollectiveTime| t.via != Transport::MpiStaged;
+    for one in all.iter().filter(|t| t.cadence == Cadence::Streaming).filter(is_library) {
         let sizes = groups.entry((one.op, one.mem, one.ranks)).or_default();
         sizes.entry(one.bytes).or_default().push(one);
     }
-    let name = |via: Transport| match via {
-        Transport::MpiStaged => format!("{}, staged", evidence.run.library(via)),
-        _ => evidence.run.library(via),
-    };
+    let name = |via: Transport| evidence.run.library(via);
     // What is fastest at which size, and the operations of which that is true.
     let (mut winners, mut operations) = (Vec::new(), 0);
     let (mut factors, mut arms) = (Vec::new(), Vec::new());
@@ -146,6 +144,54 @@ fn library(evidence: &Evidence, all: &[CollectiveTime]) -> Option<Finding> {
         arms,
         weight,
         ..Finding::new(LIBRARY, FindingSeverity::Gain, observation)
+    })
+}
+
+/// What staging through host memory costs where MPI takes device pointers.
+fn direct(evidence: &Evidence, all: &[CollectiveTime]) -> Option<Finding> {
+    let usual = |t: &&CollectiveTime| t.cadence == Cadence::Streaming;
+    let ranks = all.iter().filter(usual).map(|t| t.ranks).max()?;
+    let of = |via| all.iter().filter(usual).filter(move |t| (t.via, t.ranks) == (via, ranks));
+    let (mut gains, mut lost_by, mut compared) = (Vec::new(), BTreeSet::new(), 0);
+    for staged in of(Transport::MpiStaged) {
+        let same =
+            |t: &&CollectiveTime| (t.op, t.mem, t.bytes) == (staged.op, staged.mem, staged.bytes);
+        let Some(device) = of(Transport::Mpi).find(same) else { continue };
+        compared += 1;
+        if let Some(factor) = device.time.time_gain_over(&staged.time) {
+            gains.push((device, staged, factor));
+        } else if staged.time.time_gain_over(&device.time).is_some() {
+            lost_by.insert(staged.op.to_string());
+        }
+    }
+    let (device, staged, _) = gains.iter().max_by(|a, b| a.2.total_cmp(&b.2)).copied()?;
+    let library = evidence.run.library(Transport::Mpi);
+    let lost_by: Vec<String> = lost_by.into_iter().collect();
+    let but = match lost_by.is_empty() {
+        true => String::new(),
+        false => format!("; staging is faster at some sizes of {}", fmt::list(&lost_by)),
+    };
+    let what = format!("{} of {}", device.op, device.bytes.rounded());
+    let observation = format!(
+        "{library} on device buffers, {ranks} ranks: {what} takes {}, staged through host memory {}; faster in {}{but}.",
+        device.time.text(),
+        staged.time.plain_text(),
+        fmt::of_all(gains.len(), compared, "compared case"),
+    );
+    let factors: Vec<f64> = gains.iter().map(|gain| gain.2).collect();
+    Some(Finding {
+        short: format!(
+            "{what} on device buffers {}, staged through the host {} ({})",
+            device.time.plain_text(),
+            staged.time.plain_text(),
+            factor_text(&factors)
+        ),
+        action: "Pass device pointers to MPI.".to_owned(),
+        gain: evidence.gain(&factors),
+        places: vec![format!("{ranks} ranks")],
+        arms: vec![device.time.arm("device buffers"), staged.time.arm("staged")],
+        weight: gains.iter().map(|gain| lost(&gain.0.rate, &gain.1.rate)).fold(0.0, f64::max),
+        ..Finding::new(DIRECT, FindingSeverity::Gain, observation)
     })
 }
 

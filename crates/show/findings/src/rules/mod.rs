@@ -15,12 +15,13 @@ mod shared_memory;
 mod storage;
 mod streaming_stores;
 mod unlike;
+mod unregister;
 
 pub(crate) use below_model::find as find_below_model;
 pub(crate) use collectives::largest_all_reduce;
 
-use crate::Finding;
 use crate::evidence::Evidence;
+use crate::{Finding, FindingSeverity};
 
 /// A source of findings.
 struct FindingRule {
@@ -52,7 +53,7 @@ const RULES: &[FindingRule] = &[
     FindingRule { ids: &[load::THREADS, load::KERNEL], find: load::find },
     FindingRule { ids: &[messages::ID], find: messages::find },
     FindingRule {
-        ids: &[collectives::LIBRARY, collectives::GRAPH, collectives::SHARE],
+        ids: &[collectives::LIBRARY, collectives::DIRECT, collectives::GRAPH, collectives::SHARE],
         find: collectives::find,
     },
     FindingRule { ids: &[collective_ranks::ID], find: collective_ranks::find },
@@ -65,10 +66,10 @@ const RULES: &[FindingRule] = &[
             storage::PAGES,
             storage::CACHE,
             storage::WORKERS,
-            storage::UNREGISTER,
         ],
         find: storage::find,
     },
+    FindingRule { ids: &[unregister::ID], find: unregister::find },
 ];
 
 /// All findings of a run: faults first, then by weight.
@@ -85,6 +86,21 @@ pub(crate) fn findings(evidence: &Evidence) -> Vec<Finding> {
     }
     sort(&mut all);
     all
+}
+
+/// Findings that results on assumed constants of a model add, of kinds that sound ones do not give. They stand
+/// last, and none of them accuses a part.
+pub(crate) fn assumed_findings(all: &Evidence, sound: &[Finding]) -> Vec<Finding> {
+    let mut found = findings(all);
+    found.retain(|new| {
+        new.severity != FindingSeverity::Fault && sound.iter().all(|known| known.id != new.id)
+    });
+    for finding in &mut found {
+        finding.observation = format!("On assumed constants: {}", finding.observation);
+        finding.short = format!("assumed: {}", finding.short);
+        finding.arms.iter_mut().for_each(|arm| arm.half_width = None);
+    }
+    found
 }
 
 /// Faults first, then by weight.

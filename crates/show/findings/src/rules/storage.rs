@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use pathline_explain::fmt;
 use pathline_schema::{
-    Bytes, CallTally, Flow, FlowSeries, IoCache, IoEngine, IoOp, IoOrder, IoSpec, IoStage, MemKind,
-    Unit,
+    Bytes, Flow, IoCache, IoEngine, IoOp, IoOrder, IoSpec, IoStage, MemKind, Unit,
 };
 
 use crate::evidence::{Evidence, SoundValue, lost};
@@ -16,14 +15,9 @@ pub(super) const STAGING: &str = "io-staging";
 pub(super) const PAGES: &str = "io-huge-pages";
 pub(super) const CACHE: &str = "io-direct-or-cached";
 pub(super) const WORKERS: &str = "io-gpu-workers";
-pub(super) const UNREGISTER: &str = "io-unregister";
 
 /// Share of the best rate that counts as reached.
 const ENOUGH: f64 = 0.95;
-
-/// Least share of the time in calls that makes unregistering memory a finding. On H200s it took 5 % of
-/// cases with registered blocks, on the MI100 node of source 003 45 %.
-const UNREGISTER_SHARE: f64 = 0.25;
 
 /// A measured case of I/O.
 #[derive(Debug, Clone, Copy)]
@@ -98,7 +92,6 @@ pub(super) fn find(evidence: &Evidence) -> Vec<Finding> {
         pages(evidence, &all),
         cache(evidence, &all),
         gpu_workers(evidence, &all),
-        unregister(evidence),
     ]
     .concat()
 }
@@ -412,60 +405,4 @@ fn gpu_workers(evidence: &Evidence, all: &[IoRate]) -> Vec<Finding> {
         });
     }
     findings
-}
-
-/// Unregistering of staging memory in a case.
-struct UnregisterTime<'a> {
-    /// Share of the time in calls, 0 to 1.
-    share: f64,
-    call: &'a str,
-    tally: CallTally,
-    /// Time of the calls that registered, ns.
-    register_ns: f64,
-}
-
-impl<'a> UnregisterTime<'a> {
-    /// `None` of a case that registers nothing.
-    fn new(series: &'a FlowSeries) -> Option<Self> {
-        let during = series.io.iter().flat_map(|reading| &reading.calls);
-        let all: f64 = during.chain(&series.setup).map(|(_, tally)| tally.ns).sum();
-        let (call, tally) = series.setup.iter().find(|(name, _)| name.contains("Unregister"))?;
-        let register_ns = series.setup.get(&call.replace("Unregister", "Register"))?.ns;
-        let share = tally.ns / all;
-        let sound = share.is_finite() && register_ns > 0.0;
-        sound.then_some(Self { share, call, tally: *tally, register_ns })
-    }
-}
-
-/// The case in which unregistering staging memory takes the largest share of the time in calls.
-fn unregister(evidence: &Evidence) -> Vec<Finding> {
-    let cases = evidence.lone().filter(|(_, flow)| flow.by.io().is_some());
-    let times = cases
-        .filter_map(|(entry, flow)| Some((UnregisterTime::new(entry.series().first()?)?, flow)));
-    let worst = times.max_by(|a, b| a.0.share.total_cmp(&b.0.share));
-    let Some((time, flow)) = worst.filter(|(time, _)| time.share >= UNREGISTER_SHARE) else {
-        return Vec::new();
-    };
-    let UnregisterTime { share, call, tally, register_ns } = time;
-    let (file, memory) = flow.io_ends();
-    let observation = format!(
-        "{call} takes {} of the time in calls of I/O between {} and {}: {} us a call, {} times as \
-         long as to register.",
-        fmt::percent(share),
-        file.unit,
-        memory.unit,
-        fmt::number(tally.ns / tally.count.max(1) as f64 / 1e3),
-        fmt::number(tally.ns / register_ns),
-    );
-    vec![Finding {
-        short: format!(
-            "{} of the time in I/O calls is {call}, {} times as long as to register",
-            fmt::percent(share),
-            fmt::number(tally.ns / register_ns)
-        ),
-        action: "Register staging buffers once, and keep them registered until the process ends."
-            .to_owned(),
-        places: vec![file.unit.to_string(), memory.unit.to_string()],
-        ..Finding::new(UNREGISTER, FindingSeverity::Note, observation)
-    }]
 }

@@ -130,8 +130,12 @@ fn count_fitting(trials: &[TermPage], room: usize) -> usize {
 /// Node, devices, driver, date, and reasons to distrust all figures.
 pub(super) fn head(page: &mut TermPage, report: &RunReport) {
     let RunIdentity { node, gpus, packages, rank_gpus, processor, driver, .. } = &report.identity;
-    let RunIdentity { ranks, started, duration, version, .. } = &report.identity;
-    let processes = if *ranks > 0 { fmt::count(*ranks, "rank") } else { String::new() };
+    let RunIdentity { ranks, nodes, started, duration, version, .. } = &report.identity;
+    let processes = match (*ranks, *nodes) {
+        (0, _) => String::new(),
+        (ranks, 0 | 1) => fmt::count(ranks, "rank"),
+        (ranks, nodes) => format!("{} on {nodes} nodes", fmt::count(ranks, "rank")),
+    };
     let mut parts = vec![gpus, driver, &processes];
     if gpus.is_empty() || page.width >= 120 {
         parts.insert(1, processor);
