@@ -63,10 +63,10 @@ pub(crate) struct Args {
     /// When to use colour.
     #[arg(long, global = true, value_enum, default_value_t = ColourChoice::Auto, help_heading = OUTPUT)]
     pub(crate) color: ColourChoice,
-    /// Print no progress; of a run neither progress nor summary. Errors still show.
+    /// Print errors only: no progress, and no summary of a run.
     #[arg(long, short, global = true, help_heading = OUTPUT)]
     pub(crate) quiet: bool,
-    /// Print every figure, row, answer and warning, not the first screen alone.
+    /// Print every figure, row, answer and warning, not just the first screen.
     #[arg(long, global = true, conflicts_with = "quiet", help_heading = OUTPUT)]
     pub(crate) full: bool,
 }
@@ -572,17 +572,17 @@ pub(crate) struct RunArgs {
     /// from that run.
     #[arg(long, value_name = "RUN", conflicts_with_all = kept_by_resume(), help_heading = FILES)]
     pub(crate) resume: Option<PathBuf>,
-    /// Measure the main paths alone, in half a minute: H2D, D2H, GPU to GPU, latency; host memory.
+    /// Measure only the main paths, in half a minute: H2D, D2H, GPU to GPU, latency; host memory.
     #[arg(long, conflicts_with_all = ["resume", "named", "suite", "case", "tune"],
         help_heading = CASES)]
     pub(crate) quick: bool,
-    /// Measure nothing: list the suites, how many cases each has here and for how long it runs.
+    /// Measure nothing: list the suites, how many cases each has here and how long it takes.
     #[arg(long, conflicts_with_all = ["resume", "dry_run", "named", "suite", "case"], help_heading = CASES)]
     pub(crate) list: bool,
-    /// Measure nothing: show the cases, what would be skipped and why, and for how long it would run.
+    /// Measure nothing: show the cases, what would be skipped and why, and how long it would take.
     #[arg(long, conflicts_with = "resume", help_heading = CASES)]
     pub(crate) dry_run: bool,
-    /// Search the fastest kernel of each path first.
+    /// Find the fastest kernel for each path first.
     ///
     /// On one GPU of each kind. Later runs use what was found.
     #[arg(long, conflicts_with_all = ["resume", "standard_kernels"], help_heading = CASES)]
@@ -598,7 +598,7 @@ pub(crate) struct RunArgs {
     pub(crate) rendezvous: Option<String>,
     /// What must be usable for exit code 0.
     ///
-    /// By default the GPUs on the bus must be, unless the suites and cases that are named need none.
+    /// By default, all GPUs on the bus, unless the named suites and cases use no GPU.
     #[arg(long, value_enum, value_name = "WHAT", help_heading = OUTPUT)]
     pub(crate) require: Option<Requirement>,
     /// Stop after this time, such as 30s or 5min, and report what was measured.
@@ -620,7 +620,7 @@ pub(crate) struct RunArgs {
     pub(crate) libraries: LibraryArgs,
     #[command(flatten)]
     pub(crate) timeout: TimeoutArgs,
-    /// Print JSON: verdict, findings and figures; with --dry-run a line a case.
+    /// Print JSON: verdict, findings and figures; with --dry-run one line per case.
     #[arg(long, help_heading = OUTPUT)]
     pub(crate) json: bool,
 }
@@ -640,9 +640,9 @@ pub(crate) struct SamplingArgs {
     #[arg(long, value_name = "NUMBER", value_parser = count::<1, 1024>,
         requires = "machine", requires = "ranks", help_heading = PROCESSES)]
     pub(crate) nodes: Option<u32>,
-    /// Start the processes of --ranks by this launcher of MPI, on this node.
+    /// Start the processes of --ranks with this MPI launcher, on this node.
     ///
-    /// For each environment that cases need, and again after a process was lost.
+    /// It runs once for each environment that cases need, and again after a process is lost.
     #[arg(long, value_name = "PROGRAM", requires = "ranks", conflicts_with = "machine",
         help_heading = PROCESSES)]
     pub(crate) mpirun: Option<PathBuf>,

@@ -61,7 +61,7 @@ pub(crate) fn is_quiet() -> bool {
     SILENT.load(Relaxed) || FORM.get().is_some_and(|form| form.quiet)
 }
 
-/// Whether everything is shown, not the first screen alone.
+/// Whether everything is shown, not just the first screen.
 pub(crate) fn is_full() -> bool {
     FORM.get().is_some_and(|form| form.full)
 }

@@ -34,10 +34,10 @@ pub(crate) struct AdviseArgs {
     /// Size of each file of --store; by default 1 GiB, and at most a quarter of what is free.
     #[arg(long, value_name = "SIZE", requires = "store", help_heading = FILES, value_parser = size, hide = true)]
     pub(crate) span: Option<Bytes>,
-    /// Say of variables that are set whether they gain anything, instead of looking for others.
+    /// Check whether variables that are set gain anything, instead of looking for others.
     ///
-    /// Without names all that GPU runtimes, MPI, NCCL, RCCL and UCX read. What is known to be void, slow
-    /// or unsafe needs no trial; --machine judges for another node, without trials.
+    /// Without names all that GPU runtimes, MPI, NCCL, RCCL and UCX read. What is known to do nothing, slow
+    /// down or be unsafe needs no trial; --machine judges for another node, without trials.
     #[arg(long, value_name = "NAME", num_args = 0.., help_heading = CASES)]
     pub(crate) review: Option<Vec<String>>,
     /// Review what this job script sets: which settings do nothing, help or slow the job.
@@ -87,7 +87,7 @@ pub(crate) struct AdviseArgs {
     pub(crate) lower: bool,
     /// A second figure that the command prints and that must not get worse; less of it is better; repeatable.
     ///
-    /// A setting is recommended only if it is shown of each of them that they lose less than --guard-margin.
+    /// A setting is recommended only if each of them is shown to lose less than 1 %.
     /// The time that the command takes is guarded too if --metric is another figure, and its exit status always.
     #[arg(long, value_name = "REGEX", requires = "command", help_heading = CASES)]
     pub(crate) guard: Vec<String>,
@@ -108,8 +108,8 @@ pub(crate) struct AdviseArgs {
     pub(crate) place: Option<u32>,
     /// Keep each run of the command in this file, and continue from the runs in it.
     ///
-    /// After Ctrl-C or a kill the same call goes on where it stopped, and comes to the answer of a session that
-    /// was not interrupted. --budget counts the time of all its runs, and may be raised.
+    /// After Ctrl-C or a kill the same call continues where it stopped, with the same answer as without
+    /// the interruption. --budget counts the time of all its runs, and may be raised.
     #[arg(long, value_name = "FILE", requires = "command", help_heading = FILES)]
     pub(crate) trials: Option<PathBuf>,
     /// Time after which a run of the command is ended; by default five times the first, 30 s at least.
@@ -120,7 +120,7 @@ pub(crate) struct AdviseArgs {
     #[arg(long, value_name = "NUMBER", value_parser = count::<2, 1024>,
         help_heading = PROCESSES)]
     pub(crate) ranks: Option<u32>,
-    /// Start the processes of --ranks by this launcher of MPI.
+    /// Start the processes of --ranks with this MPI launcher.
     #[arg(long, value_name = "PROGRAM", requires = "ranks", conflicts_with = "machine",
         help_heading = PROCESSES)]
     pub(crate) mpirun: Option<PathBuf>,
@@ -128,7 +128,7 @@ pub(crate) struct AdviseArgs {
     #[arg(long, value_name = "TIME", default_value = "120s", value_parser = duration,
         help_heading = TIME)]
     pub(crate) budget: Duration,
-    /// Least gain that is worth a change.
+    /// Smallest gain worth a change.
     #[arg(long, value_name = "PERCENT", default_value = "1%", value_parser = percent,
         help_heading = TIME)]
     pub(crate) min_gain: f64,

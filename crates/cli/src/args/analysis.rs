@@ -16,11 +16,10 @@ pub(crate) struct ReportArgs {
     /// The run: its folder or journal. Of several runs the page shows all side by side.
     #[arg(required = true, value_name = "RUN")]
     pub(crate) runs: Vec<PathBuf>,
-    /// Write the page (.html), a row a series (.csv), a row a raw sample (.raw.csv), or verdict, findings and
+    /// Write the page (.html), one row per series (.csv), one row per sample (.raw.csv), or verdict, findings and
     /// figures (.json); repeatable.
     ///
-    /// Without a page that is named, one is written into the run's folder, and of a journal with another name than
-    /// run.jsonl nowhere. Several runs need one.
+    /// By default a page is written next to a journal called run.jsonl. Several runs need a name for it.
     #[arg(long, short, value_name = "FILE", value_parser = out_file(&["html", "raw.csv", "csv", "json"]))]
     pub(crate) out: Vec<OutFile>,
     /// Print verdict, findings and figures as JSON, for tools (docs/understand/findings.md), and nothing else.
@@ -42,9 +41,9 @@ pub(crate) enum ReportFormat {
     Elbencho,
     /// A ticket or a merge request: identity, verdict, findings and values.
     Markdown,
-    /// A table with a row a series.
+    /// A table with one row per series.
     Csv,
-    /// A table with a row a raw sample.
+    /// A table with one row per sample.
     RawCsv,
 }
 
@@ -63,7 +62,7 @@ pub(crate) struct DiffArgs {
     /// -- the second is the run after.
     #[arg(required = true, value_name = "BEFORE")]
     pub(crate) before: Vec<PathBuf>,
-    /// Runs after, behind --.
+    /// Runs after the change, following `--`.
     #[arg(last = true, value_name = "AFTER")]
     pub(crate) after: Vec<PathBuf>,
     /// Differences below this count as none.

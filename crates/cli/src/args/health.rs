@@ -80,7 +80,7 @@ pub(crate) struct HealthArgs {
     /// The same as --format json.
     #[arg(long, conflicts_with = "format")]
     pub(crate) json: bool,
-    /// Write it to this file, which appears whole or not at all, instead of standard output.
+    /// Write the result to this file, atomically, instead of to standard output.
     #[arg(long, short, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
     /// Write what a ticket needs to this new .tar.gz: result, doctor, topology, runs, kernel log, without secrets.
@@ -115,9 +115,9 @@ impl HealthArgs {
 /// Who reads the result of a health check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum HealthFormat {
-    /// People.
+    /// For people.
     Text,
-    /// Programs: everything that is known.
+    /// For programs: everything that is known.
     Json,
     /// Test systems: a suite for the node, a case for each class of paths.
     Junit,

@@ -11,7 +11,7 @@ use super::units::count;
 enum SizeRow {
     /// Powers of four.
     Pow4,
-    /// Powers of two, as OSU's programs.
+    /// Powers of two, as OSU uses.
     Pow2,
 }
 

@@ -1,6 +1,7 @@
 //! What to write instead of arguments that cannot stand.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use pathline_flow::MachineDesc;
 use pathline_schema::did_you_mean;
 
 use crate::say::errln;
@@ -9,6 +10,10 @@ use crate::say::errln;
 pub(super) fn unknown_command(command: &mut clap::Command, name: &str) -> Option<clap::Error> {
     if command.find_subcommand(name).is_some() {
         return None;
+    }
+    if MachineDesc::presets().iter().any(|(preset, _)| *preset == name) {
+        let text = format!("'{name}' is a simulated machine: `pathline run -m {name}`");
+        return Some(command.error(ErrorKind::InvalidSubcommand, text));
     }
     let known = shown_commands(command).map(clap::Command::get_name);
     let near = did_you_mean(name, known);

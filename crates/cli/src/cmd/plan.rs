@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 use pathline_bench::{PlanScope, PlannedCase, RunPlan, TunedKernels, plan_time, time_of_probes};
 use pathline_flow::MachineDesc;
 use pathline_runner::{MachineSurvey, half_of_free, switches};
-use pathline_schema::{Collective, Ns, SuiteId, WorldKind, nearest_name};
+use pathline_schema::{Collective, Ns, SuiteId, Unit, WorldKind, nearest_name};
 use serde_json::json;
 
 use super::ExitKind;
@@ -26,6 +26,9 @@ pub(super) fn make_in(scope: &PlanScope<'_>, select: &SelectArgs) -> Result<RunP
     for name in select.suites() {
         if name == "quick" {
             bail!("no suite is called 'quick'; did you mean --quick?");
+        }
+        if name.parse::<Unit>().is_ok() {
+            bail!("'{name}' is a place, no suite; a case is 'gpu0 > gpu1 by dma'");
         }
         if MachineDesc::presets().iter().any(|(preset, _)| *preset == name) {
             bail!("'{name}' is a simulated machine, no suite: write -m {name}");

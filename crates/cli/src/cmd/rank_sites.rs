@@ -99,7 +99,12 @@ fn show(
             outln!("  {} [{}]", finding.action, finding.code);
         }
         let compared = if plan.is_some() { "; the plan is met" } else { "" };
-        if findings.is_empty() {
+        if by.is_none() && args.machine.is_none() && sites.len() < 2 {
+            outln!(
+                "No launcher started this process, so only its own binding was checked; ranks of a job: `srun -n 8 \
+                 pathline place --check`"
+            );
+        } else if findings.is_empty() {
             outln!("No fault of binding, memory, GPU or network adapter was found{compared}.");
         }
     }

@@ -72,7 +72,7 @@ pub(super) struct RenderedRun {
 /// Form of the summary.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SummaryForm {
-    /// Every figure, not the first screen alone.
+    /// Every figure, not just the first screen.
     pub(super) full: bool,
     /// ANSI colours.
     pub(super) colour: bool,

@@ -111,11 +111,12 @@ pub(crate) fn explain_suite(scope: &PlanScope<'_>, id: SuiteId) -> String {
         {
             "this machine has no GPU; `--machine mi250x` simulates a node".to_owned()
         }
-        Pairs | Patterns if gpus < 2 => {
-            format!(
+        Pairs | Patterns if gpus < 2 => match scope.simulated {
+            true => format!("two GPUs are needed, and {gpus} is left: name two with --gpus"),
+            false => format!(
                 "two GPUs are needed, and this machine has {gpus}; `--machine mi250x` simulates a node"
-            )
-        }
+            ),
+        },
         Routes => {
             "no GPU lies between two others; `pathline topo` shows how they are joined".to_owned()
         }

@@ -217,8 +217,7 @@ fn is_host_copy(flow: &Flow) -> bool {
     matches!(flow.by, Mover::Cpu { work, .. } if matches!(work.op, CpuOp::Copy | CpuOp::Read))
 }
 
-/// The suites that are asked for: by name, else all if patterns choose among them, else the
-/// default ones.
+/// The suites that are asked for: by name, else all if patterns choose among them, else the default ones.
 fn chosen(
     scope: &PlanScope<'_>,
     names: &[String],
@@ -361,7 +360,9 @@ fn cannot_flow(scope: &PlanScope, flow: &Flow) -> Option<String> {
             Unit::Store(n) => scope.stores.len() > n as usize,
         };
         if !exists {
-            return Some(format!("there is no {unit} here"));
+            let is_bare = topology.gpus.is_empty() && !scope.simulated;
+            let way_out = if is_bare { "; `-m mi250x` simulates one" } else { "" };
+            return Some(format!("there is no {unit} here{way_out}"));
         }
     }
     if let Mover::Cpu { .. } = flow.by {
