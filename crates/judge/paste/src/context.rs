@@ -101,13 +101,17 @@ fn sizes(context: &mut PasteContext, text: &str) {
 }
 
 fn settings(context: &mut PasteContext, text: &str) {
+    let mut before = "";
     for word in text.split_whitespace().take(512) {
+        // `hangs without NCCL_P2P_DISABLE=1`.
+        let is_absent = std::mem::replace(&mut before, word).eq_ignore_ascii_case("without");
         let word = word.trim_matches(['`', '"', '\'', ',', ';', '(', ')']);
         let Some((name, value)) = word.split_once('=') else { continue };
         let name = name.trim_start_matches("-x").trim_start_matches("--env").trim_start();
         let is_name =
             name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_');
         if is_name
+            && !is_absent
             && VARIABLES.split(' ').any(|start| name.starts_with(start))
             && context.settings.len() < MAX_KEPT
         {
@@ -138,7 +142,7 @@ pub fn find_product(text: &str) -> Option<&'static str> {
         let before = std::mem::replace(&mut last, first);
         // `8xH100` and `8*H100` count GPUs.
         let is_start = !before.is_ascii_alphanumeric() || before == b'x' || before == b'X';
-        let names = PRODUCTS.get(&first).filter(|_| is_start)?;
+        let names = PRODUCTS.get(&first.to_ascii_uppercase()).filter(|_| is_start)?;
         names.iter().find(|(_, name)| is_name_at(&plain, at, name))
     });
     found.min().map(|(_, name)| *name)
@@ -147,7 +151,15 @@ pub fn find_product(text: &str) -> Option<&'static str> {
 /// Whether a name stands there and is one of a GPU.
 fn is_name_at(text: &str, at: usize, name: &str) -> bool {
     let (before, rest) = text.split_at_checked(at).unwrap_or_default();
-    let Some(rest) = rest.strip_prefix(name) else { return false };
+    // `MI300x`.
+    let is_written = |head: &str| match name.starts_with("MI") {
+        true => head.eq_ignore_ascii_case(name),
+        false => head == name,
+    };
+    let Some((head, rest)) = rest.split_at_checked(name.len()) else { return false };
+    if !is_written(head) {
+        return false;
+    }
     let joins = |text: &str| text.starts_with(|c: char| c.is_ascii_alphanumeric());
     // `I340-T4` is no GPU.
     let is_part = before.ends_with('-')
@@ -249,6 +261,7 @@ mod tests {
         assert_eq!(find_product("Vega 20 [Radeon VII]"), Some("Radeon VII"));
         assert_eq!(find_product("A100 80GB PCIe"), Some("A100 PCIe"));
         assert_eq!(find_product("NVIDIA L40S"), Some("L40S"));
+        assert_eq!(find_product("AMD instinct MI300x"), Some("MI300X"));
         assert_eq!(find_product("4090 bytes"), None);
         assert_eq!(find_product("GeForce RTX 4090"), Some("4090"));
         assert_eq!(find_product("MH100X"), None);
@@ -275,6 +288,8 @@ mod tests {
 
     #[test]
     fn settings_and_pcie_are_read() {
+        let hung = context("hangs without NCCL_P2P_DISABLE=1, works with NCCL_SHM_DISABLE=1");
+        assert_eq!(hung.settings.keys().collect::<Vec<_>>(), ["NCCL_SHM_DISABLE"]);
         let found = context(
             "mpirun -x NCCL_ALGO=Ring -np 8 ./all_reduce_perf -b 8\nLnkSta: Speed 8GT/s (downgraded), Width x8\n",
         );

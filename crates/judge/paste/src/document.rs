@@ -100,6 +100,7 @@ impl PasteContent {
             Self::Messages(table) => table.rows.len(),
             Self::Profile(profile) => profile.rows.len(),
             Self::Streams(table) => table.rows.len(),
+            Self::Plain(table) if table.tool == StreamTable::STATED => 0,
             // A known tool says more than rows of none.
             Self::Plain(table) if table.tool != "table" => table.labels.len() * 64,
             Self::Plain(table) => table.labels.len(),

@@ -37,6 +37,7 @@ mod read;
 mod reading_size;
 mod row_kinds;
 mod run_title;
+mod sentence_rates;
 mod stated_rates;
 mod streams;
 

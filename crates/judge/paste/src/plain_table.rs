@@ -208,7 +208,7 @@ fn labels(names: &[String], units: &[Option<(f64, bool)>], rows: &[Vec<String>])
 }
 
 /// Rates of a line: the word at which each begins, its key where it has one, GB/s or counts a second.
-fn rates_of_line(text: &str) -> Vec<LineRate> {
+pub(crate) fn rates_of_line(text: &str) -> Vec<LineRate> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let mut found = Vec::new();
     for (at, word) in words.iter().enumerate() {
@@ -236,11 +236,11 @@ fn rates_of_line(text: &str) -> Vec<LineRate> {
 }
 
 /// A rate in a line.
-struct LineRate {
-    at: usize,
+pub(crate) struct LineRate {
+    pub(crate) at: usize,
     key: String,
-    value: f64,
-    is_rate: bool,
+    pub(crate) value: f64,
+    pub(crate) is_rate: bool,
 }
 
 /// Lines of one form with rates: `GPU 3: 24.9 GB/s`, `size_mb=64 busbw_gbps=1421.2` behind the words of a logger.

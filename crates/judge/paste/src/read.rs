@@ -8,7 +8,7 @@ use crate::objects::{JsonDepth, json, json_lines, xml};
 use crate::run_title::RunTitle;
 use crate::{
     amd_tools, any_table, context, copy_tools, elbencho_csv, failures, file_io, fio, fixed_lines,
-    nccl_log, nccl_tests, osu, perftest, plain_matrix, profile, profiler, streams,
+    nccl_log, nccl_tests, osu, perftest, plain_matrix, profile, profiler, sentence_rates, streams,
 };
 
 /// Documents that are kept of a paste.
@@ -84,7 +84,7 @@ fn read_lines(mut lines: Vec<PasteLine>, is_cut: bool) -> PasteReading {
     };
     splitter.run();
     if log.is_none() {
-        streams::add_stated(&mut reading, &lines);
+        sentence_rates::add_sentences(&mut reading, &lines);
     }
     let gpus = reading.context.gpu_count;
     for document in &mut reading.documents {

@@ -6,7 +6,7 @@ use pathline_paste::{FileIoResult, PasteContext};
 use crate::cause_table::CauseFacts;
 use crate::draft::DraftAnswer;
 use crate::figures::{figure, rate};
-use crate::node_facts::link_peak_gbs;
+use crate::product_facts::link_peak_gbs;
 use crate::usual_share::{least_share, usual_share};
 
 /// Time of an I/O on flash and over a network, us, where none is printed.

@@ -45,6 +45,7 @@ mod product_facts;
 mod repeated_runs;
 mod row_predictor;
 mod score;
+mod sentence_rates;
 mod stated_settings;
 mod store_worlds;
 mod table_rows;

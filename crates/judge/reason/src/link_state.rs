@@ -6,8 +6,8 @@ use crate::cause_table::CauseFacts;
 use crate::checks::CheckPath;
 use crate::draft::DraftAnswer;
 use crate::figures::figure;
-use crate::node_facts::link_peak_gbs;
 use crate::outlier::Outlier;
+use crate::product_facts::link_peak_gbs;
 
 /// Share of a link from which on the fastest copy shows the link under load.
 const LOADED: f64 = 0.6;

@@ -9,7 +9,9 @@ use pathline_schema::{LinkEnd, LinkKind, Topology};
 
 use crate::figures::figure;
 use crate::processor_facts::{processor_fabric, processor_generation};
-use crate::product_facts::{FabricKind, ProductFacts, link_gbs, pcie_gbs, product_facts};
+use crate::product_facts::{
+    FabricKind, ProductFacts, link_gbs, link_peak_gbs, pcie_gbs, product_facts,
+};
 
 /// Where a fact comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -202,7 +204,11 @@ impl NodeLimits {
             }
         }
         if let Some((speed, width)) = reading.context.pcie_most.or(reading.context.pcie) {
-            (self.pcie_gbs, self.pcie_source) = (link_peak_gbs((speed, width)), FactSource::Paste);
+            // A slot of a later generation gives a card no more than the card has.
+            let gbs = link_peak_gbs((speed, width));
+            if self.pcie_gbs <= 0.0 || gbs < self.pcie_gbs * 1.1 {
+                (self.pcie_gbs, self.pcie_source) = (gbs, FactSource::Paste);
+            }
         } else if let Some(gbs) =
             self.product.and_then(|p| processor_fabric(&reading.context.processor, p.name))
         {
@@ -447,11 +453,6 @@ fn own_gpus(devices: &BTreeMap<u32, String>) -> BTreeSet<u32> {
     let weight = |(name, gpus): &(&str, BTreeSet<u32>)| (find_product(name).is_some(), gpus.len());
     let most = names.into_iter().filter(|_| is_mixed).max_by_key(weight);
     most.map(|(_, gpus)| gpus).unwrap_or_default()
-}
-
-/// What a PCIe link of this speed in GT/s and width carries each way, GB/s.
-pub(crate) fn link_peak_gbs((speed_gts, width): (f64, u32)) -> f64 {
-    pathline_schema::PcieLink { speed_gts, width, ..Default::default() }.peak().gbs()
 }
 
 /// Adapters of a node, and the rate of one in Gbit/s, of a system that a text in lower case names.

@@ -1,7 +1,7 @@
 //! Tables of rates whose tool is not known: the figure, the part below its peers, and the limit that the paste states
 //! for what the rows name.
 
-use pathline_paste::{PasteContext, PlainColumn, PlainRows, PlainTable, size};
+use pathline_paste::{PasteContext, PlainColumn, PlainRows, PlainTable, StreamTable, size};
 
 use crate::cause_table::CauseFacts;
 use crate::checks::CheckPath;
@@ -10,6 +10,7 @@ use crate::figures::{figure, rate};
 use crate::host_outliers::slower_of_two;
 use crate::node_facts::NodeLimits;
 use crate::outlier::{DIP, Outlier, median, slow_rows, slow_values};
+use crate::sentence_rates::explain_sentences;
 use crate::usual_share::usual_share;
 
 /// Columns and rows that are named.
@@ -23,6 +24,9 @@ pub(crate) fn explain(
     node: Option<&NodeLimits>,
     context: &PasteContext,
 ) -> DraftAnswer {
+    if table.tool == StreamTable::STATED {
+        return explain_sentences(table, node, context);
+    }
     let outliers: Vec<Outlier> = match table.is_matrix {
         true => slow_ends(table),
         false => table.columns.iter().flat_map(|column| slow_labels(table, column)).collect(),

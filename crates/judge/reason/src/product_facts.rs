@@ -130,6 +130,11 @@ pub fn pcie_gbs(generation: u32) -> f64 {
     }
 }
 
+/// What a PCIe link of this speed in GT/s and width carries each way, GB/s.
+pub(crate) fn link_peak_gbs((speed_gts, width): (f64, u32)) -> f64 {
+    pathline_schema::PcieLink { speed_gts, width, ..Default::default() }.peak().gbs()
+}
+
 /// Line rate of a product's NVLinks over that of its data sheet: Hopper and Blackwell code the line.
 fn line_coding(name: &str) -> f64 {
     let is_coded = ["H1", "H2", "H8", "GH", "GB", "B1", "B2", "B3"];

@@ -7,6 +7,7 @@ mod forms;
 mod named_nodes;
 mod no_accusation;
 mod plain_tables;
+mod public_texts;
 mod round_trip;
 mod round_trip_collectives;
 mod round_trip_files;

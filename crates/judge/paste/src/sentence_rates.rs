@@ -1,0 +1,179 @@
+//! Rates that sentences state, and those that they name as what should be: where a paste has no output of a tool, they
+//! are all that it has. No cause follows from words.
+
+use crate::clean::PasteLine;
+use crate::document::{LineSpan, PasteContent, PasteDocument, PasteReading, StreamTable};
+use crate::plain_rows::{PlainColumn, PlainRows, PlainTable};
+use crate::plain_table::rates_of_line;
+use crate::stated_rates::line_rate;
+
+/// Lines that are read, and figures that a question has.
+const MAX_LINES: usize = 1024;
+const MAX_KEPT: usize = 8;
+/// A rate within this share of the one before it is the same in another unit: `9.84 GB/s (about 80 Gbps)`.
+const SAME: f64 = 0.03;
+/// Words before a rate that say what should be, by their beginnings, and how many words before it are looked at.
+const EXPECTED: &str =
+    "should must expect theoretic spec sheet rated advertis nominal suppose promise instead";
+const NEAR: usize = 6;
+/// Those of them that stand right behind a rate, too, where no other rate follows.
+const EXPECTED_BEHIND: &str = "theoretic expect nominal rated advertis";
+/// Words right before a rate that compare it with the one before.
+const COMPARED: [&str; 6] = ["of", "vs", "vs.", "versus", "than", "against"];
+
+/// A rate of a clause.
+#[derive(Clone, Copy, PartialEq)]
+struct SentenceRate {
+    gbs: f64,
+    /// Whether it is one that should be, or that the one before is compared with.
+    is_named: bool,
+    /// Whether the words say that something is missing.
+    is_less: bool,
+}
+
+/// A stated rate and the one that it is compared with.
+type RatePair = (Option<f64>, Option<f64>);
+
+/// Adds the rates of sentences where a paste has no output of a tool, and asks or says what should be.
+pub(crate) fn add_sentences(reading: &mut PasteReading, lines: &[PasteLine]) {
+    let is_output = |one: &PasteDocument| !matches!(one.content, PasteContent::Links(_));
+    if reading.documents.iter().any(is_output) || !reading.context.failures.is_empty() {
+        return;
+    }
+    let mut rows: Vec<(u32, RatePair)> = Vec::new();
+    let mut is_asked = false;
+    for line in lines.iter().take(MAX_LINES) {
+        let is_question = |word: &str| word.ends_with('?') && !word.contains("://");
+        is_asked |= line.text.split_whitespace().any(is_question);
+        for clause in line.text.split_inclusive(['.', ';', '?', '!']).fold(Vec::new(), join_numbers)
+        {
+            let rates = rates(&clause);
+            is_asked |= rates.iter().any(|rate| rate.is_less);
+            let found = pairs(&rates).into_iter();
+            let is_known = |row: &RatePair| rows.iter().any(|one| one.1 == *row);
+            let found: Vec<_> = found.filter(|row| !is_known(row)).collect();
+            rows.extend(found.into_iter().map(|row| (line.number, row)));
+        }
+        // So many figures are a document's.
+        if rows.len() > MAX_KEPT {
+            return;
+        }
+    }
+    let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return };
+    if !is_asked {
+        return;
+    }
+    let span = LineSpan { first: first.0, last: last.0 };
+    let column = |name: &str, of: fn(&RatePair) -> Option<f64>| PlainColumn {
+        name: name.to_owned(),
+        is_rate: true,
+        values: rows.iter().map(|(_, row)| of(row)).collect(),
+    };
+    let table = PlainTable {
+        tool: StreamTable::STATED,
+        title: String::new(),
+        labels: rows.iter().map(|(line, _)| format!("line {line}")).collect(),
+        columns: vec![column("stated", |row| row.0), column("named", |row| row.1)],
+        rows: PlainRows::Other,
+        is_matrix: false,
+        total: None,
+    };
+    reading.documents.push(PasteDocument { span, content: PasteContent::Plain(table) });
+}
+
+/// Joins what a point of a number or a short word parted: a clause ends before a blank.
+fn join_numbers(mut clauses: Vec<String>, part: &str) -> Vec<String> {
+    match clauses.last_mut() {
+        Some(last) if !part.starts_with(' ') || last.ends_with("vs.") => last.push_str(part),
+        _ => clauses.push(part.to_owned()),
+    }
+    clauses
+}
+
+/// The rates of a clause, those of ports and cards aside.
+fn rates(clause: &str) -> Vec<SentenceRate> {
+    const MARKS: [char; 9] = ['~', '(', '*', '`', '"', '<', '>', '=', '≈'];
+    let words: Vec<&str> =
+        clause.split_whitespace().map(|word| word.trim_start_matches(MARKS)).collect();
+    let lower = |at: usize| words.get(at).map_or(String::new(), |word| word.to_lowercase());
+    let starts = |at: usize, list: &str| list.split(' ').any(|name| lower(at).starts_with(name));
+    let (mut found, mut after): (Vec<SentenceRate>, usize) = (Vec::new(), 0);
+    let mut says_what_should_be = false;
+    let line = words.join(" ");
+    let all: Vec<_> = rates_of_line(&line).into_iter().filter(|rate| rate.is_rate).collect();
+    for (nth, rate) in all.iter().enumerate() {
+        let digits = words.get(rate.at).copied().unwrap_or_default();
+        let is_glued = digits.contains(|c: char| c.is_alphabetic());
+        let unit = if is_glued { "" } else { words.get(rate.at + 1).copied().unwrap_or_default() };
+        let is_port = line_rate(&format!("{digits}{unit}").replace('/', "p")).is_some();
+        let is_same = found.last().is_some_and(|last| (rate.value / last.gbs - 1.0).abs() < SAME);
+        let end = rate.at + 1 + usize::from(!is_glued);
+        let before = after.max(rate.at.saturating_sub(NEAR))..rate.at;
+        let is_last = all.get(nth + 1).is_none_or(|next| next.at > end + 3);
+        let is_expected = before.clone().any(|at| starts(at, EXPECTED))
+            || is_last && starts(end, EXPECTED_BEHIND);
+        let is_compared = rate.at > 0 && COMPARED.contains(&&*lower(rate.at - 1));
+        let is_named = is_expected || is_compared && !found.is_empty();
+        let is_less = before.clone().any(|at| lower(at) == "only");
+        says_what_should_be |= is_expected;
+        after = end;
+        if !is_port && !is_same && rate.value > 0.0 {
+            found.push(SentenceRate { gbs: rate.value, is_named, is_less });
+        }
+    }
+    if let [_, .., last] = &mut found[..] {
+        last.is_less |= says_what_should_be;
+    }
+    found
+}
+
+/// Each stated rate with the one behind it that should be, as far as there is one.
+fn pairs(rates: &[SentenceRate]) -> Vec<RatePair> {
+    let mut found: Vec<RatePair> = Vec::new();
+    for rate in rates {
+        match (rate.is_named, found.last_mut()) {
+            (true, Some(last)) if last.1.is_none() => last.1 = Some(rate.gbs),
+            (true, _) => found.push((None, Some(rate.gbs))),
+            // `expected 92, measured 70`.
+            (false, Some(last)) if last.0.is_none() => last.0 = Some(rate.gbs),
+            (false, _) => found.push((Some(rate.gbs), None)),
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::read::read_paste;
+
+    fn found(text: &str) -> Vec<RatePair> {
+        let reading = read_paste(text.as_bytes());
+        let rows = reading.documents.into_iter().find_map(|one| match one.content {
+            PasteContent::Plain(table) => Some(table.columns),
+            _ => None,
+        });
+        let [stated, named] = &rows.unwrap_or_default()[..] else { return Vec::new() };
+        stated.values.iter().copied().zip(named.values.iter().copied()).collect()
+    }
+
+    #[test]
+    fn rates_are_paired_with_what_should_be() {
+        let one = |stated, named| vec![(Some(stated), Some(named))];
+        assert_eq!(found("Copies run at 31 GB/s instead of 52 GB/s."), one(31.0, 52.0));
+        assert_eq!(found("We expected 52 GB/s, and measured ~31GB/s."), one(31.0, 52.0));
+        assert_eq!(found("P2P gives 31.5 GB/s (vs 52 GB/s theoretical)"), one(31.5, 52.0));
+        assert_eq!(found("Why do I get 8 Gb/s of 2 GB/s?"), one(1.0, 2.0));
+        // The same in another unit, and a port.
+        assert_eq!(
+            found("Is 9.84 GB/s (about 79 Gbps) low for a 200 Gb/s card?"),
+            [(Some(9.84), None)]
+        );
+        assert_eq!(found("I see 23000 MB/s here and 11 GB/s there. Why?").len(), 2);
+        assert_eq!(found("It reads 5 GB/s; with two it is only 8 GB/s.").len(), 2);
+        for none in ["It now does 31 GB/s vs. 20 GB/s before.", "A 200 Gb/s NIC?", "31 GB of RAM?"]
+        {
+            assert!(found(none).is_empty(), "{none}");
+        }
+    }
+}
