@@ -240,7 +240,10 @@ fn show(explained: &PasteExplanation, all: bool) {
     for known in &explained.settings {
         let text = format!("{}: {} ({})", known.setting, known.meaning, known.source);
         show_labelled("set", &text, columns);
-        show_labelled("do", known.by_size.as_deref().unwrap_or(known.action), columns);
+        let action = known.by_size.as_deref().unwrap_or(known.action);
+        if !action.is_empty() {
+            show_labelled("do", action, columns);
+        }
     }
     if explained.answers.is_empty() && explained.settings.is_empty() {
         outln!(

@@ -29,7 +29,7 @@ enum Token {
     Skipped,
     /// `-n` of a command.
     Option,
-    /// `two cards with 10GbE` counts cards.
+    /// `two cards with 10GbE` counts cards, `one rank per node` ranks.
     With,
     Times,
     Other,
@@ -228,7 +228,7 @@ fn noun(word: &str, lower: &str) -> Token {
         () if word.starts_with('-') && word.len() > 1 => Token::Option,
         () if lower == "gigabit" => Token::LineRate(1.0, true),
         () if matches!(lower, "only" | "just" | "uses" | "using") => Token::Skipped,
-        () if matches!(lower, "with" | "over" | "via" | "through") => Token::With,
+        () if matches!(lower, "with" | "over" | "via" | "through" | "per") => Token::With,
         // `4 host threads` are no hosts.
         () if lower == "host" => Token::Other,
         () if is_in(NODES, family) => Token::Node,
@@ -408,6 +408,7 @@ mod tests {
             ("two workstations with 10GbE", Some(2), None, Some(10.0)),
             ("two rigs with 10GbE", None, None, Some(10.0)),
             ("SATA SSD (6 Gbit/s), 10 jobs", None, None, None),
+            ("one rank per compute node", None, None, None),
             ("from node 1 to node 2, ConnectX 7 cards, 4 host threads", None, None, None),
         ] {
             let found = found(text);

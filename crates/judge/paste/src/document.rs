@@ -405,8 +405,8 @@ pub struct FileIoResult {
     pub together: u32,
     /// What they reached together, GB/s.
     pub together_gbs: f64,
-    /// Times that 50, 99 and 99.9 % of the I/Os stay below, us.
-    pub percentiles: Option<(f64, f64, f64)>,
+    /// Times that 50, 99 and 99.9 % of the I/Os stay below, us; none where a list that was cut lacks it.
+    pub percentiles: [Option<f64>; 3],
     /// Time of each worker or client, ms, where it is printed.
     pub worker_ms: Vec<f64>,
     /// Devices below the file system, as fio lists them.

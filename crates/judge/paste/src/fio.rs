@@ -296,20 +296,16 @@ fn live_rate(text: &str) -> Option<f64> {
 
 /// `| 50.00th=[   73], 99.00th=[  108]` of percentiles.
 fn take_percentiles(result: &mut FileIoResult, text: &str, unit: f64) {
-    let mut kept = result.percentiles.unwrap_or_default();
     for part in text.split("],") {
         let Some((name, value)) = part.trim_matches(['|', ' ', ']', ',']).split_once("th=[") else {
             continue;
         };
         let Some(value) = number(value.trim()).map(|value| value * unit) else { continue };
-        match name.trim() {
-            "50.00" => kept.0 = value,
-            "99.00" => kept.1 = value,
-            "99.90" => kept.2 = value,
-            _ => {}
+        let at = ["50.00", "99.00", "99.90"].iter().position(|known| *known == name.trim());
+        if let Some(kept) = at.and_then(|at| result.percentiles.get_mut(at)) {
+            *kept = Some(value);
         }
     }
-    result.percentiles = Some(kept);
 }
 
 #[cfg(test)]

@@ -25,10 +25,11 @@ pub(crate) fn read(root: &Value) -> Vec<FileIoResult> {
             let Some(rate) = rate.filter(|rate| *rate > 0.0) else { continue };
             let engine = option("ioengine").unwrap_or_default().to_owned();
             let mean = side.get("lat_ns").and_then(|lat| lat.get("mean")?.as_f64());
-            let percentiles = side.get("clat_ns").and_then(|clat| {
-                let of = |name: &str| Some(clat.get("percentile")?.get(name)?.as_f64()? / 1e3);
-                Some((of("50.000000")?, of("99.000000")?, of("99.900000")?))
-            });
+            let percentile = |name: &str| {
+                let all = side.get("clat_ns")?.get("percentile")?;
+                Some(all.get(name)?.as_f64()? / 1e3)
+            };
+            let percentiles = ["50.000000", "99.000000", "99.900000"].map(percentile);
             let name =
                 job.get("jobname").and_then(Value::as_str).filter(|name| name.starts_with('/'));
             found.push(FileIoResult {

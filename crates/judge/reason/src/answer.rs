@@ -10,10 +10,11 @@ use serde::Serialize;
 use crate::checks::CheckPath;
 use crate::deciding_probe::ProbeEvidence;
 use crate::draft::{DraftAnswer, ProbeSubject};
-use crate::exact_messages::{FoundMessage, find_messages};
+use crate::exact_messages::find_messages;
 use crate::figures::{figure, rate};
 use crate::further_figures::{figures_of_matrices, further_figures};
 use crate::headline::{open_range, plateau, slow_start, take_model_limit};
+use crate::logs::is_of_one_host;
 use crate::model_edits::{add_collective_causes, add_model};
 use crate::node_facts::{NodeLimits, find_log};
 use crate::pair_levels::times_alone;
@@ -21,7 +22,7 @@ use crate::paste_answer::PasteAnswer;
 use crate::product_facts::{lanes_of, narrower_link, pcie_gbs};
 use crate::repeated_runs::faster_run;
 use crate::row_predictor::{QueriedRow, RowPredictor};
-use crate::score::{AnswerClass, WorldEdit, rank};
+use crate::score::rank;
 use crate::stated_settings::{StatedSetting, find_settings};
 use crate::table_summary::TableSummary;
 use crate::usual_share::ABOVE;
@@ -169,19 +170,12 @@ impl<'a> PasteExplainer<'a> {
             _ => false,
         });
         settings.retain(|setting| !(is_direct && setting.explains == "mapping-refused"));
-        for found in find_messages(context, self.log) {
-            let setting = settings.iter().find(|setting| setting.explains == found.row.id);
-            let answer = self.finish(message_draft(&found, setting), "message", all);
-            let mut failures = context.failures.iter();
-            let line = failures.find(|(_, text)| found.is_in(text) && !answer.is_ok());
-            answers.push(line.map_or(answer.clone(), |line| answer.failed(line)));
+        // What only costs speed is left alone where no figure is below its limit: it may keep a program from hanging.
+        let is_below = |answer: &PasteAnswer| answer.share.is_some() && !answer.is_ok();
+        if !answers.iter().any(is_below) {
+            settings.iter_mut().for_each(StatedSetting::keep_if_only_slow);
         }
-        let is_failed = answers.iter().any(|answer| answer.verdict == NodeVerdict::Fail);
-        if let Some(line) = context.failures.first().filter(|_| !is_failed) {
-            let limit = "none: it is not about a rate".to_owned();
-            let draft = DraftAnswer { limit, path: CheckPath::Unknown, ..DraftAnswer::default() };
-            answers.push(self.finish(draft, "message", all).failed(line));
-        }
+        self.add_messages(&mut answers, &settings, all);
         // What is slow comes first, and tables before what only describes the node.
         answers.sort_by_key(|answer| match answer.verdict {
             NodeVerdict::Fail => 0,
@@ -199,6 +193,32 @@ impl<'a> PasteExplainer<'a> {
             lines: reading.lines,
             unread: reading.unread.iter().map(|span| (span.first, span.last)).collect(),
             is_cut: reading.is_cut,
+        }
+    }
+
+    /// Adds exact texts of libraries, and a line by which a tool states that it failed.
+    fn add_messages(
+        &self,
+        answers: &mut Vec<PasteAnswer>,
+        settings: &[StatedSetting],
+        all: LineSpan,
+    ) {
+        let context = &self.reading.context;
+        let is_one_host = self.log.is_some_and(|log| is_of_one_host(log, context));
+        let messages = find_messages(context, self.log).into_iter();
+        // A node alone sends nothing over the network that it lacks.
+        for found in messages.filter(|found| !(is_one_host && found.row.id == "tcp")) {
+            let setting = settings.iter().find(|setting| setting.explains == found.row.id);
+            let answer = self.finish(found.draft(setting), "message", all);
+            let mut failures = context.failures.iter();
+            let line = failures.find(|(_, text)| found.is_in(text) && !answer.is_ok());
+            answers.push(line.map_or(answer.clone(), |line| answer.failed(line)));
+        }
+        let is_failed = answers.iter().any(|answer| answer.verdict == NodeVerdict::Fail);
+        if let Some(line) = context.failures.first().filter(|_| !is_failed) {
+            let limit = "none: it is not about a rate".to_owned();
+            let draft = DraftAnswer { limit, path: CheckPath::Unknown, ..DraftAnswer::default() };
+            answers.push(self.finish(draft, "message", all).failed(line));
         }
     }
 
@@ -242,7 +262,7 @@ impl<'a> PasteExplainer<'a> {
                 if has_table {
                     return None;
                 }
-                logs::explain(log, limits, self.node)
+                logs::explain(log, limits, self.node, is_of_one_host(log, context))
             }
             PasteContent::Streams(table) => memory::explain_streams(table, limits, context),
             PasteContent::Plain(table) => plain_rates::explain(table, limits, context),
@@ -395,25 +415,6 @@ impl<'a> PasteExplainer<'a> {
             causes,
             subject: draft.subject,
         }
-    }
-}
-
-/// The exact text of a library; a setting that explains it says why.
-fn message_draft(found: &FoundMessage, setting: Option<&StatedSetting>) -> DraftAnswer {
-    let row = found.row;
-    let (class, text, check) = match setting {
-        Some(set) => {
-            let text = format!("{}: {} ({})", set.setting, set.meaning, set.source);
-            (AnswerClass::SetUpSo, text, set.action)
-        }
-        None => (row.class, row.meaning.to_owned(), row.check),
-    };
-    let edit = WorldEdit::new(row.id, class, 1.0).says(text).decided_by(check);
-    DraftAnswer {
-        meaning: format!("\"{}\", a text of {}", found.text, row.source),
-        limit: "none: it is not about a rate".to_owned(),
-        edits: vec![edit.certain()],
-        ..DraftAnswer::default()
     }
 }
 

@@ -1,15 +1,20 @@
 //! Exact texts of libraries, drivers and kernels, which name a cause where no figure could.
 
+use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
 use pathline_paste::{NcclLog, PasteContext};
 
-use crate::score::AnswerClass;
+use crate::draft::DraftAnswer;
+use crate::score::{AnswerClass, WorldEdit};
+use crate::stated_settings::StatedSetting;
 
 /// The table, one text a row with its source.
 const TABLE: &str = include_str!("../data/messages.tsv");
 /// Bytes of a paste in which texts are sought.
 const MAX_TEXT: usize = 64 << 10;
+/// Devices that are named.
+const MAX_DEVICES: usize = 8;
 
 /// A row of the table.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,6 +48,8 @@ fn parse_row(line: &'static str) -> Option<KnownMessage> {
 pub(crate) struct FoundMessage {
     pub(crate) row: &'static KnownMessage,
     pub(crate) text: &'static str,
+    /// PCI addresses in the lines that have it.
+    pub(crate) devices: Vec<String>,
 }
 
 impl FoundMessage {
@@ -52,14 +59,38 @@ impl FoundMessage {
         add_normal_form(&mut normal, line);
         normal.contains(self.text)
     }
+
+    /// Its answer; a setting that explains it says why.
+    pub(crate) fn draft(&self, setting: Option<&StatedSetting>) -> DraftAnswer {
+        let row = self.row;
+        let (class, text, check) = match setting {
+            Some(set) => {
+                let text = format!("{}: {} ({})", set.setting, set.meaning, set.source);
+                (AnswerClass::SetUpSo, text, set.action)
+            }
+            None => (row.class, row.meaning.to_owned(), row.check),
+        };
+        let edit = WorldEdit::new(row.id, class, 1.0).says(text).decided_by(check);
+        DraftAnswer {
+            meaning: format!("\"{}\", a text of {}", self.text, row.source),
+            limit: "none: it is not about a rate".to_owned(),
+            also: (!self.devices.is_empty())
+                .then(|| format!("devices {}", self.devices.join(", ")))
+                .into_iter()
+                .collect(),
+            edits: vec![edit.certain()],
+            ..DraftAnswer::default()
+        }
+    }
 }
 
 /// The messages in the text of a paste and in its log, one for each cause.
 pub(crate) fn find_messages(context: &PasteContext, log: Option<&NcclLog>) -> Vec<FoundMessage> {
     let mut text = String::new();
     let logged = log.into_iter().flat_map(|log| log.warnings.iter().chain(&log.reasons));
-    let logged = logged.chain(context.failures.iter().map(|(_, text)| text));
-    for line in context.prose.lines().chain(logged.map(String::as_str)) {
+    let logged = logged.chain(context.failures.iter().map(|(_, text)| text)).map(String::as_str);
+    let lines: Vec<&str> = context.prose.lines().chain(logged).collect();
+    for line in &lines {
         if text.len() > MAX_TEXT {
             break;
         }
@@ -69,10 +100,33 @@ pub(crate) fn find_messages(context: &PasteContext, log: Option<&NcclLog>) -> Ve
     for row in known_messages() {
         let text = row.texts.iter().find(|known| text.contains(**known));
         if let Some(text) = text.filter(|_| found.iter().all(|f| f.row.id != row.id)) {
-            found.push(FoundMessage { row, text });
+            found.push(FoundMessage { row, text, devices: Vec::new() });
         }
     }
+    for one in &mut found {
+        let devices =
+            lines.iter().filter(|line| one.is_in(line)).flat_map(|line| pci_addresses(line));
+        let devices: BTreeSet<String> = devices.collect();
+        one.devices = devices.into_iter().take(MAX_DEVICES).collect();
+    }
     found
+}
+
+/// `0000:04:00.0` and `0000:b3:00` of a line of the kernel's log.
+fn pci_addresses(line: &str) -> impl Iterator<Item = String> {
+    let is_hex = |part: &str, digits: usize| {
+        part.len() == digits && part.bytes().all(|byte| byte.is_ascii_hexdigit())
+    };
+    let address = move |word: &str| {
+        let word = word.to_lowercase();
+        let word = word.trim_start_matches("pci:").trim_matches([':', ',', '.', ']', '[']);
+        let (path, function) = word.split_once('.').unwrap_or((word, "0"));
+        let [domain, bus, device] = path.split(':').collect::<Vec<_>>()[..] else { return None };
+        let is_one =
+            is_hex(domain, 4) && is_hex(bus, 2) && is_hex(device, 2) && is_hex(function, 1);
+        is_one.then(|| word.to_owned())
+    };
+    line.split([' ', '(', ')']).filter_map(address)
 }
 
 /// Adds a line in lower case, with single blanks in place of punctuation, as the table has it.
@@ -109,6 +163,18 @@ mod tests {
                 assert!(text.len() >= 12 || text.contains(' '), "{text}: too short to be exact");
             }
         }
+    }
+
+    #[test]
+    fn devices_of_a_text_are_named() {
+        let prose = "pcieport 0000:00:01.0: pcie bus error: severity=corrected, type=data link\n\
+                     pcieport 0000:00:02.0: aer: other\n\
+                     hpsa 0000:04:00.0: pcie bus error: severity=corrected, type=physical layer\n";
+        let context = PasteContext { prose: prose.to_owned(), ..PasteContext::default() };
+        let found = find_messages(&context, None);
+        assert_eq!(found.len(), 1);
+        assert!(found[0].row.meaning.starts_with("Corrected"));
+        assert_eq!(found[0].devices, ["0000:00:01.0", "0000:04:00.0"]);
     }
 
     #[test]

@@ -95,16 +95,16 @@ fn of_files(result: &FileIoResult) -> Vec<String> {
     let iops = result.iops.map(|iops| format!("{iops:.0} I/Os a second"));
     let each: Vec<String> = iops.into_iter().chain(time).collect();
     let rates = || result.intervals.iter().map(|interval| interval.1);
+    let times = ["median", "99 % below", "99.9 % below"].iter().zip(result.percentiles);
+    let times = times.filter_map(|(name, us)| Some(format!("{name} {} us", figure(us?))));
+    let times: Vec<String> = times.collect();
     let parts = [
         result.mixed.map(|(write, read)| {
             let [write, read] = [write, read].map(figure);
             format!("of it {write} GB/s written and {read} GB/s read at once")
         }),
         (!each.is_empty()).then(|| each.join(", ")),
-        result.percentiles.map(|(middle, most, late)| {
-            let [middle, most, late] = [middle, most, late].map(figure);
-            format!("median {middle} us, 99 % below {most} us, 99.9 % below {late} us")
-        }),
+        (!times.is_empty()).then(|| times.join(", ")),
         (result.intervals.len() > 1).then(|| {
             let least = figure(rates().fold(f64::INFINITY, f64::min));
             let most = figure(rates().fold(0.0, f64::max));

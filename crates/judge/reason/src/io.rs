@@ -132,7 +132,7 @@ pub(crate) fn explain(
     draft.outliers.extend(long_tail(result));
     draft.outliers.extend(slower_than_a_disk(result, in_flight, block));
     draft.outliers.extend(slow_worker(result));
-    draft.outliers.extend(other_path(result, all));
+    draft.outliers.extend(other_path(result, all, block, context));
     let store = desc.and_then(|desc| store_worlds::store_of(desc, result, context));
     let block = block.filter(|block| *block >= 1.0 && *block < 1e12);
     if let (Some(store), Some(block), Some(in_flight)) = (store, block, in_flight) {
@@ -152,8 +152,8 @@ pub(crate) fn explain(
 
 /// I/Os of which few take far longer than the others.
 fn long_tail(result: &FileIoResult) -> Option<Outlier> {
-    let (middle, most, late) = result.percentiles.filter(|(middle, ..)| *middle > 0.0)?;
-    let is_tail = most > middle * LONG_TAIL.0 && late > middle * LONG_TAIL.1;
+    let [Some(middle), Some(most), Some(late)] = result.percentiles else { return None };
+    let is_tail = middle > 0.0 && most > middle * LONG_TAIL.0 && late > middle * LONG_TAIL.1;
     let text = format!(
         "half of the I/Os take up to {} us, 1 of 100 {} us or more, 1 of 1000 {} us or more",
         figure(middle),
@@ -194,7 +194,12 @@ fn slow_worker(result: &FileIoResult) -> Option<Outlier> {
 }
 
 /// The same I/O by another tool, or through host memory, that is faster in the same paste.
-fn other_path(result: &FileIoResult, all: &[&FileIoResult]) -> Option<Outlier> {
+fn other_path(
+    result: &FileIoResult,
+    all: &[&FileIoResult],
+    block: Option<f64>,
+    context: &PasteContext,
+) -> Option<Outlier> {
     let is_staged = |other: &FileIoResult| {
         result.gpu_direct
             && other.staged
@@ -211,9 +216,14 @@ fn other_path(result: &FileIoResult, all: &[&FileIoResult]) -> Option<Outlier> {
         if io.engine.is_empty() { io.tool.to_owned() } else { format!("{} {}", io.tool, io.engine) }
     };
     let one = Outlier::new(name(result), result.gbs, faster.gbs, "GB/s", &name(faster)).of_row();
+    // dd prints no command: `bs=4M` of the text.
+    let of_dd = || size(context.prose.split_once(" bs=")?.1.split_whitespace().next()?);
     let check = match result.gpu_direct {
         true => {
             "nvidia-smi topo -m: adapter or drive and GPU under one switch (PIX, PXB), not SYS; gdscheck -p"
+        }
+        false if block.is_some() && block == faster.block.or_else(of_dd).map(|b| b as f64) => {
+            "more threads (-t 8) or I/Os in flight (--iodepth 8); both on the same new file"
         }
         false => "both with the same block size, threads and depth; more threads (-t 8)",
     };

@@ -1,7 +1,7 @@
 //! Logs of NCCL and RCCL without a table: transports, channels, adapters, and how they differ from a described
 //! node.
 
-use pathline_paste::NcclLog;
+use pathline_paste::{NcclLog, PasteContext};
 
 use crate::cause_table::{CauseFacts, cause};
 use crate::checks::CheckPath;
@@ -18,6 +18,7 @@ pub(crate) fn explain(
     log: &NcclLog,
     limits: Option<&NodeLimits>,
     node: Option<&RowPredictor>,
+    is_one_host: bool,
 ) -> DraftAnswer {
     let transports: Vec<String> =
         log.transports.iter().map(|(name, n)| format!("{n} x {name}")).collect();
@@ -31,7 +32,8 @@ pub(crate) fn explain(
             count(log.nodes, "nodes"),
             count(log.channels, "channels of collectives"),
             match transports.is_empty() {
-                true => "no line of a channel's transport".to_owned(),
+                true if log.network.is_empty() => "no line of a channel's transport".to_owned(),
+                true => format!("network {}, no line of a channel's transport", log.network),
                 false => transports.join(", "),
             }
         ),
@@ -40,7 +42,7 @@ pub(crate) fn explain(
         path: CheckPath::Log,
         ..DraftAnswer::default()
     };
-    draft.edits.extend(transport_edit(log));
+    draft.edits.extend(transport_edit(log).filter(|edit| !(is_one_host && edit.id == "tcp")));
     match node {
         Some(node) => add_node_causes(&mut draft, log, node),
         // Nothing is asked of a log in which all is as it should be.
@@ -50,6 +52,13 @@ pub(crate) fn explain(
         }
     }
     draft
+}
+
+/// Whether nothing in a log or the text around it speaks of a second node.
+pub(crate) fn is_of_one_host(log: &NcclLog, context: &PasteContext) -> bool {
+    let nodes = log.nodes.max(context.nodes).unwrap_or(1);
+    let is_net = log.transports.keys().any(|name| name.starts_with("NET/"));
+    nodes <= 1 && log.hosts.len() == 1 && !is_net
 }
 
 /// Whether nodes exchange over sockets.

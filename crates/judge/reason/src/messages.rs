@@ -5,7 +5,7 @@ use pathline_paste::{MessageTable, MessageTest, PasteContext};
 use crate::cause_table::CauseFacts;
 use crate::checks::CheckPath;
 use crate::draft::{DraftAnswer, ProbeSubject};
-use crate::figures::figure;
+use crate::figures::{figure, rate};
 use crate::fitting_links::{PORTS, fitting_text};
 use crate::node_facts::NodeLimits;
 use crate::outlier::{Outlier, falls_off, long_tails, moving_rows, slow_rows, unsteady};
@@ -14,6 +14,9 @@ use crate::usual_share::usual_share;
 
 /// Share of its neighbours below which a size is slow: a protocol that begins there costs less.
 const MESSAGE_DIP: f64 = 0.5;
+
+/// Messages below this size take about as long as an empty one: 1 us is 4 KiB at 4 GB/s.
+const SHORT: u64 = 4096;
 
 /// A fall from one size to the next: the rate after over the rate before, with both sizes and rates.
 #[derive(Clone, Copy)]
@@ -131,8 +134,8 @@ pub(crate) fn explain(
     let best = table.rows.iter().map(|r| r.1).fold(0.0, f64::max);
     let at = table.rows.iter().find(|r| r.1 >= best * 0.999).map_or(0, |r| r.0);
     draft.meaning = format!(
-        "bandwidth of messages, {where_}{between}: peak {} GB/s (1e9 B/s){}; {}",
-        figure(best),
+        "bandwidth of messages, {where_}{between}: peak {} (1 GB = 1e9 B){}; {}",
+        rate(best),
         if at > 0 { format!(", at {at} B") } else { String::new() },
         match table.test {
             MessageTest::BothWays => "both directions, summed",
@@ -140,6 +143,14 @@ pub(crate) fn explain(
             _ => "one direction",
         }
     );
+    // A table that was cut there has no rate of a link.
+    let largest = table.rows.iter().map(|row| row.0).max().unwrap_or(0);
+    if (1..SHORT).contains(&largest) && table.rows.len() > 1 {
+        draft.limit = format!("none: up to {largest} B the time of a message counts, not its link");
+        draft.note = format!("the rows end at {largest} B");
+        draft.ask = "the rows of larger sizes?".to_owned();
+        return draft;
+    }
     (draft.value, draft.ways) = (Some(best / ways), ways);
     draft.features.push(ObservedFeature::new("best", best.max(1e-4) / ways));
     draft.outliers = slow_rows(&moving_rows(&table.rows), MESSAGE_DIP);

@@ -15,7 +15,7 @@ pub struct StatedSetting {
     pub setting: String,
     /// What it does.
     pub meaning: &'static str,
-    /// What to do.
+    /// What to do; empty where the paste shows no reason to do it.
     pub action: &'static str,
     /// What it does by size on the machine, where it gains at some and loses at others.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -25,6 +25,15 @@ pub struct StatedSetting {
     /// The message that it explains; empty if none.
     #[serde(skip)]
     pub(crate) explains: &'static str,
+}
+
+impl StatedSetting {
+    /// Takes the action back where it only undoes what costs speed.
+    pub(crate) fn keep_if_only_slow(&mut self) {
+        if self.explains.is_empty() && self.action.starts_with("unset it") {
+            self.action = "";
+        }
+    }
 }
 
 /// The known settings of a paste, with what they do by size on the machine of `model`.
