@@ -33,7 +33,8 @@ pub(crate) fn read(lines: &[PasteLine], at: usize) -> Option<(PlainTable, usize)
     if text.len() > MAX_LINE {
         return None;
     }
-    let unit = rate_of_name(text).or_else(|| Some((1.0, rates_of_line(text).first()?.is_rate)))?;
+    let unit = rate_of_name(text).or_else(|| Some((1.0, rates_of_line(text).first()?.is_rate)));
+    let Some(unit) = unit else { return columns(lines, at, Split::Bars, None) };
     // What parts most rows into as many cells as the header has is what the tool meant.
     let best = |header: usize, unit: Option<(f64, bool)>| {
         let all = [Split::Words, Split::Gaps, Split::Commas, Split::Bars];
@@ -73,6 +74,8 @@ fn cells(text: &str, split: Split) -> Vec<String> {
     };
     let mut joined: Vec<String> = Vec::new();
     for part in parts {
+        let marks: &[char] = if split == Split::Bars { &['*', '`'] } else { &[] };
+        let part = part.replace(marks, "");
         let part = part.trim().trim_matches(['"', '*', '`']);
         match joined.last_mut() {
             // `Rate (GB/s)` is one cell.
@@ -86,15 +89,18 @@ fn cells(text: &str, split: Split) -> Vec<String> {
     joined
 }
 
-/// The number of a cell and the unit behind it: `391.2`, `391.2 GB/s`.
+/// The number of a cell and the unit behind it: `391.2`, `**391.2 GB/s** (of 400)`.
 fn value(cell: &str) -> Option<(f64, Option<f64>)> {
+    let (cell, remark) = cell.split_once(" (").unwrap_or((cell, ")"));
     let mut words = cell.split_whitespace();
-    let first = number(words.next()?)?;
+    let first = number(words.next()?.trim_start_matches('~'))?;
     let unit = match words.next() {
         Some(unit) => Some(rate_of_name(unit)?.0),
         None => None,
     };
-    (words.next().is_none()).then_some((first, unit))
+    // The name of what was counted may follow: `216 GB/s busbw`.
+    let is_whole = remark.ends_with(')') && unit.is_some() && words.clone().count() <= 1;
+    (words.next().is_none() || is_whole).then_some((first, unit))
 }
 
 /// A header whose columns name units, or the one of a title, and its rows.
@@ -123,7 +129,14 @@ fn columns(
         Some(unit) => (at > 0 && !is_other_quantity(name)).then_some(unit),
         None => rate_of_name(name),
     };
-    let units: Vec<_> = names.iter().enumerate().map(unit).collect();
+    let mut units: Vec<_> = names.iter().enumerate().map(unit).collect();
+    // `| test | result |` with the unit in each cell.
+    if split == Split::Bars && of_title.is_none() && units.iter().all(Option::is_none) {
+        let has_unit = |cell: &String| value(cell).is_some_and(|(_, unit)| unit.is_some());
+        units = first.iter().map(|cell| has_unit(cell).then_some((0.0, true))).collect();
+        units.resize(names.len(), None);
+    }
+    let has_own_units = units.iter().flatten().any(|(scale, _)| *scale == 0.0);
     // Numbers that follow each other are ends of a matrix, others are the first row.
     let ends = names.iter().skip(1).filter(|name| !has_aggregate(name));
     let ends: Option<Vec<f64>> = ends.map(|name| number(name)).collect();
@@ -145,6 +158,7 @@ fn columns(
         let mut figures = units.iter().zip(&row).filter(|(unit, _)| unit.is_some());
         let fits = match of_title {
             Some(_) => figures.all(|(_, cell)| is_cell(cell)),
+            None if has_own_units => true,
             None => figures.any(|(_, cell)| value(cell).is_some()),
         };
         if row.len() != names.len() || !fits {
@@ -164,7 +178,7 @@ fn columns(
         let (scale, is_rate) = (*unit)?;
         let cell = |row: &Vec<String>| {
             let (value, own) = value(row.get(at)?)?;
-            Some(value * own.unwrap_or(scale))
+            Some(value * own.or(Some(scale).filter(|scale| *scale > 0.0))?)
         };
         let name = names.get(at)?.clone();
         Some(PlainColumn { name, is_rate, values: rows.iter().map(cell).collect() })
@@ -245,8 +259,11 @@ pub(crate) struct LineRate {
 
 /// Lines of one form with rates: `GPU 3: 24.9 GB/s`, `size_mb=64 busbw_gbps=1421.2` behind the words of a logger.
 fn list(lines: &[PasteLine], at: usize) -> Option<(PlainTable, usize)> {
-    let letters =
-        |text: &str| text.chars().filter(|c| c.is_alphabetic() || *c == '=').collect::<String>();
+    // `512 MiB` and `1 GiB` are of one form.
+    let letters = |text: &str| {
+        let kept: String = text.chars().filter(|c| c.is_alphabetic() || *c == '=').collect();
+        ["KiB", "MiB", "GiB", "TiB"].iter().fold(kept, |text, unit| text.replace(unit, "iB"))
+    };
     let first = lines.get(at)?.text.trim();
     let named: Vec<String> = rates_of_line(first).into_iter().map(|rate| rate.key).collect();
     if named.is_empty() {
@@ -405,6 +422,9 @@ pub(crate) mod tests {
             }),
             lines("name Gb/sec", &|name, gbs| format!("{name} {}", gbs * 8.0)),
             lines("", &|name, gbs| format!("{name}: {gbs} GB/s")),
+            lines("| name | result |\n|---|---|", &|name, gbs| {
+                format!("| {name} | **{gbs} GB/s** busbw (per rail 9 GB/s) |")
+            }),
             lines("", &|name, gbs| format!("[12:00:00] INFO dev={name} rate_gbps={}", gbs * 8.0)),
             lines("copy rates (GB/s)\nname   rate", &|name, gbs| format!("{name}    {gbs}")),
         ] {

@@ -43,6 +43,24 @@ pub(crate) fn set_limit(
         draft.usual = usual_share("ring.inner");
         return;
     }
+    // What a node with one GPU sends and receives passes the PCIe of that GPU, however many adapters it has.
+    let one = node
+        .filter(|node| !shape.is_one_node() && shape.ranks == shape.nodes && node.c2c_gbs <= 0.0);
+    let one = one.filter(|node| {
+        let total = f64::from(node.nics.unwrap_or(1)) * node.nic_gbs;
+        let is_full = least >= node.pcie_gbs * least_share("pair.pcie");
+        node.pcie_gbs > 0.0 && (total > node.pcie_gbs || total <= 0.0 && is_full)
+    });
+    if let Some(node) = one {
+        (draft.limit_gbs, draft.usual) = (Some(node.pcie_gbs), usual_share("pair.pcie"));
+        draft.limit = format!(
+            "{} GB/s each way, PCIe of a node's one GPU ({}), whatever its adapters carry together",
+            figure(node.pcie_gbs),
+            node.pcie_source.label()
+        );
+        return;
+    }
+    let counted = node.and_then(|node| node.nics).filter(|nics| *nics > 1);
     let Some(node) = node.filter(is_known) else {
         draft.limit = match shape.is_one_node() {
             true => "unknown: the paste names no GPU product".to_owned(),
@@ -53,6 +71,9 @@ pub(crate) fn set_limit(
             false => "how many adapters has a node, and of what rate?",
         }
         .to_owned();
+        if let Some(nics) = counted.filter(|_| !shape.is_one_node()) {
+            draft.ask = format!("of what rate are the {nics} adapters of a node?");
+        }
         return;
     };
     match shape.is_one_node() {
@@ -102,8 +123,14 @@ fn within_node(draft: &mut DraftAnswer, shape: &TableSummary, node: &NodeLimits)
     let is_bridged = node.links_gbs <= 0.0 && node.pcie_gbs > 0.0 && shape.best > node.pcie_gbs;
     if bridge > 0.0 && is_bridged && draft.limit_gbs.is_some_and(|limit| shape.best > limit) {
         draft.limit_gbs = Some(bridge);
+        let sheet = match node.data_share() < 1.0 {
+            true => {
+                format!(" (line rate; {} by the data sheet)", figure(bridge * node.data_share()))
+            }
+            false => String::new(),
+        };
         draft.limit = format!(
-            "{} GB/s each way, all bridges between GPUs that the product takes",
+            "{} GB/s each way{sheet}, all bridges between GPUs that the product takes",
             figure(bridge)
         );
         if shape.best < bridge * least_share("ring.links") {

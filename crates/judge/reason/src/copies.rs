@@ -17,7 +17,8 @@ use crate::memory::explain_memory;
 use crate::node_facts::{FactSource, NodeLimits};
 use crate::outlier::{Outlier, median, slow_pairs};
 use crate::pair_levels::{
-    PairRates, describe_blocks, pairs, shares_of_links, slow_of_links, unlike_limits,
+    PairRates, check_of_links, describe_blocks, pairs, shares_of_links, slow_of_links,
+    unlike_limits, usual_for_another_slot,
 };
 use crate::product_facts::{FabricKind, PCIE_SHARE};
 use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
@@ -32,6 +33,8 @@ const XGMI_SHARE: f64 = 0.75;
 const SDMA_GBS: f64 = 50.4;
 /// Pairs of one kind of link have at least this share of the best one.
 const ALIKE: f64 = 0.85;
+/// Share of PCIe that copies staged in host memory reach at most: row `pair.staged` of the usual shares.
+const STAGED_MOST: f64 = 0.8;
 /// Below this share of what copies staged in host memory get, P2P is not direct.
 const SLOWER_THAN_STAGED: f64 = 0.8;
 
@@ -217,7 +220,12 @@ fn between_gpus(matrices: &[&RateMatrix], node: Option<&NodeLimits>) -> Option<D
     let node = bridged.as_ref().or(staged.as_ref()).unwrap_or(node);
     let gpus: BTreeSet<u32> = list.iter().flat_map(|pair| [pair.0, pair.1]).collect();
     set_pair_limit(&mut draft, node, bridged.is_some(), gpus.len());
+    // Copies that pass host memory do not come so close to the link.
+    let is_staged = is_staged || node.no_peer && middle / ways <= STAGED_MOST * node.pcie_gbs;
     draft.usual = usual_of_pairs(node, is_staged, ways > 1.0);
+    if node.fabric == FabricKind::Pcie && !is_staged && node.peer_classes.is_empty() {
+        usual_for_another_slot(&mut draft, middle / ways);
+    }
     middle_of_unlike(&mut draft, node, &list, ways);
     let middle = draft.value.map_or(middle, |value| value * ways);
     draft.features.push(ObservedFeature::new("pair", middle / ways));
@@ -274,11 +282,10 @@ fn staged_pairs(list: &[(u32, u32, f64)], closed: &BTreeSet<(u32, u32)>) -> Opti
 
 /// The share of their limit that copies between two GPUs reach at least.
 fn usual_of_pairs(node: &NodeLimits, is_staged: bool, has_both: bool) -> Option<UsualShare> {
-    let no_peer = is_staged || node.no_peer;
     usual_share(match node.fabric {
         FabricKind::Switched | FabricKind::Meshed => "pair.nvlink",
         FabricKind::Xgmi => "pair.xgmi",
-        FabricKind::Pcie if no_peer => "pair.staged",
+        FabricKind::Pcie if is_staged => "pair.staged",
         FabricKind::Pcie if has_both => "pair.pcie-both",
         FabricKind::Pcie => "pair.pcie",
     })
@@ -342,6 +349,7 @@ fn set_pair_limit(draft: &mut DraftAnswer, node: &NodeLimits, is_bridged: bool, 
 /// Slow GPUs and pairs of every matrix, each once. Pairs with other links than the rest are no peers.
 fn outliers_of_pairs(matrices: &[&RateMatrix], node: Option<&NodeLimits>) -> Vec<Outlier> {
     let mut found: Vec<Outlier> = Vec::new();
+    let check = check_of_links(node);
     for matrix in matrices.iter().filter(|m| m.peer_access != Some(false)) {
         let list = pairs(matrix);
         if let Some(limits) = unlike_limits(node) {
@@ -380,8 +388,7 @@ fn outliers_of_pairs(matrices: &[&RateMatrix], node: Option<&NodeLimits>) -> Vec
                     left.round()
                 ));
             }
-            let check = "nvidia-smi nvlink -s, rocm-smi --showxgmierr; lspci -vv | grep LnkSta under load; pathline health";
-            found.push(one.checked_by(check));
+            found.push(one.checked_by(check.clone()));
         }
     }
     found

@@ -113,12 +113,18 @@ pub(crate) fn fitting_text(value: f64, links: &[StandardLink]) -> String {
     let Some(first) = wider.next() else {
         return "unknown: more than any of the usual links carries".to_owned();
     };
+    // A figure that fits a product's link does not say that the product is there.
+    let kind = |link: &StandardLink| link.name.split_once(" of a").map(|(kind, _)| kind);
+    let name = |link: &StandardLink| match kind(link) {
+        Some(kind) => format!("{kind} with {} GB/s", figure(link.gbs)),
+        None => link.name.to_owned(),
+    };
     let next = wider
         .next()
-        .map_or_else(String::new, |link| format!("; of {} it is {:.0} %", link.name, share(link)));
+        .map_or_else(String::new, |link| format!("; of {} it is {:.0} %", name(link), share(link)));
     format!(
         "unknown: at least {} ({} GB/s, of which it is {:.0} %){next}",
-        first.name,
+        kind(first).unwrap_or(first.name),
         figure(first.gbs),
         share(first)
     )

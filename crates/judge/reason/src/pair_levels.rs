@@ -10,6 +10,7 @@ use crate::draft::DraftAnswer;
 use crate::figures::figure;
 use crate::node_facts::NodeLimits;
 use crate::outlier::{Outlier, median, slow_pairs};
+use crate::product_facts::FabricKind;
 
 /// Rates of ordered pairs of GPUs.
 pub(crate) type PairRates = Vec<(u32, u32, f64)>;
@@ -220,4 +221,27 @@ pub(crate) fn times_alone(matrices: &[&RateMatrix]) -> DraftAnswer {
         draft.edits.push(facts.cause("pair.direct-access#both"));
     }
     draft
+}
+/// GPUs on PCIe are behind other switches, root ports and sockets: which of them are peers, rates alone do not say. One
+/// that is slower than the rest and still reaches what is usual of its link is a fact and no fault.
+pub(crate) fn usual_for_another_slot(draft: &mut DraftAnswer, middle: f64) {
+    let Some(least) = draft.usual.zip(draft.limit_gbs).map(|(usual, gbs)| usual.least * gbs) else {
+        return;
+    };
+    let (usual, slow) =
+        draft.outliers.drain(..).partition(|one: &Outlier| one.share * middle >= least);
+    draft.outliers = slow;
+    draft.also.extend(Vec::into_iter(usual).map(|one: Outlier| one.text));
+}
+
+/// What to run where a pair or GPU is slower than its peers, by the links of the product.
+pub(crate) fn check_of_links(node: Option<&NodeLimits>) -> String {
+    let pcie = "lspci -vv | grep LnkSta under load; ";
+    let links = match node.and_then(|node| Some((node.fabric, node.product?.pair_gbs))) {
+        Some((FabricKind::Pcie, 0.0)) => pcie.to_owned(),
+        Some((FabricKind::Xgmi, _)) => format!("rocm-smi --showxgmierr; {pcie}"),
+        Some(_) => format!("nvidia-smi nvlink -s; {pcie}"),
+        None => format!("nvidia-smi nvlink -s, rocm-smi --showxgmierr; {pcie}"),
+    };
+    format!("{links}pathline health")
 }

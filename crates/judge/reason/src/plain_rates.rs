@@ -89,7 +89,21 @@ pub(crate) fn explain(
         draft.ask = "what does one of them do, and with how many at once?".to_owned();
         return draft;
     }
-    set_limit(&mut draft, &words, node, context);
+    // busbw of a ring over nodes is what the adapters of each carry.
+    let column = headline.filter(|column| column.is_rate && !table.is_matrix);
+    let at = column.and_then(|column| column.values.iter().position(|one| *one == value.into()));
+    let best =
+        at.and_then(|at| table.labels.get(at)).map_or(String::new(), |row| row.to_lowercase());
+    let is_ring = ["all_reduce", "all_gather", "reduce_scatter"].iter().any(|op| best.contains(op));
+    let is_ring = is_ring && context.nodes.is_some_and(|nodes| nodes > 1);
+    match node.filter(|_| is_ring).and_then(|node| node.limit_of(CheckPath::NetCollective)) {
+        Some((gbs, text)) => {
+            (draft.limit_gbs, draft.limit, draft.path) =
+                (Some(gbs), text, CheckPath::NetCollective);
+            draft.usual = usual_share("ring.network");
+        }
+        None => set_limit(&mut draft, &words, node, context),
+    }
     one_stream(&mut draft, table);
     // What is not known to be over that path is not slow for it.
     let share = draft.value.zip(draft.limit_gbs).map(|(value, limit)| value / limit);
@@ -118,8 +132,11 @@ fn set_limit(
         true => context.rated_gbs.1,
         false => context.rated_gbs.0,
     };
-    let network =
-        node.filter(|node| node.nic_gbs > 0.0 && has("iperf host node server net eth ib"));
+    let is_perftest =
+        ["ib_send_bw", "ib_write_bw", "ib_read_bw"].iter().any(|name| context.prose.contains(name));
+    let network = node.filter(|node| {
+        node.nic_gbs > 0.0 && (is_perftest || has("iperf host node server net eth ib"))
+    });
     let host = node.filter(|node| node.pcie_gbs > 0.0 && has("h2d d2h htod dtoh pcie"));
     let limit = match (network, host, drive.filter(|_| has("read write disk drive nvme"))) {
         (Some(node), None, None) => {
@@ -143,7 +160,11 @@ fn set_limit(
             (draft.limit, draft.limit_gbs, draft.usual) = (text, Some(gbs), usual_share(path));
         }
         None => {
-            draft.ask = "which tool printed it, and what is the rate of the link?".to_owned();
+            draft.ask = match context.commands.is_empty() {
+                true => "which tool printed it, and what is the rate of the link?",
+                false => "what is the rate of the link?",
+            }
+            .to_owned();
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use pathline_paste::read_paste;
 use pathline_reason::{PasteAnswer, PasteExplanation, explain_paste};
-use pathline_schema::NodeVerdict::{Suspect, Undecided};
+use pathline_schema::NodeVerdict::{Ok, Suspect, Undecided};
 
 fn explain(paste: &str) -> PasteExplanation {
     explain_paste(&read_paste(paste.as_bytes()), None)
@@ -48,6 +48,42 @@ fn a_setting_is_undone_where_a_figure_is_slow() {
 }
 
 #[test]
+fn a_card_behind_another_port_is_no_fault_where_its_link_is_full() {
+    // 49.8 / 63 = 79 %, the others 89 %; 31 would be 49 %.
+    let rows = |slow: f64| {
+        let cell = |a, b| {
+            if a == b {
+                1490.0
+            } else if a == 3 || b == 3 {
+                slow
+            } else {
+                56.2
+            }
+        };
+        let row = |a| (0..4).map(|b| format!(" {}", cell(a, b))).collect::<String>();
+        let rows: String = (0..4).map(|a| format!("{a}{}\n", row(a))).collect();
+        format!(
+            "4 x H100 PCIe\nUnidirectional P2P=Enabled Bandwidth Matrix (GB/s)\n D\\D 0 1 2 3\n{rows}"
+        )
+    };
+    let near = first(&rows(49.8));
+    assert!(near.verdict == Ok && text(&near).contains("all 6 pairs of gpu3"), "{near:?}");
+    let far = first(&rows(31.0));
+    assert!(far.verdict == Suspect && !far.action.contains("xgmi"), "{far:?}");
+}
+
+#[test]
+fn one_gpu_of_a_node_is_bounded_by_its_link() {
+    // 23.8 / 31.5; the adapters together would have 50.
+    let found = first(
+        "2 nodes, A100-PCIE-40GB, two HDR200 cards each\nmpirun -np 2 -H a:1,b:1 ./all_reduce_perf -g 1\n\
+         1073741824 268435456 float sum -1 45300 23.70 23.70 0 45290 23.71 23.71 0\n\
+         2147483648 536870912 float sum -1 90300 23.78 23.78 0 90310 23.78 23.78 0\n",
+    );
+    assert_eq!((found.verdict, found.limit_gbs), (Ok, Some(31.5)));
+}
+
+#[test]
 fn rates_of_sentences_are_shown_without_a_cause() {
     let asked =
         first("Our MI300x box: TransferBench has 36 GB/s between GPUs, it should be 64GB/s. Why?");
@@ -66,4 +102,15 @@ fn rates_of_sentences_are_shown_without_a_cause() {
     let notes =
         "It moves files at 12 GB/s where version 2.3 had 7 GB/s. Nodes have 200 Gb/s cards.";
     assert!(explain(notes).answers.is_empty());
+}
+
+#[test]
+fn tables_of_documents_are_read() {
+    // 181 of 4 x 50 GB/s.
+    let table = "4 nodes, 8 H100 and 4x ConnectX-7 400 Gb/s each\n\n| run | what |\n|---|---|\n\
+                 | `all_reduce_perf`, 4 GiB | **181.0 GB/s** busbw |\n| `alltoall_perf`, 1 GiB | ~22 GB/s |\n";
+    assert_eq!((first(table).verdict, first(table).limit_gbs), (Ok, Some(200.0)));
+    // 196.4 of 200 Gbit/s.
+    let sent = "ConnectX-6, HDR, ib_write_bw:\n\n| size | rate (Gb/s) |\n|--|--|\n| 4096 | 92.1 |\n| 65536 | 196.4 |\n";
+    assert_eq!((first(sent).verdict, first(sent).limit_gbs), (Ok, Some(25.0)));
 }
