@@ -38,6 +38,7 @@ mod stripes;
 mod suite;
 mod switch;
 mod topology;
+mod traffic;
 mod units;
 mod url_mask;
 mod variant;
@@ -91,6 +92,9 @@ pub use switch::UcxSetting;
 pub use topology::{
     BlockDevice, CacheGroup, CpuSet, Gpu, GpuCache, GpuRoute, HostInfo, Link, LinkEnd, LinkKind,
     Nic, NumaDomain, PciDevice, PcieLink, Topology, TopologyWarning,
+};
+pub use traffic::{
+    NoRate, TrafficCounter, TrafficMoved, TrafficPath, TrafficReading, TrafficWay, UncountedPath,
 };
 pub use units::{Bytes, Ns, Rate, decimal_text};
 pub use url_mask::mask_urls;

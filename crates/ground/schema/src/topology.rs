@@ -451,6 +451,18 @@ pub enum LinkKind {
     /// Between CPU domains: UPI, xGMI sockets, on-die fabric.
     Cpu,
 }
+impl LinkKind {
+    /// Its name for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Xgmi => "xGMI",
+            Self::Nvlink => "NVLink",
+            Self::Pcie => "PCIe",
+            Self::Cpu => "CPU link",
+        }
+    }
+}
+
 words!(LinkKind, "link kind", { Xgmi => "xgmi", Nvlink => "nvlink", Pcie => "pcie", Cpu => "cpu" });
 
 /// A direct, full-duplex link.

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use pathline_schema::LinkEnd;
 
-use crate::graph::kind_name;
 use crate::network::Network;
 
 /// The kind of a part.
@@ -83,7 +82,7 @@ impl Network {
         let mut ports: BTreeMap<(LinkEnd, bool), NodeElement> = BTreeMap::new();
         for (&(a, b), lane) in &self.graph.lanes {
             let Some(resource) = lane.one_way else { continue };
-            let kind = kind_name(lane.bundle.kind);
+            let kind = lane.bundle.kind.name();
             let gpu_of_switch = match (a, b) {
                 (LinkEnd::Gpu(_), LinkEnd::Switch(_)) => Some((a, true)),
                 (LinkEnd::Switch(_), LinkEnd::Gpu(_)) => Some((b, false)),

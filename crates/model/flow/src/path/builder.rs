@@ -7,7 +7,7 @@ use pathline_schema::{
     SHARED_KIB, Unit,
 };
 
-use crate::graph::{NodeGraph, kind_name, taken};
+use crate::graph::{NodeGraph, taken};
 use crate::graph_units::{GpuNode, HostPort};
 use crate::measured::PathKey;
 use crate::model::{LinkOverhead, PageableRegime};
@@ -322,7 +322,7 @@ impl<'a> PathBuilder<'a> {
                 let answers = if apart.is_none() { wire.reverse } else { 0.0 };
                 self.take(lane.both, part * (wire.forward + answers));
                 if !used.striped {
-                    let (kind, width) = (kind_name(lane.bundle.kind), lane.bundle.width);
+                    let (kind, width) = (lane.bundle.kind.name(), lane.bundle.width);
                     let name = format!("{kind} {a}-{b}, {}", links(width));
                     let hard = self.link_peak(lane.bundle.peak.filter(|_| self.net.sure_links));
                     self.stage(name, (lane.bundle.peak, hard), share, ratio, why.clone());
@@ -407,7 +407,7 @@ impl<'a> PathBuilder<'a> {
         what: &str,
         ratio: f64,
     ) -> Option<Option<u32>> {
-        let HostPort { home, name, peak, hard, into_gpu, out_of_gpu, both } =
+        let HostPort { home, name, peak, hard, into_gpu, out_of_gpu, both, .. } =
             self.net.gpus.get(&g).and_then(|gpu| gpu.port.as_ref())?;
         let model = &self.net.model.host_link;
         let packet = payload + header;
