@@ -69,6 +69,7 @@ pub(crate) fn open_machine(
         host: Box::new(host),
         driver: Some(Box::new(driver)),
         monitor: None,
+        traffic: None,
         ranks: None,
         storage: None,
     };

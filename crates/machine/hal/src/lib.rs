@@ -17,6 +17,7 @@ mod random_word;
 mod ranks;
 mod registrar;
 mod storage;
+mod traffic;
 
 pub mod conformance;
 
@@ -40,3 +41,4 @@ pub use storage::{
     BlockCopier, FilePart, FileStorage, GpuEnd, IoDone, IoId, IoJob, MetaJob, OpenIo, WorkerRange,
     no_io,
 };
+pub use traffic::{JoinedMeters, TrafficMeter};

@@ -2,7 +2,7 @@
 
 use pathline_schema::{Ns, Topology, WorldKind};
 
-use crate::{Driver, FileStorage, Host, Monitor, RankGroup};
+use crate::{Driver, FileStorage, Host, Monitor, RankGroup, TrafficMeter};
 
 /// A clock of the host: real or virtual.
 pub trait Clock {
@@ -29,6 +29,8 @@ pub struct Machine {
     pub driver: Option<Box<dyn Driver>>,
     /// Reader of the GPUs' state, if there is one.
     pub monitor: Option<Box<dyn Monitor>>,
+    /// Reader of what passes over its paths, where the machine counts that itself.
+    pub traffic: Option<Box<dyn TrafficMeter>>,
     /// The processes that measure together: several ranks, or one that opens libraries for
     /// communication between GPUs.
     pub ranks: Option<Box<dyn RankGroup>>,

@@ -17,10 +17,12 @@ mod host;
 mod machine_faults;
 mod memory;
 mod monitor;
+mod path_counts;
 mod ranges;
 mod ranks;
 mod storage;
 mod timeline;
+mod traffic;
 mod world;
 
 use std::cell::RefCell;
@@ -87,6 +89,7 @@ pub fn machine_with(
         clocks_mhz: desc.clocks_mhz,
         healthy: desc.healthy_topology().clone(),
     };
+    let traffic = traffic::SimTraffic::new(Rc::clone(&world), rank);
     let driver = driver::SimDriver { world: Rc::clone(&world), rank };
     let ranks = match options.ranks {
         0 => None,
@@ -101,6 +104,7 @@ pub fn machine_with(
         host: Box::new(host::SimHost { world, rank }),
         driver: has_gpus.then(|| Box::new(driver) as Box<dyn Driver>),
         monitor: has_gpus.then(|| Box::new(monitor) as Box<dyn Monitor>),
+        traffic: Some(Box::new(traffic)),
         ranks: ranks.map(|ranks| Box::new(ranks) as Box<dyn RankGroup>),
         storage: has_files.then(|| Box::new(storage) as Box<dyn FileStorage>),
     })

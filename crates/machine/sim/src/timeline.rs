@@ -11,6 +11,7 @@ use pathline_flow::{FlowEnd, FlowOperation, LiveFlow, LiveFlows, RateDemand};
 use crate::calendar::EventCalendar;
 use crate::dispatch::KernelQueues;
 use crate::engines::EngineQueues;
+use crate::path_counts::PathCounts;
 
 /// Bytes in flight, or dependent steps.
 #[derive(Debug)]
@@ -18,8 +19,10 @@ pub(crate) struct LaneTransfer<E> {
     pub(crate) operation: Rc<FlowOperation>,
     /// Time before the first byte moves.
     pub(crate) alpha: f64,
-    /// Payload to move; 0 if none.
+    /// Bytes that take the time of the payload, with the spread of times; 0 if none.
     pub(crate) amount: f64,
+    /// Payload, which counters count.
+    pub(crate) payload: f64,
     /// Time of dependent steps, which share nothing.
     pub(crate) steps: f64,
     /// Its effect on memory at its end.
@@ -42,6 +45,16 @@ pub(crate) enum LaneOp<E> {
 struct MovingHead {
     lane: u64,
     operation: Rc<FlowOperation>,
+    /// Amount and payload of the transfer.
+    amount: f64,
+    payload: f64,
+}
+
+impl MovingHead {
+    /// Payload that has moved when `left` of the amount is left.
+    fn moved(&self, left: f64) -> f64 {
+        self.payload * (1.0 - left / self.amount)
+    }
 }
 
 impl LiveFlow for MovingHead {
@@ -138,6 +151,8 @@ pub(crate) struct SimTimeline<E> {
     engines: EngineQueues,
     kernels: KernelQueues,
     ends: Vec<FlowEnd>,
+    /// What transfers that ended have moved.
+    counts: PathCounts,
     lanes: BTreeMap<u64, SimLane<E>>,
     gates: BTreeMap<u64, SimGate>,
     events: BTreeMap<u64, SimEvent>,
@@ -161,6 +176,7 @@ impl<E> SimTimeline<E> {
     /// An empty world with resources of these capacities in GB/s.
     pub(crate) fn new(capacities: Vec<f64>) -> Self {
         Self {
+            counts: PathCounts::default(),
             now: 0.0,
             calendar: EventCalendar::default(),
             flows: LiveFlows::new(capacities),
@@ -178,6 +194,12 @@ impl<E> SimTimeline<E> {
     /// The same, where the seed decides in which order engines serve what becomes ready at once.
     pub(crate) fn with_orders_of(mut self, seed: u64) -> Self {
         self.engines.reseed(seed);
+        self
+    }
+
+    /// The same with counters of what passes resources.
+    pub(crate) fn with_counts(mut self, counts: PathCounts) -> Self {
+        self.counts = counts;
         self
     }
 
@@ -199,6 +221,15 @@ impl<E> SimTimeline<E> {
     /// The rate that an operation gets alone, in GB/s.
     pub(crate) fn alone(&self, operation: &FlowOperation) -> f64 {
         RateDemand::from(operation).alone(self.flows.capacities())
+    }
+
+    /// What each counter shows at `now`, with what transfers in flight have moved.
+    pub(crate) fn moved_at(&self, now: f64) -> Vec<f64> {
+        let mut counts = self.counts.clone();
+        for (head, left) in self.flows.left_at(now) {
+            counts.add(&head.operation, head.moved(left));
+        }
+        counts.into_bytes()
     }
 
     fn put_ends(&mut self) {
@@ -271,6 +302,10 @@ impl<E> SimTimeline<E> {
     /// Ends a lane, with what it had still to do.
     pub(crate) fn lane_destroy(&mut self, lane: u64) -> Vec<E> {
         let Some(gone) = self.lanes.remove(&lane) else { return Vec::new() };
+        let begun = self.flows.left_at(self.now).find(|(head, _)| head.lane == lane);
+        if let Some((head, left)) = begun {
+            self.counts.add(&head.operation, head.moved(left));
+        }
         self.flows.abandon(self.now, |head| head.lane == lane, &mut self.ends);
         self.put_ends();
         self.leave(lane);
@@ -557,8 +592,8 @@ impl<E> SimTimeline<E> {
         let (amount, steps) = (transfer.amount, transfer.steps);
         l.state = LaneState::Moving;
         if amount > 0.0 {
-            let operation = Rc::clone(&transfer.operation);
-            let head = MovingHead { lane, operation };
+            let (operation, payload) = (Rc::clone(&transfer.operation), transfer.payload);
+            let head = MovingHead { lane, operation, amount, payload };
             self.flows.start(self.now, head, amount, &mut self.ends);
             self.put_ends();
         } else {
@@ -571,7 +606,10 @@ impl<E> SimTimeline<E> {
         l.ended = self.now;
         let head = l.queue.pop_front();
         let queue = match &head {
-            Some((_, LaneOp::Transfer(transfer))) => transfer.operation.queue,
+            Some((_, LaneOp::Transfer(transfer))) => {
+                self.counts.add(&transfer.operation, transfer.payload);
+                transfer.operation.queue
+            }
             _ => None,
         };
         if let Some(queue) = queue {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
 use pathline_flow::{
-    FlowOperation, IoCosts, IoParts, MachineDesc, Network, RuntimeEnv, StoreModel,
+    CountedResources, FlowOperation, IoCosts, IoParts, MachineDesc, Network, RuntimeEnv, StoreModel,
 };
 use pathline_hal::{CallError, CallResult, pattern};
 use pathline_schema::{
@@ -16,6 +16,7 @@ use crate::SimOptions;
 use crate::fault::FaultScript;
 use crate::machine_faults::ActingFaults;
 use crate::memory::{BufferSpot, SimMemory, StoredForm};
+use crate::path_counts::PathCounts;
 use crate::timeline::{LaneOp, LaneOwner, LaneTransfer, SimTimeline};
 
 /// The effect of a transfer on memory when it ends.
@@ -93,6 +94,8 @@ pub(crate) struct SimWorld {
     /// What I/O costs the CPUs, if the machine has stores.
     pub(crate) io: Option<IoCosts>,
     network: Network,
+    /// Its counters, as the timeline has them.
+    pub(crate) counted: Vec<CountedResources>,
     operations: HashMap<Flow, Rc<FlowOperation>>,
     last: Option<(Flow, Rc<FlowOperation>)>,
     script: FaultScript,
@@ -121,10 +124,12 @@ impl SimWorld {
         let domains = topology.numa.iter().map(|d| (Unit::Numa(d.id), d.memory.0));
         let stores = (0..).map(Unit::Store).zip(desc.stores.iter().map(|s| s.capacity().0));
         let memory = SimMemory::new(gpus.chain(domains).chain(stores), options.seed);
+        let counted = network.counted_resources();
         let capacities = network.resources().iter().map(|r| r.capacity.0).collect();
         Ok(Self {
             clocks: vec![0.0],
             timeline: SimTimeline::new(capacities)
+                .with_counts(PathCounts::new(&counted, network.resources().len()))
                 .with_orders_of(options.seed)
                 .with_event_gap(network.event_gap().0),
             memory,
@@ -138,6 +143,7 @@ impl SimWorld {
             stores: desc.stores.clone(),
             io: desc.io.clone(),
             network,
+            counted,
             operations: HashMap::new(),
             last: None,
             script: FaultScript::new(options.faults.clone()),
@@ -396,6 +402,7 @@ impl SimWorld {
         let transfer = LaneTransfer {
             alpha: operation.alpha.0 * load.passes * factor,
             amount: load.amount * factor,
+            payload: load.amount,
             steps: operation.step.0 * load.steps * factor,
             operation,
             effect,

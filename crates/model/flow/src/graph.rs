@@ -160,20 +160,21 @@ impl NodeGraph {
         });
         let linked = homes.min_by_key(|&(n, _)| (Some(n) != gpu.numa, n));
         let pcie = hard_peak::pcie_peak(gpu);
-        let (home, name, peak, hard) = match linked {
+        let (home, kind, name, peak, hard) = match linked {
             Some((n, b)) => {
                 let highest = pcie.filter(|_| b.kind == LinkKind::Pcie);
                 let hard = b.peak.map(|peak| highest.map_or(peak, |pcie| Rate(pcie.0.max(peak.0))));
-                (Some(n), format!("{} {at}-numa{n}", kind_name(b.kind)), b.peak, hard)
+                (Some(n), b.kind, format!("{} {at}-numa{n}", b.kind.name()), b.peak, hard)
             }
             None => {
                 let link = gpu.host_link?;
-                (gpu.numa, format!("PCIe {at}-host"), Some(link.peak()), pcie)
+                (gpu.numa, LinkKind::Pcie, format!("PCIe {at}-host"), Some(link.peak()), pcie)
             }
         };
         let both = known(peak).map(|peak| peak * 2.0);
         Some(HostPort {
             home,
+            kind,
             peak: known(peak),
             hard: known(hard),
             into_gpu: self.resource(format!("{name}, into {at}"), peak),
@@ -192,7 +193,7 @@ impl NodeGraph {
             if numas == 1 || self.lanes.contains_key(&(a, b)) {
                 continue;
             }
-            let kind = kind_name(bundle.kind);
+            let kind = bundle.kind.name();
             let name = |a: LinkEnd, b: LinkEnd| format!("{a}>{b} {kind} x{}", bundle.width);
             let twice = known(bundle.peak).map(|peak| peak * 2.0);
             let both = self.resource(format!("{a}<>{b} {kind} x{}", bundle.width), twice);
@@ -447,14 +448,4 @@ pub(crate) fn taken(used: &InUse, src: LinkEnd, dst: LinkEnd) -> Option<&RoutePa
 /// A usable peak: a number above 0.
 pub(crate) fn known(peak: Option<Rate>) -> Option<Rate> {
     peak.filter(|p| p.0 > 0.0)
-}
-
-/// The name of a link kind as people write it.
-pub(crate) fn kind_name(kind: LinkKind) -> &'static str {
-    match kind {
-        LinkKind::Xgmi => "xGMI",
-        LinkKind::Nvlink => "NVLink",
-        LinkKind::Pcie => "PCIe",
-        LinkKind::Cpu => "CPU link",
-    }
 }

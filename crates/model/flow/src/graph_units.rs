@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pathline_schema::{GpuCaps, Rate};
+use pathline_schema::{GpuCaps, LinkKind, Rate};
 
 use crate::routes::LinkBundle;
 use crate::storage::StoreModel;
@@ -27,6 +27,7 @@ pub(crate) struct HostPort {
     pub home: Option<u32>,
     /// `xGMI gpu0-numa3`, `PCIe gpu0-numa0`.
     pub name: String,
+    pub kind: LinkKind,
     pub peak: Option<Rate>,
     /// At the highest speed and width of the link.
     pub hard: Option<Rate>,

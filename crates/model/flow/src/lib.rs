@@ -33,6 +33,7 @@ mod solve;
 mod stack;
 mod storage;
 mod switches;
+mod traffic;
 mod trust;
 
 pub use cluster::ClusterDesc;
@@ -67,4 +68,5 @@ pub use solve::{
 pub use stack::{StackProfile, StackTimer};
 pub use storage::{EngineCost, IoCosts, IoCpu, MetaCosts, StoreKind, StoreModel, TargetRequest};
 pub use switches::{SwitchBundle, SwitchGraph, SwitchRoute};
+pub use traffic::CountedResources;
 pub use trust::{DecidingConstant, FigureForm, PredictionTrust, find_trust};

@@ -26,7 +26,14 @@ fn queued(bytes: f64, effect: u32, queue: Option<u32>) -> LaneOp<u32> {
         stages: Vec::new(),
     };
     let operation = Rc::new(operation);
-    LaneOp::Transfer(LaneTransfer { alpha: 50.0, amount: bytes, steps: 0.0, operation, effect })
+    LaneOp::Transfer(LaneTransfer {
+        alpha: 50.0,
+        amount: bytes,
+        payload: bytes,
+        steps: 0.0,
+        operation,
+        effect,
+    })
 }
 
 /// Steps to the end: the effects in order.

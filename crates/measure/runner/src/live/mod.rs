@@ -114,6 +114,7 @@ fn assemble(
         host: Box::new(host),
         driver,
         monitor: None,
+        traffic: None,
         ranks: None,
         storage,
     }

@@ -95,6 +95,12 @@ impl<F: LiveFlow> LiveFlows<F> {
         }
     }
 
+    /// Each flow with the bytes that it has left at `now`, if no end lies before that.
+    pub fn left_at(&self, now: f64) -> impl Iterator<Item = (&F, f64)> {
+        let flows = self.flows.iter().enumerate();
+        flows.filter_map(move |(id, flow)| Some((flow.as_ref()?, self.shared.left_at(id, now))))
+    }
+
     fn leave(&mut self, now: f64, id: usize, flow: &F, ends: &mut Vec<FlowEnd>) {
         self.vacant.push(id);
         let mut seeds = Vec::new();

@@ -58,6 +58,13 @@ impl SharedFlows {
         self.flows[flow].settle(now);
     }
 
+    /// What a flow has left at `now`.
+    pub(super) fn left_at(&self, flow: usize, now: f64) -> f64 {
+        let mut progress = self.flows[flow];
+        progress.settle(now);
+        progress.left
+    }
+
     /// GB/s.
     pub(super) fn rate(&self, flow: usize) -> f64 {
         self.flows[flow].rate
