@@ -8,4 +8,5 @@ mod machine_faults;
 mod random_calls;
 mod ranks;
 mod storage;
+mod traffic;
 mod virtual_time;
