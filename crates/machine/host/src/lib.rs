@@ -23,9 +23,11 @@ mod stored_check;
 mod team;
 mod thread_clock;
 mod thread_piece;
+mod traffic;
 
 pub use cpus::restrict_to_share;
 pub use credentials::{PeerCredentials, peer_credentials};
 pub use live_host::{FindRegistrar, LiveHost};
 pub use machine_load::own_processes;
 pub use page_domains::first_touch_domains;
+pub use traffic::SysfsTraffic;
