@@ -15,7 +15,7 @@ use pathline_schema::GpuCaps;
 use super::function_table::RtcNames;
 use super::rtc::BoundCompiler;
 use super::runtime_api::BoundDriver;
-use super::sensors::FindSensors;
+use super::sensors::{FindSensors, FindTraffic};
 
 /// A command-line option that names a library, as `--nvrtc PATH`.
 #[derive(Debug)]
@@ -115,6 +115,8 @@ pub struct RuntimeDescription {
     /// Reads clocks and power of its GPUs from files of the driver; `None` if a library does, or
     /// nothing does.
     pub(crate) sensors: Option<FindSensors>,
+    /// Reads counters of bytes of its GPUs from files of the driver, likewise.
+    pub(crate) traffic: Option<FindTraffic>,
 }
 
 /// One of the supported runtimes.

@@ -2,9 +2,12 @@
 //!
 //! Neither creates a context on a GPU. NVML opens the driver's control device.
 
+mod gpm;
 mod guarded;
 mod nvidia;
+mod nvidia_traffic;
 mod nvml;
+mod nvml_structs;
 
 #[cfg(test)]
 mod tests;
@@ -15,11 +18,12 @@ use std::path::Path;
 use std::rc::Rc;
 
 use pathline_dylib::LibraryReport;
-use pathline_hal::{GpuUsers, Monitor};
+use pathline_hal::{GpuUsers, Monitor, TrafficMeter};
+use pathline_host::clock::ClockOrigin;
 use pathline_schema::{Gpu, GpuFacts, GpuState};
 
 use super::family::RuntimeFamily;
-use super::sensors::GpuSensors;
+use super::sensors::{GpuSensors, UncountedGpu};
 
 const PCI: &str = "/sys/bus/pci/devices";
 
@@ -92,9 +96,33 @@ impl ManagementLibrary {
         self.watch_in(gpus, Path::new(PCI))
     }
 
-    fn watch_in(self, gpus: &[Gpu], pci: &Path) -> Option<Box<dyn Monitor>> {
-        let mut nvidia: BTreeMap<String, nvidia::NvidiaDevice> =
-            self.devices.into_iter().map(|d| (d.pci.clone(), d)).collect();
+    /// The counters of each GPU of a topology. One that no library and no file of its driver counts has a meter
+    /// that says so.
+    pub fn traffic(mut self, gpus: &[Gpu], origin: ClockOrigin) -> Vec<Box<dyn TrafficMeter>> {
+        let absence = self.absence().map(|(why, _)| why);
+        let mut nvidia = self.by_address();
+        let meter = |gpu: &Gpu| -> Box<dyn TrafficMeter> {
+            if let Some(device) = nvidia.remove(gpu.pci.as_str()) {
+                return Box::new(nvidia_traffic::NvidiaTraffic::new(device, gpu, origin));
+            }
+            let family = RuntimeFamily::of_vendor(&gpu.vendor);
+            match family.and_then(|family| family.traffic) {
+                Some(find) => find(Path::new(PCI), gpu, origin),
+                None => {
+                    let why = absence.clone().unwrap_or_else(|| "NVML does not open it".to_owned());
+                    Box::new(UncountedGpu::new(gpu, why))
+                }
+            }
+        };
+        gpus.iter().map(meter).collect()
+    }
+
+    fn by_address(&mut self) -> BTreeMap<String, nvidia::NvidiaDevice> {
+        std::mem::take(&mut self.devices).into_iter().map(|d| (d.pci.clone(), d)).collect()
+    }
+
+    fn watch_in(mut self, gpus: &[Gpu], pci: &Path) -> Option<Box<dyn Monitor>> {
+        let mut nvidia = self.by_address();
         let read = |gpu: &Gpu| {
             let source: Box<dyn GpuSensors> = match nvidia.remove(gpu.pci.as_str()) {
                 Some(device) => Box::new(device),

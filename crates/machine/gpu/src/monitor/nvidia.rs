@@ -9,16 +9,17 @@ use pathline_schema::{BoardIdentity, Bytes, GpuFacts, GpuState, PcieLink, part_t
 
 use super::nvml::{
     FabricInfo, LINK_ERRORS, LibraryText, MEMORY, NvmlHandle, NvmlLibrary, PciInfo, ProcessInfo,
-    ProcessList, SM, SPEED, SPEED_COMMON, Utilization,
+    ProcessList, SM, SPEED, SPEED_COMMON,
 };
+use super::nvml_structs::Utilization;
 use crate::function_table::BoundCall;
 use crate::sensors::GpuSensors;
 
 /// A GPU with its constant properties.
 #[derive(Debug)]
 pub(super) struct NvidiaDevice {
-    nvml: Rc<NvmlLibrary>,
-    handle: NvmlHandle,
+    pub(super) nvml: Rc<NvmlLibrary>,
+    pub(super) handle: NvmlHandle,
     pub(super) pci: String,
     /// Number of links to query.
     links: u32,
@@ -87,19 +88,19 @@ impl NvidiaDevice {
     }
 
     /// A number for a link, a clock or a sensor.
-    fn number_of<T: Copy>(&self, function: NumberOfCall<T>, of: T) -> Option<u32> {
+    pub(super) fn number_of<T: Copy>(&self, function: NumberOfCall<T>, of: T) -> Option<u32> {
         // SAFETY: the handle is NVML's own; stores one number.
         self.nvml.stored(function, |call, out| unsafe { call(self.handle, of, out) })
     }
 
     /// Link numbers and whether each carries traffic.
-    fn links(&self) -> Vec<(u32, bool)> {
+    pub(super) fn links(&self) -> Vec<(u32, bool)> {
         let state = |link| Some((link, self.number_of(self.nvml.api.link_state, link)? != 0));
         (0..self.links).filter_map(state).collect()
     }
 
     /// The requested fields, in order.
-    fn fields(&self, asked: &[(u32, u32)]) -> Vec<Option<u64>> {
+    pub(super) fn fields(&self, asked: &[(u32, u32)]) -> Vec<Option<u64>> {
         self.nvml.fields(self.handle, asked)
     }
 

@@ -14,6 +14,7 @@ use pathline_dylib::{
 };
 
 use super::guarded::{GuardedArray, GuardedValue};
+use super::nvml_structs::{GpmQuery, GpmSupport, Utilization};
 use crate::function_table::BoundCall;
 
 /// `nvmlDevice_t`.
@@ -96,15 +97,6 @@ pub(super) struct FabricInfo {
     status: i32,
     clique: u32,
     pub(super) state: u8,
-}
-
-/// `nvmlUtilization_t`: percent of the last sample period, a sixth of a second to one second.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Utilization {
-    /// Percent of time in which a kernel ran.
-    pub(super) gpu: u32,
-    memory: u32,
 }
 
 /// `nvmlProcessInfo_t` since its second version.
@@ -254,6 +246,12 @@ table! {
         peer_status = "nvmlDeviceGetP2PStatus" (NvmlHandle, NvmlHandle, i32, NvmlNumberFn);
         // Environment, feature and tools: `nvmlConfComputeSystemState_t`.
         confidential = "nvmlSystemGetConfComputeState" (*mut [u32; 3]);
+        gpm_support = "nvmlGpmQueryDeviceSupport" (NvmlHandle, *mut GpmSupport);
+        gpm_alloc = "nvmlGpmSampleAlloc" (*mut usize);
+        gpm_free = "nvmlGpmSampleFree" (usize);
+        gpm_sample = "nvmlGpmSampleGet" (NvmlHandle, usize);
+        gpm_metrics = "nvmlGpmMetricsGet" (*mut GpmQuery);
+        pcie_throughput = "nvmlDeviceGetPcieThroughput" (NvmlHandle, i32, NvmlNumberFn);
         uuid = "nvmlDeviceGetUUID" (NvmlHandle, *mut c_char, u32);
         serial = "nvmlDeviceGetSerial" (NvmlHandle, *mut c_char, u32);
         vbios = "nvmlDeviceGetVbiosVersion" (NvmlHandle, *mut c_char, u32);

@@ -43,4 +43,5 @@ pub(super) static CUDA: RuntimeDescription = RuntimeDescription {
     },
     collectives: Some(cuda_libraries::NCCL),
     sensors: None,
+    traffic: None,
 };

@@ -42,4 +42,5 @@ pub(super) static HIP: RuntimeDescription = RuntimeDescription {
     },
     collectives: Some(hip_libraries::RCCL),
     sensors: Some(hip_sensors::find),
+    traffic: None,
 };
