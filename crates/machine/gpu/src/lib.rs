@@ -54,6 +54,7 @@ pub use function_table::{CallStatus, CopyBatch};
 pub use monitor::{ManagementLibrary, management};
 use pathline_host::memory::HostMemory;
 pub use runtime_api::RuntimeHints;
+pub use runtimes::{XgmiCounts, xgmi_counts};
 
 /// Where to find libraries, and how to compile.
 #[derive(Debug, Clone)]

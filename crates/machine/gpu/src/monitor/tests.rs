@@ -5,9 +5,11 @@ use std::ffi::{c_char, c_void};
 use std::path::Path;
 use std::ptr::NonNull;
 
-use pathline_schema::{Gpu, GpuState, PcieLink};
+use pathline_host::clock::ClockOrigin;
+use pathline_schema::{Gpu, GpuState, PcieLink, TrafficCounter, UncountedPath};
 
 use super::nvml::{Api, CallLog, FieldValue, NOT_SUPPORTED, NvmlHandle, NvmlLibrary, PciInfo};
+use super::nvml_structs::GpmQuery;
 use super::{LibraryReport, ManagementLibrary};
 
 type Number = *mut u32;
@@ -351,4 +353,126 @@ fn links_are_queried_up_to_the_headers_limit() {
     management(&many);
     // A larger number from the driver counts up to the largest header's 36.
     assert_eq!(HIGHEST_LINK.get(), 35);
+}
+
+extern "C" fn fields_with_throughput(
+    handle: NvmlHandle,
+    count: i32,
+    values: *mut FieldValue,
+) -> i32 {
+    // SAFETY: the caller passes as many elements as `count`.
+    let asked = unsafe { std::slice::from_raw_parts_mut(values, count as usize) };
+    if !matches!(asked[0].field, 138 | 139) {
+        return fields(handle, count, values);
+    }
+    FIELD_CALLS.set(FIELD_CALLS.get() + 1);
+    for value in asked {
+        // The first GPU answers for all links together, the second for each.
+        if (value.scope == u32::MAX) != (handle == 100) {
+            value.code = NOT_SUPPORTED;
+            continue;
+        }
+        let kib = u64::from(FIELD_CALLS.get()) * if value.field == 138 { 1000 } else { 10 };
+        (value.kind, value.value) = (3, kib.to_ne_bytes());
+    }
+    0
+}
+extern "C" fn gpm_support(_: NvmlHandle, support: *mut [u32; 2]) -> i32 {
+    put(support, [1, 1])
+}
+extern "C" fn gpm_alloc(sample: *mut usize) -> i32 {
+    put(sample, 7)
+}
+extern "C" fn gpm_free(sample: usize) -> i32 {
+    i32::from(sample != 7)
+}
+extern "C" fn gpm_sample(_: NvmlHandle, sample: usize) -> i32 {
+    i32::from(sample != 7)
+}
+/// 1000 MiB/s out, 500 in.
+extern "C" fn gpm_metrics(query: *mut GpmQuery) -> i32 {
+    // SAFETY: a whole query.
+    let query = unsafe { &mut *query };
+    assert_eq!((query.count, query.samples), (2, [7, 7]));
+    assert_eq!([query.metrics[0].id, query.metrics[1].id], [20, 21]);
+    (query.metrics[0].value, query.metrics[1].value) = (1000.0, 500.0);
+    0
+}
+extern "C" fn pcie_throughput(_: NvmlHandle, direction: i32, number: Number) -> i32 {
+    put(number, if direction == 0 { 2_000_000 } else { 0 })
+}
+
+fn counting(name: &str) -> Option<NonNull<c_void>> {
+    let at = match name {
+        "nvmlDeviceGetFieldValues" => fields_with_throughput as *const c_void,
+        "nvmlGpmQueryDeviceSupport" => gpm_support as *const c_void,
+        "nvmlGpmSampleAlloc" => gpm_alloc as *const c_void,
+        "nvmlGpmSampleFree" => gpm_free as *const c_void,
+        "nvmlGpmSampleGet" => gpm_sample as *const c_void,
+        "nvmlGpmMetricsGet" => gpm_metrics as *const c_void,
+        "nvmlDeviceGetPcieThroughput" => pcie_throughput as *const c_void,
+        _ => return whole(name),
+    };
+    NonNull::new(at.cast_mut())
+}
+
+/// Name, source and rate of each counter over 20 ms, MB/s.
+fn rates(find: &dyn Fn(&str) -> Option<NonNull<c_void>>, pci: &str) -> Vec<(String, String, f64)> {
+    let origin = ClockOrigin::now();
+    let meters = management(find).traffic(&[gpu(0, pci)], origin);
+    let before = meters[0].read();
+    let begun = origin.ns();
+    while origin.ns() < begun + 20_000_000 {}
+    let after = meters[0].read();
+    let row = |((counter, before), after): ((&TrafficCounter, &_), &_)| {
+        let moved = counter.moved(before, after).unwrap();
+        let name = format!("{} {}", counter.path, counter.way.word());
+        // The time of a field is the reader's; of the rest only the time that was counted matters.
+        let mbs = if counter.grain == 1024 { moved.bytes.as_f64() } else { moved.rate().0 * 1e3 };
+        (name, counter.source.clone(), mbs.round())
+    };
+    meters[0].counters().iter().zip(&before).zip(&after).map(row).collect()
+}
+
+#[test]
+fn bytes_are_counted_by_fields_and_by_monitors_or_windows() {
+    let row = |name: &str, source: &str, mbs| (name.to_owned(), source.to_owned(), mbs);
+    FIELD_CALLS.set(0);
+    let gpm = "NVML GPM";
+    let expected = [
+        row("gpu0 NVLink out", "NVML", 1_024_000.0),
+        row("gpu0 NVLink in", "NVML", 10_240.0),
+        row("gpu0 PCIe out", gpm, 1049.0),
+        row("gpu0 PCIe in", gpm, 524.0),
+    ];
+    assert_eq!(rates(&counting, "0000:19:00.0"), expected);
+    // The second GPU is asked for all links, refuses, and is asked for each: 17 are active.
+    let rows = rates(&counting, "0000:3b:00.0");
+    assert_eq!(rows[0], row("gpu0 NVLink out", "NVML", 17.0 * 2.0 * 1_024_000.0));
+    let without = |name: &str| if name.starts_with("nvmlGpm") { None } else { counting(name) };
+    let rows = rates(&without, "0000:19:00.0");
+    assert_eq!(
+        rows[2..],
+        [
+            row("gpu0 PCIe out", "NVML, windows of 20 ms", 2000.0),
+            row("gpu0 PCIe in", "NVML, windows of 20 ms", 0.0),
+        ]
+    );
+}
+
+#[test]
+fn a_gpu_without_counters_says_why() {
+    let whys = |find: &dyn Fn(&str) -> Option<NonNull<c_void>>, pci: &str| {
+        let meters = management(find).traffic(&[gpu(0, pci)], ClockOrigin::now());
+        assert!(meters[0].counters().is_empty() && meters[0].read().is_empty());
+        let why = |u: &UncountedPath| format!("{}: {}", u.path, u.why);
+        meters[0].uncounted().iter().map(why).collect::<Vec<_>>()
+    };
+    let memory = "gpu0 memory: no driver counts the bytes of a GPU's memory";
+    let links = "gpu0 NVLink: NVML reads no bytes of its NVLinks";
+    let pcie = "gpu0 PCIe: NVML reads no PCIe throughput of this GPU";
+    assert_eq!(whys(&whole, "0000:19:00.0"), [links, pcie, memory]);
+    // Where no link is known, none is missing.
+    assert_eq!(whys(&bare, "0000:19:00.0"), [pcie, memory]);
+    assert_eq!(whys(&whole, "0000:ff:00.0")[0], "gpu0 PCIe: NVML does not open it");
 }

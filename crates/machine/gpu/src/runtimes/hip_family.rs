@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{hip, hip_libraries, hip_sensors};
+use super::{hip, hip_libraries, hip_sensors, hip_traffic};
 use crate::family::{CompilerDescription, DeviceFiles, LibraryOption, RuntimeDescription};
 
 pub(super) static HIP: RuntimeDescription = RuntimeDescription {
@@ -42,5 +42,5 @@ pub(super) static HIP: RuntimeDescription = RuntimeDescription {
     },
     collectives: Some(hip_libraries::RCCL),
     sensors: Some(hip_sensors::find),
-    traffic: None,
+    traffic: Some(hip_traffic::find),
 };

@@ -9,12 +9,14 @@ mod hip_caller;
 mod hip_family;
 mod hip_libraries;
 mod hip_sensors;
+mod hip_traffic;
 
 use super::family::RuntimeFamily;
 
 pub(crate) use cuda_libraries::driver_places;
 pub use cuda_libraries::toolkits;
 pub use hip_libraries::trees;
+pub use hip_traffic::{XgmiCounts, xgmi_counts};
 
 #[cfg(test)]
 pub(crate) use cuda_libraries::nearest_target;
