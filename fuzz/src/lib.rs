@@ -13,6 +13,7 @@ mod c_calls;
 mod c_runtime;
 mod c_seeds;
 mod jobs;
+mod metrics;
 mod mutate;
 mod pastes;
 mod targets;

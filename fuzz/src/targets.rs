@@ -14,7 +14,7 @@ use pathline_storage::{ReplyHead, error_texts, join_chunks, xml_texts};
 use pathline_topo::HostSnapshot;
 
 use crate::words::TEXT;
-use crate::{c_calls, c_seeds, files, jobs, pastes, root};
+use crate::{c_calls, c_seeds, files, jobs, metrics, pastes, root};
 
 /// One parser.
 pub struct Target {
@@ -215,6 +215,12 @@ pub const TARGETS: &[Target] = &[
         run: jobs::matrix,
     },
     Target { name: "stripes", seeds: layouts, words: &["flash", "\0\0\0\0"], run: stripes },
+    Target {
+        name: "gpu-metrics",
+        seeds: metrics::gpu_metrics,
+        words: &["\x20\x01\x01\x04"],
+        run: metrics::xgmi,
+    },
     Target { name: "s3", seeds: replies, words: REPLY, run: reply },
     Target { name: "snapshot", seeds: snapshots, words: JSON, run: snapshot },
     Target {
