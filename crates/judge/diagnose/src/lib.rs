@@ -15,6 +15,7 @@ pub mod posterior;
 mod setting_effect;
 mod settings;
 mod slow_group;
+mod traffic;
 
 pub use collectives::cause::{CauseScore, CollectiveCause, judge_causes, likely_causes};
 pub use collectives::ledger::{
@@ -49,3 +50,6 @@ pub use peers::{NodePeers, PeerRatio, compare_with_peers, peer_classes, unit_sha
 pub use setting_effect::{predict_rate, predict_setting};
 pub use settings::{SettingCheck, check_settings};
 pub use slow_group::{SlowGroup, gpus_in, part_remedy, slow_groups};
+pub use traffic::{
+    CapacitySource, NodeCapacities, NodeTraffic, PathCapacity, TrafficLimit, WayTraffic,
+};

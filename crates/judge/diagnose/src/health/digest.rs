@@ -182,7 +182,7 @@ impl RunDigest {
     }
 
     /// The host, or the machine that was simulated on any.
-    fn node_name(&self) -> String {
+    pub fn node_name(&self) -> String {
         self.simulated.as_ref().map_or(self.host.clone(), |name| format!("{name} (simulated)"))
     }
 
