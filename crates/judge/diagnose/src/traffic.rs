@@ -326,3 +326,104 @@ impl NodeTraffic {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use pathline_flow::{MachineDesc, RuntimeEnv};
+    use pathline_schema::{LinkKind, Nic, Ns};
+
+    use super::*;
+
+    fn capacities(machine: &str) -> NodeCapacities {
+        let desc = MachineDesc::preset(machine).unwrap();
+        NodeCapacities::new(desc.topology())
+    }
+
+    fn modelled(machine: &str) -> NodeCapacities {
+        let desc = MachineDesc::preset(machine).unwrap();
+        let network = Network::new(&desc, RuntimeEnv::default()).unwrap();
+        capacities(machine).with_network(network, CapacitySource::Model)
+    }
+
+    fn links(gpu: u32, to: Option<LinkEnd>, kind: LinkKind) -> TrafficPath {
+        TrafficPath::Links { from: LinkEnd::Gpu(gpu), to, kind }
+    }
+
+    fn shown(of: &NodeCapacities, path: &TrafficPath, way: TrafficWay) -> String {
+        let capacity = of.capacity(path, way);
+        capacity.map_or("unknown".into(), |c| format!("{} {}", c.rate, c.source.word()))
+    }
+
+    #[test]
+    fn a_run_comes_before_a_model_and_that_before_the_peak() {
+        let pair = links(0, Some(LinkEnd::Gpu(1)), LinkKind::Xgmi);
+        let far = links(0, Some(LinkEnd::Gpu(2)), LinkKind::Xgmi);
+        assert_eq!(shown(&capacities("mi250x"), &pair, TrafficWay::Out), "200 GB/s peak");
+        let model = modelled("mi250x");
+        let of_model = model.capacity(&pair, TrafficWay::Out).unwrap();
+        assert!(of_model.rate.0 < 200.0 && of_model.source == CapacitySource::Model);
+        let time = |gbs: f64| (1, (1u64 << 30) as f64 / gbs, 0.0, 0.0, 1, String::new());
+        let run: RunDigest = serde_json::from_value(serde_json::json!({
+            "digest": 1, "version": "", "host": "", "started": "", "hardware": "", "software": "",
+            "cases": {
+                "r0.gpu0.vram > r0.gpu1.vram by dma@gpu0 x 1GiB": time(50.0),
+                "r0.gpu0.vram > r0.gpu1.vram by blit@gpu0 x 1GiB": time(140.0),
+            },
+        }))
+        .unwrap();
+        let known = model.with_run(&run);
+        assert_eq!(shown(&known, &pair, TrafficWay::Out), "140 GB/s measured");
+        // The other direction and other pairs were not measured.
+        assert!(shown(&known, &pair, TrafficWay::In).ends_with("model"));
+        assert!(shown(&known, &far, TrafficWay::Out).ends_with("model"));
+    }
+
+    #[test]
+    fn counters_of_all_links_have_the_capacity_of_all_links() {
+        // One peer fills the links to switches; direct links add up.
+        let all = links(0, None, LinkKind::Nvlink);
+        let switched = modelled("hgx-h200").capacity(&all, TrafficWay::Out).unwrap().rate.0;
+        assert!((300.0..450.0).contains(&switched), "{switched}");
+        let direct = modelled("mi250x");
+        let sum = |peers: [u32; 3]| {
+            let one = |peer| links(0, Some(LinkEnd::Gpu(peer)), LinkKind::Xgmi);
+            peers.map(|p| direct.capacity(&one(p), TrafficWay::In).unwrap().rate.0).iter().sum()
+        };
+        let expected: f64 = sum([1, 2, 6]);
+        let all = direct.capacity(&links(0, None, LinkKind::Xgmi), TrafficWay::In).unwrap();
+        assert!((all.rate.0 - expected).abs() < 1e-6, "{} {expected}", all.rate);
+    }
+
+    #[test]
+    fn the_fullest_path_limits_and_without_one_nothing_counted_does() {
+        let adapter =
+            |name: &str, mbits| Nic { name: name.into(), speed_mbits: mbits, ..Nic::default() };
+        let nics = vec![adapter("a", Some(80_000)), adapter("b", Some(80_000)), adapter("c", None)];
+        let node = NodeCapacities::new(Topology { nics, ..Topology::default() });
+        let counter = |name: &str| TrafficCounter {
+            path: TrafficPath::Adapter(name.into()),
+            way: TrafficWay::Out,
+            grain: 1,
+            bits: 64,
+            source: "sysfs".into(),
+        };
+        let counters = ["a", "b", "c"].map(counter);
+        let reading = |ns, counts: [u64; 3]| {
+            counts.map(|count| TrafficReading { at: Ns(ns), count: Ok(count) })
+        };
+        let (begun, mut ended) = (reading(0.0, [0; 3]), reading(1e9, [9e9 as u64, 1e9 as u64, 7]));
+        let traffic = |ended: &[_]| NodeTraffic::between(&counters, (&begun, ended), &[], &node);
+        let busy = traffic(&ended);
+        let TrafficLimit::Paths(full) = busy.limit() else { panic!("{busy:?}") };
+        assert_eq!(
+            (full.len(), full[0].0.to_string(), full[0].1.share()),
+            (1, "a".into(), Some(0.9))
+        );
+        ended[0].count = Err("gone".into());
+        let calm = traffic(&ended);
+        let TrafficLimit::NoneCounted(path, way) = calm.limit() else { panic!("{calm:?}") };
+        assert_eq!((path.to_string(), way.share()), ("b".into(), Some(0.1)));
+        ended[1].at = Ns(0.0);
+        assert_eq!(traffic(&ended).limit(), TrafficLimit::Unknown);
+    }
+}

@@ -10,5 +10,6 @@ pub mod map;
 pub mod markdown;
 pub mod predicted;
 pub mod terminal;
+pub mod traffic;
 
 mod scores;

@@ -146,19 +146,19 @@ pub(super) fn plural(n: usize, what: &str) -> String {
     }
 }
 
-pub(super) struct TextPage {
+pub(crate) struct TextPage {
     width: usize,
-    pub(super) text: String,
+    pub(crate) text: String,
 }
 
 impl TextPage {
     /// An empty page of this width.
-    pub(super) fn new(width: usize) -> Self {
+    pub(crate) fn new(width: usize) -> Self {
         Self { width: width.clamp(40, 200), text: String::new() }
     }
 
     /// Appends a text whose further lines are indented by `indent`.
-    pub(super) fn lines(&mut self, first: &str, text: &str) {
+    pub(crate) fn lines(&mut self, first: &str, text: &str) {
         let indent = if first.is_empty() { 2 } else { HEADING };
         let mut line = match first.is_empty() {
             true => String::new(),
@@ -187,7 +187,7 @@ impl TextPage {
         self.text.push('\n');
     }
 
-    pub(super) fn paragraph(&mut self, heading: &str, text: &str) {
+    pub(crate) fn paragraph(&mut self, heading: &str, text: &str) {
         // A line without a heading belongs to the previous heading.
         let heading = if heading.is_empty() { " " } else { heading };
         self.lines(heading, text);
