@@ -23,6 +23,7 @@ mod ranks;
 mod software;
 mod survey;
 mod text_file;
+mod traffic;
 mod trials;
 mod worker;
 
@@ -49,6 +50,7 @@ pub use ranks::{
 pub use software::{add_versions, ask_versions};
 pub use survey::{HostSurvey, MachineSurvey};
 pub use text_file::read_text;
+pub use traffic::{HostTraffic, ModelTraffic, model_steps};
 pub use trials::{
     CaseTrials, CommandTrials, MetricReader, ModelExecutor, TrialFile, TrialFileError, TrialSession,
 };
