@@ -10,6 +10,7 @@ mod placement;
 mod stores;
 mod suite_group;
 mod units;
+mod watch;
 mod way_out;
 
 use std::collections::BTreeMap;
@@ -47,6 +48,7 @@ pub(crate) use stores::StoreArgs;
 use suite_group::named_suites;
 pub(crate) use suite_group::{SUITE_GROUPS, group_suites, suite_group};
 use units::{count, gpu_list, millis, noise, percent_points, seconds, size};
+pub(crate) use watch::WatchArgs;
 use way_out::{note_bare_sizes, unknown_command, with_way_out};
 
 /// Measures, models and explains every path that data takes in a multi-GPU node.
@@ -125,6 +127,8 @@ pub(crate) enum Command {
     Advise(AdviseArgs),
     /// Give each rank of a job its GPU, cores and network adapter; --check shows where ranks run.
     Place(PlaceArgs),
+    /// Show what passes over each path now, as a share of what that path can carry.
+    Watch(WatchArgs),
     /// Show a run again: summary, HTML, CSV, JSON.
     Report(ReportArgs),
     /// Compare runs before and after, case by case.

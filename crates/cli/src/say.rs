@@ -138,6 +138,9 @@ pub(crate) fn paragraph(text: &str, indent: usize) {
     }
 }
 
+/// Whether a write to standard output has failed.
+static ENDED: AtomicBool = AtomicBool::new(false);
+
 /// The first error of standard output.
 static FAILED: OnceLock<io::Error> = OnceLock::new();
 
@@ -211,6 +214,16 @@ fn write(text: &str) {
     keep(io::stdout().lock().write_all(text.as_bytes()));
 }
 
+/// Empties the screen of a terminal.
+pub(crate) fn clear_screen() {
+    write("\x1b[H\x1b[J");
+}
+
+/// Whether standard output takes no more: its reader has seen enough, or a disk is full.
+pub(crate) fn has_ended() -> bool {
+    ENDED.load(Relaxed)
+}
+
 /// Ends the output. The first error of it, if any matters.
 pub(crate) fn finish() -> Option<&'static io::Error> {
     keep(io::stdout().lock().flush());
@@ -218,9 +231,9 @@ pub(crate) fn finish() -> Option<&'static io::Error> {
 }
 
 fn keep(written: io::Result<()>) {
-    if let Err(error) = written
-        && error.kind() != ErrorKind::BrokenPipe
-    {
+    let Err(error) = written else { return };
+    ENDED.store(true, Relaxed);
+    if error.kind() != ErrorKind::BrokenPipe {
         let _ = FAILED.set(error);
     }
 }

@@ -108,7 +108,7 @@ fn render(args: &HealthArgs, document: &HealthDocument) -> String {
 }
 
 /// What a node is compared with besides itself.
-enum CheckReference {
+pub(super) enum CheckReference {
     /// The node as it should be.
     Twin(Box<TwinReference>),
     /// One earlier run, with all of its samples.
@@ -202,7 +202,7 @@ fn check(args: &HealthArgs, started: &str) -> Result<HealthDocument> {
 }
 
 /// What `--against` names: a twin, a run, a digest, or a folder of digests.
-fn reference(path: &Path) -> Result<CheckReference> {
+pub(super) fn reference(path: &Path) -> Result<CheckReference> {
     let name = path.to_string_lossy();
     let is_preset = MachineDesc::presets().iter().any(|(preset, _)| *preset == name);
     if is_preset || path.extension().is_some_and(|extension| extension == "toml") {
@@ -233,7 +233,7 @@ fn reference(path: &Path) -> Result<CheckReference> {
 
 /// What makes a twin that of another node: other GPUs, more than it has, or other places on the bus. A GPU
 /// that the node lacks is a fault.
-fn difference(twin: &Topology, node: &Topology) -> Option<String> {
+pub(super) fn difference(twin: &Topology, node: &Topology) -> Option<String> {
     for gpu in &node.gpus {
         let number = gpu.index;
         let Some(known) = twin.gpus.iter().find(|known| known.index == number) else {

@@ -31,6 +31,7 @@ mod suites;
 mod topo;
 mod trial_placement;
 mod validate;
+mod watch;
 
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -118,6 +119,7 @@ pub(crate) fn run(args: Args) -> Result<ExitKind> {
         Some(Command::Place(args)) if args.check.is_some() => rank_sites::run(&args),
         Some(Command::Place(args)) => place::run(&args),
         Some(Command::Explain(args)) => explain::run(&args),
+        Some(Command::Watch(args)) => watch::run(&args),
         Some(Command::Report(args)) => report::run(&args),
         Some(Command::Diff(args)) => diff::run(&args),
         Some(Command::Doctor(args)) => doctor::run(&args),
