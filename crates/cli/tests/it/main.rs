@@ -46,5 +46,6 @@ mod stub;
 mod topo;
 mod twin;
 mod validate;
+mod watch;
 mod worker;
 mod written_scripts;
