@@ -6,9 +6,7 @@ use pathline_explain::fmt;
 use pathline_explain::run::RunEntry;
 use pathline_schema::{Bytes, MemKind, Mover, RuntimeCall};
 
-use crate::evidence::{
-    Evidence, LEAST_GAIN, SoundValue, factor_text, lost, range_of, range_text, widest_text,
-};
+use crate::evidence::{Evidence, LEAST_GAIN, SoundValue, lost, range_of, range_text, widest_text};
 use crate::host_copies::{HostPathKind, HostTransfer, direction, host_transfers};
 use crate::{Finding, FindingSeverity};
 
@@ -90,7 +88,7 @@ fn pageable(evidence: &Evidence, all: &[HostTransfer]) -> Option<Finding> {
     // The largest smaller size at which pageable memory loses little.
     let fine = found.iter().filter(|g| g.pageable.bytes < size && g.factor <= LITTLE);
     let fine = fine.max_by_key(|g| g.pageable.bytes).map_or(String::new(), |g| {
-        format!(", at {} {}x", g.pageable.bytes.rounded(), fmt::number(g.factor))
+        format!("at {} {}x", g.pageable.bytes.rounded(), fmt::number(g.factor))
     });
     found.retain(|g| g.pageable.bytes == size);
     let first = found.first()?;
@@ -114,11 +112,10 @@ fn pageable(evidence: &Evidence, all: &[HostTransfer]) -> Option<Finding> {
     let concerned: BTreeSet<u32> = found.iter().map(|g| g.pageable.gpu).collect();
     let factors: Vec<f64> = found.iter().map(|g| g.factor).collect();
     let observation = format!(
-        "Copies of {} from and to pageable host memory are slow: {} ({}{fine}; {}).",
+        "Copies of {} from and to pageable host memory are slow: {} ({}).",
         size.rounded(),
         parts.join("; "),
-        factor_text(&factors),
-        gpu_list(&concerned)
+        [fine.as_str(), &gpu_list(&concerned)].join("; ").trim_start_matches("; ")
     );
     let staged = first.pageable.engine;
     let calls = evidence.caps().pin_calls;
@@ -127,12 +124,12 @@ fn pageable(evidence: &Evidence, all: &[HostTransfer]) -> Option<Finding> {
     let (name, slow, fast) = (direction(first.pageable.inward), &first.pageable, &first.pinned);
     Some(Finding {
         short: format!(
-            "Pageable {name} of {}: {} GB/s{}, pinned {} ({}x{fine})",
+            "Pageable {name} of {}: {} GB/s{}, pinned {} ({})",
             size.rounded(),
             fmt::number(slow.rate.value),
             widest_text(&[slow.rate]),
             fmt::number(fast.rate.value),
-            fmt::number(first.factor)
+            [format!("{}x", fmt::number(first.factor)), fine].join(", ").trim_end_matches(", ")
         ),
         cause: if staged.is_empty() {
             String::new()
