@@ -57,8 +57,10 @@ pub struct GpuCaps {
     /// served (`1`), read when the runtime starts. With `0` managed memory of the host is read in
     /// place. The default depends on the GPU and the kernel. Same source.
     pub page_fault_env: Option<&'static str>,
-    /// The command that prints the error counters of links between GPUs.
+    /// The command that prints state and error counters of links between GPUs.
     pub link_errors: Option<&'static str>,
+    /// Mark of its driver in the kernel's log.
+    pub kernel_log: &'static str,
     /// Fused multiply-adds of one compute unit a cycle in single precision, then in double.
     /// CDNA 2 white paper (AMD), H100 white paper (NVIDIA).
     pub fma_per_cycle: [f64; 2],
@@ -107,6 +109,7 @@ const AMD: GpuCaps = GpuCaps {
     visible_within_env: &["HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"],
     page_fault_env: Some("HSA_XNACK"),
     link_errors: Some("rocm-smi --showxgmierr"),
+    kernel_log: "amdgpu",
     fma_per_cycle: [64.0, 64.0],
     clock_ghz: 1.7,
     osu_suffix: "-ROCM",
@@ -142,7 +145,8 @@ const NVIDIA: GpuCaps = GpuCaps {
     visible_order_env: Some(("CUDA_DEVICE_ORDER", "PCI_BUS_ID")),
     visible_within_env: &[],
     page_fault_env: None,
-    link_errors: Some("nvidia-smi nvlink -e"),
+    link_errors: Some("nvidia-smi nvlink -s; nvidia-smi nvlink -e"),
+    kernel_log: "Xid",
     fma_per_cycle: [128.0, 64.0],
     clock_ghz: 1.98,
     osu_suffix: "-CUDA",
@@ -170,6 +174,7 @@ const UNKNOWN: GpuCaps = GpuCaps {
     visible_order_env: None,
     visible_within_env: &[],
     link_errors: None,
+    kernel_log: "driver",
     management_library: None,
     ..NVIDIA
 };

@@ -56,11 +56,13 @@ impl ActingFaults {
         })
     }
 
-    /// Whether an operation that passes some GPUs never ends.
-    pub(crate) fn hangs(&self, passes: impl Fn(u32) -> bool, at: f64) -> bool {
-        self.all.iter().any(|fault| match (fault.element, fault.effect) {
-            (FaultElement::Gpu(gpu), FaultEffect::Hang { after }) => at >= after.0 && passes(gpu),
-            _ => false,
+    /// The GPU on which an operation that passes some GPUs never ends.
+    pub(crate) fn hangs(&self, passes: impl Fn(u32) -> bool, at: f64) -> Option<u32> {
+        self.all.iter().find_map(|fault| match (fault.element, fault.effect) {
+            (FaultElement::Gpu(gpu), FaultEffect::Hang { after }) => {
+                (at >= after.0 && passes(gpu)).then_some(gpu)
+            }
+            _ => None,
         })
     }
 

@@ -73,6 +73,8 @@ pub(crate) struct TeamTask {
 
 /// Least time of any call: a loop that polls must end.
 const TICK: f64 = 1.0;
+/// How long a caller waits for a GPU that hangs, s.
+const HANG_SECONDS: f64 = 1.0;
 /// The most operations that are kept: a sweep of all paths has thousands, of about 1 KiB each.
 const MOST_CACHED: usize = 1 << 13;
 
@@ -103,6 +105,8 @@ pub(crate) struct SimWorld {
     pub(crate) faults: ActingFaults,
     /// GPUs that a sticky fault has made unusable.
     lost: BTreeSet<u32>,
+    /// The GPU on which an operation was begun that never ends.
+    hung: Option<u32>,
     jitter: f64,
     seed: u64,
     draws: u64,
@@ -149,6 +153,7 @@ impl SimWorld {
             script: FaultScript::new(options.faults.clone()),
             faults,
             lost: BTreeSet::new(),
+            hung: None,
             jitter: options.jitter,
             seed: options.seed,
             draws: 0,
@@ -268,6 +273,12 @@ impl SimWorld {
                 return Ok(());
             }
             if self.timeline.next().is_none() {
+                if let Some(gpu) = self.hung {
+                    self.charge(rank, HANG_SECONDS * 1e9);
+                    let reason = format!("no answer in {HANG_SECONDS} s (timeout)");
+                    let error = CallError::new(Severity::Sticky, call, format!("gpu{gpu}"), reason);
+                    return Err(error.or_try("a GPU that stays so needs a reset"));
+                }
                 let reason = format!("virtual deadlock: {}", self.timeline.waiting_lanes());
                 return Err(CallError::new(Severity::Transient, call, thing, reason)
                     .or_try("release the gate before waiting"));
@@ -419,7 +430,8 @@ impl SimWorld {
         operation: Rc<FlowOperation>,
     ) -> Rc<FlowOperation> {
         let passes = |gpu: u32| operation.route.contains(&LinkEnd::Gpu(gpu));
-        if self.faults.hangs(passes, issued) {
+        if let Some(gpu) = self.faults.hangs(passes, issued) {
+            self.hung = Some(gpu);
             let gate = self.timeline.gate_create();
             self.timeline.push(lane, issued, LaneOp::Hold(gate));
         }

@@ -68,7 +68,10 @@ fn a_process_has_a_fault_with_its_probability() {
 #[test]
 fn a_hang_ends_no_operation_of_its_gpu_and_a_crash_fails_its_calls() {
     let hangs = machine("[[fault]]\nelement = \"gpu2\"\nkind = \"hang\"", 1);
-    assert!(copy(&hangs, 3, 2).is_err() && copy(&hangs, 2, 3).is_err());
+    for (from, to) in [(3, 2), (2, 3)] {
+        let error = copy(&hangs, from, to).expect_err("it hangs").to_string();
+        assert!(error.contains(" on gpu2: no answer in 1 s (timeout)"), "{error}");
+    }
     assert!(copy(&hangs, 0, 1).is_ok());
     let crash = machine("[[fault]]\nelement = \"gpu2\"\nkind = \"crash\"\nafter_ms = 50", 1);
     assert!(copy(&crash, 2, 3).is_ok());
