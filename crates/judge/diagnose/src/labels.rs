@@ -135,6 +135,12 @@ pub(crate) fn loss_text(losses: impl Iterator<Item = f64> + Clone) -> String {
     if low == high { format!("{high} %") } else { format!("{low} to {high} %") }
 }
 
+/// GPUs that the name of a part has: 2 and 4 of `xGMI gpu2-gpu4`.
+pub fn gpus_in(part: &str) -> BTreeSet<u32> {
+    let words = part.split(|c: char| !c.is_ascii_alphanumeric());
+    words.filter_map(|word| word.strip_prefix("gpu")?.parse().ok()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,6 +5,7 @@ mod collectives;
 mod culprit;
 mod edits;
 mod expected;
+mod failed_gpu;
 mod fleet;
 mod health;
 mod labels;
@@ -24,6 +25,7 @@ pub use collectives::ledger::{
 pub use collectives::paired_choice::PairedChoice;
 pub use culprit::Culprit;
 pub use expected::{MAX_TRUST_FIGURES, MAX_TRUST_RANKS, PredictedFigure, find_figure_trust};
+pub use failed_gpu::{failed_gpu, failed_gpu_remedy};
 pub use fleet::{
     FleetNode, FleetReport, FleetSettings, MIN_NODES, NodeKind, SlowPlace, judge_fleet,
 };
@@ -40,7 +42,7 @@ pub use health::report::{ClassShare, HealthReport, SuspectPath, TestPower};
 pub use health::twin::{
     ReferenceComparison, compare_with_reference, measured_in_runs, predicted_by_twin,
 };
-pub use labels::TailKind;
+pub use labels::{TailKind, gpus_in};
 pub use net::{
     NetFault, NetPartKind, NetReport, NetShape, PairMeter, PairTimes, check_network, tournament,
 };
@@ -49,7 +51,7 @@ pub use pathline_message::NodeCut;
 pub use peers::{NodePeers, PeerRatio, compare_with_peers, peer_classes, unit_shape};
 pub use setting_effect::{predict_rate, predict_setting};
 pub use settings::{SettingCheck, check_settings};
-pub use slow_group::{SlowGroup, gpus_in, part_remedy, slow_groups};
+pub use slow_group::{SlowGroup, part_remedy, slow_groups};
 pub use traffic::{
     CapacitySource, NodeCapacities, NodeTraffic, PathCapacity, TrafficLimit, WayTraffic,
 };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use pathline_flow::Network;
 use pathline_schema::{Case, CaseOutcome, CaseTimes, Journal, MeasuredCase, Mover, Topology};
-use pathline_stats::{MedianInterval, median_interval};
+use pathline_stats::{MIN_VISITS, MedianInterval, ascending, interpolated, median_interval};
 use serde::Serialize;
 
 use crate::culprit::{Culprit, PathLoss, PathLosses};
@@ -13,6 +13,9 @@ use crate::health::report::as_text;
 use crate::labels::{TailKind, case_label, ends_label, is_read_by_engine, mover_label, tail_kind};
 use crate::peers::{PeerRatio, compare_with_peers, peer_classes};
 use crate::posterior;
+
+/// Spreads of its kind by which a time of few visits may be off.
+const FEW_SPREADS: f64 = 3.0;
 
 /// A path that is slower than the other paths of its class.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -58,6 +61,21 @@ impl TimedCase {
         let reps = measured.series.iter().map(|series| series.reps).max()?.max(1) as f64;
         let time = median_interval(&times.ns, &times.visits)?.scaled(1.0 / reps);
         (time.low > 0.0).then(|| Self { case: measured.case.clone(), time })
+    }
+
+    /// The same of a case with fewer visits than an interval takes, which slow cases have where their time is limited:
+    /// between the extremes of its samples, which hold the median of five visits with 94 %, and of fewer by the spread
+    /// of its kind further.
+    fn from_few(measured: &MeasuredCase) -> Option<Self> {
+        let CaseTimes { ns, visits } = CaseTimes::slowest_flow(&measured.series);
+        let (times, visits) = (ascending(ns), visits.len());
+        let reps = measured.series.iter().map(|series| series.reps).max()?.max(1) as f64;
+        let spreads = if visits + 1 < MIN_VISITS { FEW_SPREADS } else { 0.0 };
+        let spread = 1.0 + spreads * usual_spread(&measured.case);
+        let (low, high) = (times.first()?, times.last()?);
+        let median = interpolated(&times, 0.5)?;
+        let time = MedianInterval { median, low: low / spread, high: high * spread };
+        Some(Self { case: measured.case.clone(), time: time.scaled(1.0 / reps) })
     }
 }
 
@@ -166,7 +184,7 @@ fn path_loss<'c>(case: &'c ComparedCase, label: &'c str) -> PathLoss<'c> {
 pub fn compare_run(journal: &Journal, network: Option<&Network>) -> CaseComparison {
     let measured = journal.outcomes.iter().filter_map(|outcome| match outcome {
         CaseOutcome::Measured(measured) if is_comparable(&measured.case) => {
-            TimedCase::from_measured(measured)
+            TimedCase::from_measured(measured).or_else(|| TimedCase::from_few(measured))
         }
         _ => None,
     });

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use pathline_schema::{Flow, Topology};
 
-use crate::labels::{is_read_by_engine, loss_text, paths_text};
+use crate::labels::{gpus_in, is_read_by_engine, loss_text, paths_text};
 use crate::outlier::UnlikePath;
 
 /// Paths out of or into one GPU that make one fault, where no part explains them better.
@@ -67,6 +67,12 @@ impl SlowGroup {
     /// The path that stands for the group: the slowest that a table of pairs shows.
     pub fn worst(&self) -> Option<&UnlikePath> {
         self.shown().into_iter().min_by(|a, b| a.ratio.total_cmp(&b.ratio))
+    }
+
+    /// The part, else what the paths are: `7 pairs out of gpu3`.
+    pub fn name(&self) -> String {
+        let flows = || self.shown().into_iter().flat_map(|path| path.case.timed.iter().copied());
+        self.part.clone().unwrap_or_else(|| paths_text(&flows().collect::<Vec<_>>()))
     }
 
     /// `gpu3 copy engines to peers: 7 pairs out of gpu3 are 31 to 32 % slower than their peers`.
@@ -139,12 +145,6 @@ pub fn part_remedy(topology: &Topology, part: &str, gpus: &[u32]) -> String {
     }
 }
 
-/// GPUs that the name of a part has: 2 and 4 of `xGMI gpu2-gpu4`.
-pub fn gpus_in(part: &str) -> BTreeSet<u32> {
-    let words = part.split(|c: char| !c.is_ascii_alphanumeric());
-    words.filter_map(|word| word.strip_prefix("gpu")?.parse().ok()).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use pathline_schema::Gpu;
@@ -185,6 +185,7 @@ mod tests {
         let line = |text: &str, gpus: &[u32]| (text.to_owned(), gpus.to_vec());
         let three = vec![pair(3, 0, 0.6), pair(3, 1, 0.7), pair(3, 2, 0.65), pair(1, 0, 0.9)];
         let one = "gpu1→gpu0 is 10 % slower than its 11 peers";
+        assert_eq!(slow_groups(three.clone())[0].name(), "3 pairs out of gpu3");
         let out = "3 pairs out of gpu3 are 30 to 40 % slower than their peers, the worst gpu3→gpu0";
         assert_eq!(summaries(three), [line(out, &[3]), line(one, &[0, 1])]);
         let into = vec![pair(3, 0, 0.5), pair(3, 1, 0.6), pair(1, 0, 0.5), pair(2, 0, 0.5)];

@@ -68,6 +68,25 @@ fn a_pair_that_takes_1_6_times_as_long_comes_first() {
     assert!(low <= first.ratio && first.ratio <= high && high - low < 0.1);
 }
 
+/// A slow case is visited less often before its time is over. One sample shows a loss that is far above what is normal.
+#[test]
+fn a_slow_pair_with_few_samples_is_found() {
+    for (factor, samples, found) in [(1.6, 5, 1), (1.6, 1, 1), (1.015, 1, 0), (1.015, 9, 1)] {
+        let mut journal = fixture("h200-x4.jsonl.gz");
+        slow_down(&mut journal, factor, |flow| joins(flow, 2, 3));
+        for outcome in &mut journal.outcomes {
+            let CaseOutcome::Measured(measured) = outcome else { continue };
+            if measured.case.timed.len() == 1 && joins(&measured.case.timed[0], 2, 3) {
+                for series in &mut measured.series {
+                    series.samples_ns.truncate(samples);
+                    series.visits.truncate(samples);
+                }
+            }
+        }
+        assert_eq!(unlike_paths(&journal).len(), found, "{factor} {samples}");
+    }
+}
+
 #[test]
 fn one_slow_mover_is_named_and_the_others_are_fine() {
     let mut journal = fixture("h200-x4.jsonl.gz");
