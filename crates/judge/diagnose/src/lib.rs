@@ -5,6 +5,7 @@ mod collectives;
 mod culprit;
 mod edits;
 mod expected;
+mod expected_links;
 mod failed_gpu;
 mod fleet;
 mod health;
@@ -25,6 +26,7 @@ pub use collectives::ledger::{
 pub use collectives::paired_choice::PairedChoice;
 pub use culprit::Culprit;
 pub use expected::{MAX_TRUST_FIGURES, MAX_TRUST_RANKS, PredictedFigure, find_figure_trust};
+pub use expected_links::{NodeReadings, reduced_links, trained_links};
 pub use failed_gpu::{failed_gpu, failed_gpu_remedy};
 pub use fleet::{
     FleetNode, FleetReport, FleetSettings, MIN_NODES, NodeKind, SlowPlace, judge_fleet,

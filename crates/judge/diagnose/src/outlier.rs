@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::culprit::{Culprit, PathLoss, PathLosses};
 use crate::edits::node_edits;
+use crate::expected_links::expected_topology;
 use crate::health::report::as_text;
 use crate::labels::{TailKind, case_label, ends_label, is_read_by_engine, mover_label, tail_kind};
 use crate::peers::{PeerRatio, compare_with_peers, peer_classes};
@@ -113,6 +114,7 @@ impl CaseComparison {
     ///
     /// `network` describes the node without faults; without it, peaks of the topology's links stand in.
     pub fn new(topology: &Topology, network: Option<&Network>, timed: &[TimedCase]) -> Self {
+        let topology = &expected_topology(topology, network);
         let cases: Vec<&Case> = timed.iter().map(|timed| &timed.case).collect();
         let mut classes: BTreeMap<usize, Vec<(usize, &TimedCase)>> = BTreeMap::new();
         for (timed, class) in timed.iter().enumerate().zip(peer_classes(topology, &cases)) {

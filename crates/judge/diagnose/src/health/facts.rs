@@ -1,7 +1,11 @@
 //! What the node states about itself: trained links, error counters, missing parts.
 
+use std::collections::BTreeSet;
+
 use pathline_schema::LinkKind;
 use serde::{Deserialize, Serialize};
+
+use crate::labels::gpus_in;
 
 /// A link as it is trained now, and as both of its ends could have it. Idle links clock down, so
 /// speeds count only if they were read while bytes moved.
@@ -26,6 +30,40 @@ pub struct TrainedLink {
     pub errors: Option<(u64, u64)>,
 }
 
+impl TrainedLink {
+    /// Whether a part of a node is this link, or has it: `NVLink gpu3-switches, both directions` has `gpu3 NVLink`.
+    pub fn is_part(&self, part: &str) -> bool {
+        match part.strip_prefix(self.name.as_str()) {
+            Some(rest) => !rest.starts_with(|c: char| c.is_ascii_digit()),
+            None => {
+                !self.name.contains('-')
+                    && part.starts_with(self.kind.name())
+                    && gpus_in(&self.name).is_subset(&gpus_in(part))
+            }
+        }
+    }
+
+    /// What it has less than both of its ends could have: `gpu3 PCIe runs 8 of 16 lanes`.
+    pub fn loss(&self) -> Option<String> {
+        let (of, rate) = match self.kind {
+            LinkKind::Pcie => ("lanes", "GT/s"),
+            _ => ("links", "GB/s a link"),
+        };
+        if self.width > 0 && self.width < self.max_width {
+            return Some(format!("{} runs {} of {} {of}", self.name, self.width, self.max_width));
+        }
+        let slower = self.under_load && self.speed > 0.0 && self.speed < self.max_speed * 0.99;
+        slower.then(|| format!("{} runs at {} of {} {rate}", self.name, self.speed, self.max_speed))
+    }
+}
+
+impl NodeFacts {
+    /// Links that are less than both of their ends could have.
+    pub fn reduced_links(&self) -> impl Iterator<Item = &TrainedLink> {
+        self.links.iter().filter(|link| link.loss().is_some())
+    }
+}
+
 /// Facts that need no measurement of time.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct NodeFacts {
@@ -37,6 +75,9 @@ pub struct NodeFacts {
     pub busy: Option<String>,
     /// Probes and steps that failed, with their error. Each is a fault.
     pub failed: Vec<String>,
+    /// GPUs on which what failed did.
+    #[serde(skip)]
+    pub failed_gpus: BTreeSet<u32>,
     /// Why measuring ended early: `budget of 5 s is over`. The verdict then rests on what is known.
     pub stopped: Option<String>,
     /// What a verdict rests on and could not be read or measured: a node with any of it does not pass.

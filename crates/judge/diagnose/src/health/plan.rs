@@ -9,6 +9,7 @@ use pathline_schema::{
 use serde::Serialize;
 
 use crate::edits::{FlowShape, PartEdit, element_edits, general_edits};
+use crate::expected_links::expected_topology;
 use crate::health::coverage::{CandidateClass, choose_classes};
 use crate::health::report::as_text;
 use crate::labels::{TailKind, case_label, tail_kind};
@@ -136,6 +137,7 @@ impl HealthPlan {
     /// domains those classes are added that see parts which nothing else sees, or that tell apart parts
     /// which otherwise look the same, the most of them for each millisecond first.
     pub fn new(topology: &Topology, network: Option<&Network>, loss: f64) -> Self {
+        let topology = &expected_topology(topology, network);
         let derived = network.is_none().then(|| Network::from_topology(topology));
         let known = network.or(derived.as_ref());
         let candidates = candidates(topology, known, network.is_some());

@@ -98,23 +98,9 @@ fn shortened(reason: String) -> String {
     format!("{cut}…")
 }
 
-/// What a trained link has less than both of its ends could have.
-fn link_fault(link: &TrainedLink) -> Option<String> {
-    if link.width > 0 && link.width < link.max_width {
-        return Some(format!(
-            "{} runs {} of {} lanes or links",
-            link.name, link.width, link.max_width
-        ));
-    }
-    let slower = link.under_load && link.speed > 0.0 && link.speed < link.max_speed * 0.99;
-    slower.then(|| {
-        format!("{} runs at {} under load, not at {}", link.name, link.speed, link.max_speed)
-    })
-}
-
 fn faults(facts: &NodeFacts) -> Vec<String> {
     let missing = facts.missing.iter().map(|part| format!("{part} is missing"));
-    let links = facts.links.iter().filter_map(link_fault);
+    let links = facts.links.iter().filter_map(TrainedLink::loss);
     missing.chain(links).chain(facts.failed.iter().cloned()).collect()
 }
 

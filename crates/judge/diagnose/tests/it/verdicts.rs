@@ -394,7 +394,7 @@ fn facts_fail_without_times_and_nothing_is_no_pass() {
     let facts = NodeFacts { links: vec![link.clone()], ..NodeFacts::default() };
     let narrow = monitor.report(&facts);
     assert_eq!(narrow.state, NodeVerdict::Fail);
-    assert_eq!(narrow.reason, "gpu3 PCIe runs 8 of 16 lanes or links");
+    assert_eq!(narrow.reason, "gpu3 PCIe runs 8 of 16 lanes");
     assert_eq!(narrow.notes.len(), 2, "2 errors, and a speed that was read while idle: {narrow:?}");
     // An idle link may clock down; corrected errors without loss are no fault.
     let idle = TrainedLink { width: 16, ..link };

@@ -5,7 +5,8 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use pathline_diagnose::{
-    HealthMonitor, HealthPlan, HealthReport, HealthSettings, NextStep, NodeFacts, RoundPace,
+    HealthMonitor, HealthPlan, HealthProbe, HealthReport, HealthSettings, NextStep, NodeFacts,
+    RoundPace, failed_gpu,
 };
 use pathline_flow::Network;
 use pathline_hal::pattern;
@@ -270,7 +271,8 @@ impl HealthCheck<'_> {
     /// Trained links and missing parts.
     fn link_facts(&mut self, view: &NodeView) {
         let twin = self.request.twin.as_ref().map(|twin| &twin.topology);
-        let (links, limits) = trained::trained_links(view, &self.readings, twin);
+        let network = self.network(view);
+        let (links, limits) = trained::trained_links(view, &self.readings, network.as_ref());
         self.facts.links = links;
         self.facts.limits.extend(limits);
         self.facts.limits.extend(trained::not_offered(view));
@@ -547,19 +549,36 @@ impl HealthCheck<'_> {
         which: &[usize],
         plan: &HealthPlan,
     ) -> bool {
-        let before = self.facts.failed.len();
+        let mut faults: Vec<(&HealthProbe, String)> = Vec::new();
         for (nth, ProbeFailure { error, severity }) in failures {
-            let label = which.get(nth).map_or("a probe", |&n| plan.probes[n].label.as_str());
+            let Some(probe) = which.get(nth).and_then(|&n| plan.probes.get(n)) else { continue };
             match severity {
                 Severity::Unsupported | Severity::Exhausted => {
-                    self.facts.unread.push(format!("{label} was not measured: {error}"));
+                    self.facts.unread.push(format!("{} was not measured: {error}", probe.label));
                 }
                 Severity::Transient | Severity::Sticky | Severity::Corrupt => {
-                    self.facts.failed.push(format!("{label}: {error}"));
+                    faults.push((probe, error));
                 }
             }
         }
-        self.facts.failed.len() > before
+        let cases: Vec<_> =
+            faults.iter().map(|(probe, error)| (&probe.case, error.as_str())).collect();
+        let gpu = failed_gpu(&cases);
+        let texts = faults.iter().map(|(probe, error)| format!("{}: {error}", probe.label));
+        match (gpu, faults.as_slice()) {
+            // One part, one fault.
+            (Some(gpu), [(first, error), more @ ..]) => {
+                let error = error.split(';').next().unwrap_or_default();
+                let more = match more.len() {
+                    0 => String::new(),
+                    n => format!(", and {n} more of its paths"),
+                };
+                self.facts.failed.push(format!("gpu{gpu} fails: {}: {error}{more}", first.label));
+                self.facts.failed_gpus.insert(gpu);
+            }
+            _ => self.facts.failed.extend(texts),
+        }
+        !faults.is_empty()
     }
 
     /// The process did not answer as it should: the same probes again in another one.
@@ -626,6 +645,10 @@ impl HealthCheck<'_> {
         };
         match self.incidents.as_slice() {
             [first, second, ..] if first.by_node && second.by_node => {
+                let of = |incident: &ProbeIncident| plan.probes.get(incident.probe?);
+                let cases = [of(first), of(second)].into_iter().flatten();
+                let cases: Vec<_> = cases.map(|probe| (&probe.case, "")).collect();
+                self.facts.failed_gpus.extend(failed_gpu(&cases));
                 let text = format!("{} {}, twice", label(second), second.how);
                 self.facts.failed.push(text);
             }

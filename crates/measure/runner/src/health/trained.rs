@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pathline_diagnose::TrainedLink;
-use pathline_schema::{Gpu, GpuState, LinkEnd, LinkKind, PcieLink, Topology, WorldKind};
+use pathline_diagnose::{NodeReadings, TrainedLink};
+use pathline_flow::Network;
+use pathline_schema::{Gpu, GpuState, Topology, WorldKind};
 
 use super::protocol::NodeView;
 
@@ -20,136 +21,15 @@ pub(super) struct LinkReadings {
 pub(super) fn trained_links(
     view: &NodeView,
     readings: &LinkReadings,
-    twin: Option<&Topology>,
+    network: Option<&Network>,
 ) -> (Vec<TrainedLink>, Vec<String>) {
-    let (mut links, mut limits) = (Vec::new(), Vec::new());
-    pcie_links(view, readings, &mut links, &mut limits);
-    nvlinks(view, readings, &mut links, &mut limits);
-    if let Some(twin) = twin {
-        links.extend(narrower_than(&view.topology, twin));
-    }
-    (links, limits)
-}
-
-/// What both ends of a GPU's PCIe link can have. The GPU states its own; of the port above it only the PCI
-/// tree knows, and a virtual machine hides that: then equal GPUs show what the ports can.
-fn both_ends(view: &NodeView, gpu: &Gpu, own: PcieLink, peers: &[PcieLink]) -> (u32, f64, bool) {
-    let pci = &view.topology.pci;
-    let device = pci.iter().find(|device| device.address == gpu.pci);
-    let port = device.and_then(|d| d.parent.as_ref()).and_then(|p| {
-        pci.iter().find(|device| device.address == *p)?.link.filter(|link| link.max_width > 0)
-    });
-    match port {
-        Some(port) => {
-            (own.max_width.min(port.max_width), own.max_speed_gts.min(port.max_speed_gts), true)
-        }
-        None => {
-            let width = peers.iter().map(|link| link.width).max().unwrap_or(own.width);
-            let speed = peers.iter().map(|link| link.speed_gts).fold(0.0, f64::max);
-            (width, speed, false)
-        }
-    }
-}
-
-fn pcie_links(
-    view: &NodeView,
-    readings: &LinkReadings,
-    links: &mut Vec<TrainedLink>,
-    limits: &mut Vec<String>,
-) {
-    let now = |gpu: &Gpu| {
-        let read = readings.loaded.get(&gpu.index).and_then(|state| state.pcie);
-        let link = read.or(view.states.get(&gpu.index).and_then(|s| s.pcie)).or(gpu.host_link)?;
-        (link.width > 0).then_some((link, read.is_some()))
+    let readings = NodeReadings {
+        facts: &view.facts,
+        idle: &view.states,
+        loaded: &readings.loaded,
+        counters: (&view.counters, &readings.after),
     };
-    let mut limited = BTreeSet::new();
-    for gpu in &view.topology.gpus {
-        let Some((link, under_load)) = now(gpu) else { continue };
-        let peers: Vec<PcieLink> = view
-            .topology
-            .gpus
-            .iter()
-            .filter(|peer| peer.name == gpu.name)
-            .filter_map(|peer| Some(now(peer)?.0))
-            .collect();
-        let (max_width, max_speed, known) = both_ends(view, gpu, link, &peers);
-        if !known && (link.max_width > max_width || link.max_speed_gts > max_speed + 0.1) {
-            limited.insert(format!(
-                "every {} has PCIe x{max_width} at {max_speed} of x{} at {} GT/s; what its port can is \
-                 not visible here",
-                gpu.name, link.max_width, link.max_speed_gts
-            ));
-        }
-        let errors = |states: &BTreeMap<u32, GpuState>| states.get(&gpu.index)?.pcie_replays;
-        links.push(TrainedLink {
-            name: format!("gpu{} PCIe", gpu.index),
-            kind: LinkKind::Pcie,
-            width: link.width,
-            max_width,
-            speed: link.speed_gts,
-            max_speed,
-            under_load,
-            errors: errors(&view.counters).zip(errors(&readings.after)),
-        });
-    }
-    limits.extend(limited);
-}
-
-/// NVLinks of each GPU. How many a board connects is known from its best GPU: bridges and partitions of
-/// virtual machines connect fewer than the product has.
-fn nvlinks(
-    view: &NodeView,
-    readings: &LinkReadings,
-    links: &mut Vec<TrainedLink>,
-    limits: &mut Vec<String>,
-) {
-    let count = |gpu: &Gpu| view.facts.get(&gpu.index)?.nvlinks;
-    let mut limited = BTreeSet::new();
-    for gpu in &view.topology.gpus {
-        let Some((active, product)) = count(gpu) else { continue };
-        let peers = view.topology.gpus.iter().filter(|peer| peer.name == gpu.name);
-        let most = peers.filter_map(count).map(|(active, _)| active).max().unwrap_or(active);
-        if most < product {
-            limited.insert(format!("no {} uses more than {most} of {product} NVLinks", gpu.name));
-        }
-        let errors = |states: &BTreeMap<u32, GpuState>| states.get(&gpu.index)?.link_errors;
-        // A driver that counts none at first may count some later.
-        let after = errors(&readings.after);
-        let before = errors(&view.counters).or(after.map(|_| 0));
-        links.push(TrainedLink {
-            name: format!("gpu{} NVLink", gpu.index),
-            kind: LinkKind::Nvlink,
-            width: active,
-            max_width: most,
-            speed: 0.0,
-            max_speed: 0.0,
-            under_load: readings.loaded.contains_key(&gpu.index),
-            errors: before.zip(after),
-        });
-    }
-    limits.extend(limited);
-}
-
-/// Bundles between units that the twin has wider; its PCIe links are compared by their lanes elsewhere.
-fn narrower_than(topology: &Topology, twin: &Topology) -> Vec<TrainedLink> {
-    let ends = |a: LinkEnd, b: LinkEnd| (a.min(b), a.max(b));
-    let now: BTreeMap<_, _> =
-        topology.links.iter().map(|link| (ends(link.a, link.b), link.width)).collect();
-    let fabric = twin.links.iter().filter(|l| matches!(l.kind, LinkKind::Xgmi | LinkKind::Nvlink));
-    let compared = fabric.filter_map(|link| {
-        let width = *now.get(&ends(link.a, link.b))?;
-        Some(TrainedLink {
-            name: format!("{}-{}", link.a, link.b),
-            kind: link.kind,
-            width,
-            max_width: link.width,
-            speed: 0.0,
-            max_speed: 0.0,
-            under_load: false,
-            errors: None,
-        })
-    });
-    compared.collect()
+    pathline_diagnose::trained_links(&view.topology, network, &readings)
 }
 
 /// Parts that the twin has and the node does not show.
@@ -305,7 +185,7 @@ pub(super) fn peculiarities(view: &NodeView, settings: &BTreeMap<String, String>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pathline_schema::GpuFacts;
+    use pathline_schema::{GpuFacts, LinkKind, PcieLink};
 
     fn view(widths: &[(u32, f64)]) -> NodeView {
         let gpu = |(index, &(width, speed_gts)): (usize, &(u32, f64))| Gpu {

@@ -1,0 +1,265 @@
+//! The links that a node should have, next to those that it reports: classes of peers and rates are those of the
+//! former, and each difference is a fact of its own.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pathline_flow::routes::LinkBundle;
+use pathline_flow::{MachineDesc, Network};
+use pathline_schema::{Gpu, GpuFacts, GpuState, Link, LinkEnd, LinkKind, PcieLink, Rate, Topology};
+use pathline_stats::{ascending, interpolated};
+
+use crate::health::facts::TrainedLink;
+
+/// A board is known by its links if at most this share of them is narrower than it has them.
+const NARROWER_SHARE: f64 = 0.25;
+/// Links of one kind whose reported rates differ by less are equal.
+const SAME_RATE: f64 = 0.01;
+
+type Ends = (LinkEnd, LinkEnd);
+
+/// Links between GPUs, or of a GPU and its switch or socket, with what they should be.
+fn expected_bundles(topology: &Topology, network: Option<&Network>) -> BTreeMap<Ends, LinkBundle> {
+    let described = network.filter(|network| network.is_described());
+    let Some(network) = described else { return board_bundles(topology).unwrap_or_default() };
+    let known = |link: &Link| Some(((link.a, link.b), network.routes().direct(link.a, link.b)?));
+    fabric(topology).filter_map(known).collect()
+}
+
+fn fabric(topology: &Topology) -> impl Iterator<Item = &Link> {
+    topology.links.iter().filter(|l| matches!(l.kind, LinkKind::Xgmi | LinkKind::Nvlink))
+}
+
+/// The links of the preset that this node is: as many GPUs of one architecture, joined alike by links of which none is
+/// wider and most are as wide.
+fn board_bundles(topology: &Topology) -> Option<BTreeMap<Ends, LinkBundle>> {
+    let gpu = topology.gpus.first()?;
+    let between_gpus = |topology: &Topology| -> BTreeMap<Ends, LinkBundle> {
+        let of_gpus = fabric(topology).filter(|l| !matches!((l.a, l.b), (_, LinkEnd::Numa(_))));
+        let bundle = |l: &Link| LinkBundle { kind: l.kind, width: l.width, peak: l.peak };
+        of_gpus.map(|l| ((l.a.min(l.b), l.a.max(l.b)), bundle(l))).collect()
+    };
+    let own = between_gpus(topology);
+    let is_it = |board: &BTreeMap<Ends, LinkBundle>| {
+        let narrower =
+            own.iter().filter(|(ends, l)| board.get(ends).is_some_and(|b| l.width < b.width));
+        let alike = |(ends, l): (&Ends, &LinkBundle)| {
+            board.get(ends).is_some_and(|b| b.kind == l.kind && l.width <= b.width)
+        };
+        own.len() == board.len()
+            && own.iter().all(alike)
+            && narrower.count() as f64 <= NARROWER_SHARE * own.len() as f64
+    };
+    let named = MachineDesc::presets().iter().filter(|(_, text)| text.contains(&*gpu.arch));
+    let mut nodes = named.filter_map(|(name, _)| MachineDesc::preset(name).ok());
+    nodes.find_map(|desc| {
+        let node = desc.healthy_topology();
+        let alike = node.gpus.len() == topology.gpus.len()
+            && !own.is_empty()
+            && node.gpus.iter().zip(&topology.gpus).all(|(a, b)| a.arch == b.arch);
+        alike.then(|| between_gpus(node)).filter(is_it)
+    })
+}
+
+/// The node with its links as they should be.
+pub(crate) fn expected_topology(topology: &Topology, network: Option<&Network>) -> Topology {
+    let expected = expected_bundles(topology, network);
+    let mut topology = topology.clone();
+    for link in &mut topology.links {
+        let known = expected.get(&(link.a, link.b)).or_else(|| expected.get(&(link.b, link.a)));
+        let Some(bundle) = known.filter(|bundle| bundle.width > link.width) else { continue };
+        let factor = f64::from(bundle.width) / f64::from(link.width.max(1));
+        link.peak = link.peak.map(|peak| Rate(peak.0 * factor));
+        link.width = bundle.width;
+    }
+    topology
+}
+
+/// Links of the fabric that are known as they should be.
+fn fabric_links(
+    topology: &Topology,
+    network: Option<&Network>,
+    is_counted: &dyn Fn(&Link) -> bool,
+) -> Vec<TrainedLink> {
+    let expected = expected_bundles(topology, network);
+    let each = |peak: Option<Rate>, width: u32| peak.map_or(0.0, |p| p.0 / f64::from(width.max(1)));
+    let known = fabric(topology).filter(|link| !is_counted(link)).filter_map(|link| {
+        let known = expected.get(&(link.a, link.b)).or_else(|| expected.get(&(link.b, link.a)))?;
+        let (now, full) = (each(link.peak, link.width), each(known.peak, known.width));
+        Some((link, known.width, now, full))
+    });
+    let known: Vec<_> = known.collect();
+    // Sources count coding and error correction or not: what most links of a kind lack is theirs.
+    let share =
+        |(_, _, now, full): &(&Link, u32, f64, f64)| if *full > 0.0 { now / full } else { 0.0 };
+    let usual = |kind| {
+        let of_kind = known.iter().filter(|row| row.0.kind == kind);
+        interpolated(&ascending(of_kind.map(share)), 0.5).unwrap_or(0.0)
+    };
+    let link = |row: &(&Link, u32, f64, f64)| {
+        let &(link, max_width, now, full) = row;
+        let max_speed = full * usual(link.kind);
+        let is_slower = now > 0.0 && now < max_speed * (1.0 - SAME_RATE);
+        TrainedLink {
+            name: format!("{} {}-{}", link.kind.name(), link.a, link.b),
+            kind: link.kind,
+            width: link.width,
+            max_width,
+            speed: if is_slower { now } else { 0.0 },
+            max_speed: if is_slower { max_speed } else { 0.0 },
+            // A driver states what it is trained at, not a state that it rests in.
+            under_load: is_slower,
+            errors: None,
+        }
+    };
+    known.iter().map(link).collect()
+}
+
+/// What was read of the GPUs of a node: by number.
+#[derive(Debug, Clone, Copy)]
+pub struct NodeReadings<'a> {
+    /// What does not change.
+    pub facts: &'a BTreeMap<u32, GpuFacts>,
+    /// States before anything moved.
+    pub idle: &'a BTreeMap<u32, GpuState>,
+    /// States while bytes moved.
+    pub loaded: &'a BTreeMap<u32, GpuState>,
+    /// Error counters before and after.
+    pub counters: (&'a BTreeMap<u32, GpuState>, &'a BTreeMap<u32, GpuState>),
+}
+
+/// The links of a node as trained, next to what they should be, and what limits these facts. `network` describes the
+/// node as it should be.
+pub fn trained_links(
+    topology: &Topology,
+    network: Option<&Network>,
+    readings: &NodeReadings<'_>,
+) -> (Vec<TrainedLink>, Vec<String>) {
+    let (mut links, mut limits) = (Vec::new(), Vec::new());
+    pcie_links(topology, readings, &mut links, &mut limits);
+    nvlinks(topology, readings, &mut links, &mut limits);
+    // A driver that counts the NVLinks of a GPU counts those to each switch.
+    let counts = |end: LinkEnd| match end {
+        LinkEnd::Gpu(gpu) => readings.facts.get(&gpu).is_some_and(|facts| facts.nvlinks.is_some()),
+        _ => false,
+    };
+    let is_counted =
+        |link: &Link| link.kind == LinkKind::Nvlink && (counts(link.a) || counts(link.b));
+    links.extend(fabric_links(topology, network, &is_counted));
+    (links, limits)
+}
+
+/// The links that a node itself states to be less than they should, by its topology and what its GPUs state.
+pub fn reduced_links(
+    topology: &Topology,
+    network: Option<&Network>,
+    facts: &BTreeMap<u32, GpuFacts>,
+) -> Vec<TrainedLink> {
+    let none = BTreeMap::new();
+    let readings = NodeReadings { facts, idle: &none, loaded: &none, counters: (&none, &none) };
+    let (mut links, _) = trained_links(topology, network, &readings);
+    links.retain(|link| link.loss().is_some());
+    links
+}
+
+/// What both ends of a GPU's PCIe link can have. The GPU states its own; of the port above it only the PCI
+/// tree knows, and a virtual machine hides that: then equal GPUs show what the ports can.
+fn both_ends(
+    topology: &Topology,
+    gpu: &Gpu,
+    own: PcieLink,
+    peers: &[PcieLink],
+) -> (u32, f64, bool) {
+    let pci = &topology.pci;
+    let device = pci.iter().find(|device| device.address == gpu.pci);
+    let port = device.and_then(|d| d.parent.as_ref()).and_then(|p| {
+        pci.iter().find(|device| device.address == *p)?.link.filter(|link| link.max_width > 0)
+    });
+    match port {
+        Some(port) => {
+            (own.max_width.min(port.max_width), own.max_speed_gts.min(port.max_speed_gts), true)
+        }
+        None => {
+            let width = peers.iter().map(|link| link.width).max().unwrap_or(own.width);
+            let speed = peers.iter().map(|link| link.speed_gts).fold(0.0, f64::max);
+            (width, speed, false)
+        }
+    }
+}
+
+fn pcie_links(
+    topology: &Topology,
+    readings: &NodeReadings<'_>,
+    links: &mut Vec<TrainedLink>,
+    limits: &mut Vec<String>,
+) {
+    let now = |gpu: &Gpu| {
+        let read = readings.loaded.get(&gpu.index).and_then(|state| state.pcie);
+        let link = read.or(readings.idle.get(&gpu.index).and_then(|s| s.pcie)).or(gpu.host_link)?;
+        (link.width > 0).then_some((link, read.is_some()))
+    };
+    let mut limited = BTreeSet::new();
+    for gpu in &topology.gpus {
+        let Some((link, under_load)) = now(gpu) else { continue };
+        let peers: Vec<PcieLink> = topology
+            .gpus
+            .iter()
+            .filter(|peer| peer.name == gpu.name)
+            .filter_map(|peer| Some(now(peer)?.0))
+            .collect();
+        let (max_width, max_speed, known) = both_ends(topology, gpu, link, &peers);
+        if !known && (link.max_width > max_width || link.max_speed_gts > max_speed + 0.1) {
+            limited.insert(format!(
+                "every {} has PCIe x{max_width} at {max_speed} of x{} at {} GT/s; what its port can is \
+                 not visible here",
+                gpu.name, link.max_width, link.max_speed_gts
+            ));
+        }
+        let errors = |states: &BTreeMap<u32, GpuState>| states.get(&gpu.index)?.pcie_replays;
+        links.push(TrainedLink {
+            name: format!("gpu{} PCIe", gpu.index),
+            kind: LinkKind::Pcie,
+            width: link.width,
+            max_width,
+            speed: link.speed_gts,
+            max_speed,
+            under_load,
+            errors: errors(readings.counters.0).zip(errors(readings.counters.1)),
+        });
+    }
+    limits.extend(limited);
+}
+
+/// NVLinks of each GPU. How many a board connects is known from its best GPU: bridges and partitions of
+/// virtual machines connect fewer than the product has.
+fn nvlinks(
+    topology: &Topology,
+    readings: &NodeReadings<'_>,
+    links: &mut Vec<TrainedLink>,
+    limits: &mut Vec<String>,
+) {
+    let count = |gpu: &Gpu| readings.facts.get(&gpu.index)?.nvlinks;
+    let mut limited = BTreeSet::new();
+    for gpu in &topology.gpus {
+        let Some((active, product)) = count(gpu) else { continue };
+        let peers = topology.gpus.iter().filter(|peer| peer.name == gpu.name);
+        let most = peers.filter_map(count).map(|(active, _)| active).max().unwrap_or(active);
+        if most < product {
+            limited.insert(format!("no {} uses more than {most} of {product} NVLinks", gpu.name));
+        }
+        let errors = |states: &BTreeMap<u32, GpuState>| states.get(&gpu.index)?.link_errors;
+        // A driver that counts none at first may count some later.
+        let after = errors(readings.counters.1);
+        let before = errors(readings.counters.0).or(after.map(|_| 0));
+        links.push(TrainedLink {
+            name: format!("gpu{} NVLink", gpu.index),
+            kind: LinkKind::Nvlink,
+            width: active,
+            max_width: most,
+            speed: 0.0,
+            max_speed: 0.0,
+            under_load: readings.loaded.contains_key(&gpu.index),
+            errors: before.zip(after),
+        });
+    }
+    limits.extend(limited);
+}
