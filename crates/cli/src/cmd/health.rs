@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow};
 use pathline_diagnose::posterior::SURE;
 use pathline_diagnose::{
-    HealthReport, HealthSettings, REFERENCE_ERROR, ReferenceComparison, RunDigest, TailKind,
-    compare_with_reference, gpus_in, measured_in_runs, part_remedy, predicted_by_twin,
+    HealthReport, HealthSettings, NodeFacts, REFERENCE_ERROR, ReferenceComparison, RunDigest,
+    TailKind, compare_with_reference, failed_gpu_remedy, gpus_in, measured_in_runs, part_remedy,
+    predicted_by_twin,
 };
 use pathline_flow::{MachineDesc, Network, RuntimeEnv};
 use pathline_report::health::{
@@ -418,7 +419,7 @@ fn document(args: &HealthArgs, started: &str, outcome: HealthOutcome) -> HealthD
     });
     let measured = measured.collect();
     let topology = view.as_ref().map(|view| &view.topology);
-    let action = topology.map_or_else(String::new, |topology| action(topology, &report));
+    let action = topology.map_or_else(String::new, |topology| action(topology, &facts, &report));
     let mut document = HealthDocument {
         simulated,
         action,
@@ -444,8 +445,8 @@ fn document(args: &HealthArgs, started: &str, outcome: HealthOutcome) -> HealthD
     document
 }
 
-/// What to do about a node: by its part, if one is named.
-fn action(topology: &Topology, report: &HealthReport) -> String {
+/// What to do about a node: by its parts, if some are named.
+fn action(topology: &Topology, facts: &NodeFacts, report: &HealthReport) -> String {
     let (first, again) = match report.state {
         NodeVerdict::Fail => ("drain this node", "; check again"),
         NodeVerdict::Suspect => ("check the empty node again with `--budget 30s`", ""),
@@ -453,16 +454,20 @@ fn action(topology: &Topology, report: &HealthReport) -> String {
     };
     let best = report.culprits.first().map_or(0.0, |culprit| culprit.probability);
     let likely = report.culprits.iter().filter(|culprit| culprit.probability * SURE > best);
-    let names: Vec<&str> = likely.map(|culprit| culprit.element.as_str()).collect();
+    let mut names: Vec<&str> = facts.reduced_links().map(|link| link.name.as_str()).collect();
+    if names.is_empty() {
+        names.extend(likely.map(|culprit| culprit.element.as_str()));
+    }
     let names = names.join(" or ");
-    let part = match names.is_empty() || report.state != NodeVerdict::Fail {
-        true => String::new(),
-        false => {
-            let gpus: Vec<u32> = gpus_in(&names).into_iter().collect();
-            format!("; {}", part_remedy(topology, &names, &gpus))
-        }
-    };
-    format!("{first}{part}{again} (docs/use/operators.md)")
+    let gpus: Vec<u32> = gpus_in(&names).into_iter().collect();
+    let mut parts: Vec<String> =
+        facts.failed_gpus.iter().map(|gpu| failed_gpu_remedy(topology, *gpu)).collect();
+    if !names.is_empty() && parts.is_empty() {
+        parts.push(part_remedy(topology, &names, &gpus));
+    }
+    parts.retain(|_| report.state == NodeVerdict::Fail);
+    let parts: String = parts.iter().map(|part| format!("; {part}")).collect();
+    format!("{first}{parts}{again} (docs/use/operators.md)")
 }
 
 /// Which board each GPU is, in short.

@@ -81,6 +81,47 @@ fn a_good_node_passes_and_a_lost_link_is_named() {
     assert!(faults.contains("gpu2"), "{faults}");
 }
 
+/// Links that the driver itself reports as less, and GPUs that hang or crash: `health` and `run` name the part, what
+/// happens and what to look at.
+#[test]
+fn what_a_node_states_of_a_fault_is_named_by_health_and_run() {
+    let width = |lost: u32| format!("kind = \"width\"\nlost = {lost}");
+    let half = || "kind = \"speed\"\nshare = 0.5".to_owned();
+    let after = |kind: &str| format!("kind = \"{kind}\"\nafter_ms = 50");
+    let timeout = "stream_wait on gpu3: no answer in 1 s (timeout)";
+    for (preset, element, fault, found, remedy) in [
+        ("mi250x", "gpu0-gpu6", width(1), "xGMI gpu0-gpu6 runs 1 of 2 links", "--showxgmierr"),
+        ("mi250x", "gpu0-gpu1", width(1), "xGMI gpu0-gpu1 runs 3 of 4 links", "--showxgmierr"),
+        ("mi300x", "gpu0-gpu6", half(), "xGMI gpu0-gpu6 runs at 32 of 64 GB/s", "--showxgmierr"),
+        ("mi300x", "gpu2-numa0", width(8), "gpu2 PCIe runs 8 of 16 lanes", "lspci -vv"),
+        ("hgx-h200", "gpu3-switch0", width(1), "gpu3 NVLink runs 17 of 18 links", "nvlink -s"),
+        ("hgx-h200", "gpu3", after("hang"), timeout, "dmesg` for Xid messages of gpu3"),
+        ("mi250x", "gpu3", after("crash"), "gpu3: an earlier fault", "dmesg` for amdgpu"),
+    ] {
+        let dir = TempDir::new().expect("a folder");
+        let fault = format!("[[fault]]\nelement = \"{element}\"\n{fault}");
+        let file = faulty(dir.path(), preset, &fault);
+        let file = file.to_str().expect("a path");
+        let (json, code) = check(&["-m", file]);
+        let (state, reason) = (json["state"].as_str(), json["reason"].to_string());
+        assert_eq!((state, code), (Some("fail"), 1), "{reason}");
+        assert!(reason.contains(found), "{element}: {reason}");
+        let action = json["action"].to_string();
+        assert!(action.contains(remedy), "{element}: {action}");
+        let out = dir.path().join("run");
+        let out = out.to_str().expect("a path");
+        let args = ["run", "-m", file, "-o", out, "--case", "gpu*.vram > gpu*.vram by kernel"];
+        let output = pathline(&args);
+        let text = stdout(&output).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        assert!(text.contains("FAIL: ") && text.contains(found), "{element}: {text}");
+        assert!(text.contains(remedy), "{element}: {text}");
+        let gpu = element.split('-').next().unwrap_or_default();
+        let map = fs::read_to_string(format!("{out}/report.html")).expect("a page");
+        assert!(map.contains(found.split(" (").next().unwrap_or_default()), "{gpu}");
+    }
+}
+
 #[test]
 fn every_format_is_whole_and_agrees_with_the_exit_code() {
     let dir = TempDir::new().expect("a folder");

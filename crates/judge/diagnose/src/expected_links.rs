@@ -263,3 +263,44 @@ fn nvlinks(
     }
     limits.extend(limited);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with_link(desc: &MachineDesc, ends: (u32, u32), width: u32) -> Topology {
+        let mut topology = desc.topology();
+        let ends = [LinkEnd::Gpu(ends.0), LinkEnd::Gpu(ends.1)];
+        let is_it = |link: &Link| ends.contains(&link.a) && ends.contains(&link.b);
+        for link in topology.links.iter_mut().filter(|link| is_it(link)) {
+            link.peak = link.peak.map(|peak| peak * (f64::from(width) / f64::from(link.width)));
+            link.width = width;
+        }
+        topology
+    }
+
+    /// A node without a description is known by its board, if all other links are the board's. A slice of one, a wider
+    /// link and a board with half of its links narrower are not.
+    #[test]
+    fn a_board_is_known_by_its_other_links() {
+        let desc = MachineDesc::preset("mi250x").expect("a preset");
+        let losses = |topology: &Topology| -> Vec<String> {
+            let found = reduced_links(topology, None, &BTreeMap::new());
+            found.iter().filter_map(TrainedLink::loss).collect()
+        };
+        let narrow = with_link(&desc, (0, 6), 1);
+        assert_eq!(losses(&narrow), ["xGMI gpu0-gpu6 runs 1 of 2 links"]);
+        assert_eq!(expected_topology(&narrow, None).links, desc.topology().links);
+        assert_eq!(losses(&desc.topology()), Vec::<String>::new());
+        assert_eq!(losses(&with_link(&desc, (0, 6), 3)), Vec::<String>::new());
+        let slice = desc.slice(&[0, 1, 2, 3]).expect("a slice");
+        assert_eq!(losses(&with_link(&slice, (0, 1), 2)), Vec::<String>::new());
+        let mut half = desc.topology();
+        half.links.iter_mut().take(6).for_each(|link| link.width = 1);
+        assert_eq!(losses(&half), Vec::<String>::new());
+        for (preset, _) in MachineDesc::presets() {
+            let desc = MachineDesc::preset(preset).expect("a preset");
+            assert_eq!(losses(&desc.topology()), Vec::<String>::new(), "{preset}");
+        }
+    }
+}

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use pathline_diagnose::{SlowGroup, compare_run, slow_groups};
+use pathline_diagnose::{
+    SlowGroup, TrainedLink, compare_run, failed_gpu, reduced_links, slow_groups,
+};
+use pathline_explain::case_end::CaseEnds;
 use pathline_explain::fmt;
 use pathline_explain::run::{CaseQuantity, RunEntry, RunView};
 use pathline_explain::run_identity::machine_of;
@@ -48,10 +51,32 @@ pub(crate) struct Evidence<'a> {
     pub(crate) covered: Vec<Case>,
     /// Results that rest on assumed constants of a model, which `run` lacks.
     assumed: Vec<RunEntry<'a>>,
+    /// Links that the node itself states to be less than they should.
+    pub(crate) reduced: Vec<TrainedLink>,
+    /// The GPU on which cases failed, if it is one.
+    pub(crate) failed_gpu: Option<FailedGpu>,
     /// Number of cases that were compared with peers.
     pub(crate) compared: usize,
     /// Number of results that are left out.
     disturbed: usize,
+}
+
+/// A GPU that all cases which the node failed have in common.
+pub(crate) struct FailedGpu {
+    pub(crate) gpu: u32,
+    /// Number of these cases.
+    pub(crate) cases: usize,
+    /// The error of the first, without advice.
+    pub(crate) error: String,
+}
+
+impl FailedGpu {
+    fn of_run(journal: &Journal) -> Option<Self> {
+        let failed = CaseEnds::new(journal).of_node;
+        let rows: Vec<_> = failed.iter().map(|fault| (&fault.case, fault.error.as_str())).collect();
+        let error = failed.first()?.error.split([';', '\n']).next().unwrap_or_default().to_owned();
+        Some(Self { gpu: failed_gpu(&rows)?, cases: failed.len(), error })
+    }
 }
 
 /// A value with its 95 % interval.
@@ -73,6 +98,8 @@ impl<'a> Evidence<'a> {
         // What rests on an assumed constant of a model is left out, too, and is not disturbed.
         let real = |run: &RunView| run.entries.iter().filter(|e| !e.is_assumed()).count();
         let disturbed = real(&whole) - real(&run);
+        let facts = journal.begin.gpus.iter();
+        let facts = facts.filter_map(|(unit, facts)| Some((unit.gpu()?, facts.clone()))).collect();
         let comparison = compare_run(journal, network);
         let mut unlike = comparison.unlike_paths(&journal.topology);
         // What is assumed of a model is the same for all of a class.
@@ -99,6 +126,8 @@ impl<'a> Evidence<'a> {
             run,
             network,
             suspect: suspect.map(|note| note.subject.as_str()).collect(),
+            reduced: reduced_links(&journal.topology, network, &facts),
+            failed_gpu: FailedGpu::of_run(journal),
             compared: comparison.compared(),
             disturbed,
         }
@@ -127,7 +156,9 @@ impl<'a> Evidence<'a> {
         let entry = self.run.entry(case).or_else(assumed)?;
         match entry.lone().is_some_and(|flow| flow.by.is_chase()) {
             true => self.value_of_any(entry, CaseQuantity::StepUs),
-            false => self.value_of_any(entry, CaseQuantity::Payload),
+            false => {
+                self.value_of_any(entry, CaseQuantity::Payload).or_else(|| self.extremes(entry))
+            }
         }
     }
 
@@ -156,19 +187,30 @@ impl<'a> Evidence<'a> {
     /// these hold the median with 1 - 2 / 2^5 = 94 %. Slow copies fit into their time limit no more often.
     pub(crate) fn rate_of_few(&self, entry: &RunEntry<'a>) -> Option<SoundValue<'a>> {
         let [series] = entry.series() else { return None };
-        let shown = entry.shown(CaseQuantity::Payload).filter(|_| series.visits.len() == 5)?;
+        let found = self.extremes(entry).filter(|_| series.visits.len() == 5)?;
+        (!self.covered.contains(found.case)).then_some(found)
+    }
+
+    /// Payload of a case of one flow between the extremes of its samples.
+    fn extremes(&self, entry: &RunEntry<'a>) -> Option<SoundValue<'a>> {
+        let [series] = entry.series() else { return None };
+        let shown = entry.shown(CaseQuantity::Payload)?;
         let rates = series.samples_ns.iter().map(|ns| series.moved_bytes.as_f64() / ns);
         let (low, high) = range_of(&rates.collect::<Vec<_>>())?;
         let (value, unit, case) = (shown.value, CaseQuantity::Payload.unit(), entry.case);
         let is_narrow = low < value && high - low <= 2.0 * WIDEST * value;
         let is_sound = is_narrow && !self.suspect.contains(case.to_string().as_str());
-        let is_sound = is_sound && !self.covered.contains(case);
         is_sound.then_some(SoundValue { value, low, high, unit, case })
     }
 
     /// Time of one step of a case, us.
     pub(crate) fn time(&self, entry: &RunEntry<'a>) -> Option<SoundValue<'a>> {
         self.value(entry, CaseQuantity::StepUs)
+    }
+
+    /// What the node states of the part that slows some paths: `xGMI gpu0-gpu6 runs 1 of 2 links`.
+    pub(crate) fn stated_loss(&self, part: &str) -> Option<String> {
+        self.reduced.iter().find(|link| link.is_part(part))?.loss()
     }
 
     /// Cases of one timed flow without background.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use pathline_diagnose::{TrainedLink, gpus_in};
 use pathline_explain::case_end::CaseEnds;
 use pathline_explain::figure::{FigureCell, RunReport, Suspicion};
 use pathline_explain::figures::pairs::pairs;
@@ -53,17 +54,42 @@ impl RunAnswer {
 /// The verdict on a run.
 pub(crate) fn verdict(journal: &Journal, report: &RunReport, evidence: &Evidence) -> RunAnswer {
     match judge(journal) {
-        RunVerdict::Wrong => RunAnswer::new(NodeVerdict::Fail, wrong(journal, report)),
+        RunVerdict::Wrong => RunAnswer {
+            gpus: evidence.failed_gpu.iter().map(|failed| failed.gpu).collect(),
+            ..RunAnswer::new(NodeVerdict::Fail, wrong(journal, report, evidence))
+        },
         RunVerdict::CouldNotJudge => {
             RunAnswer::new(NodeVerdict::Undecided, "no case has a figure".to_owned())
         }
-        RunVerdict::Incomplete => incomplete(journal, report, evidence),
-        RunVerdict::Fine => of_figures(journal, report, evidence),
+        RunVerdict::Incomplete => with_stated(incomplete(journal, report, evidence), evidence),
+        RunVerdict::Fine => with_stated(of_figures(journal, report, evidence), evidence),
     }
 }
 
+/// A link that the node itself states to be less than it should is a fault whatever was measured.
+fn with_stated(answer: RunAnswer, evidence: &Evidence) -> RunAnswer {
+    let mut stated = evidence.reduced.iter().filter_map(TrainedLink::loss);
+    let Some(first) = stated.next() else { return answer };
+    let more = match stated.count() {
+        0 => String::new(),
+        n => format!(", and {n} more"),
+    };
+    let gpus = evidence.reduced.iter().flat_map(|link| gpus_in(&link.name)).collect();
+    let part =
+        evidence.slow_groups.first().and_then(|group| group.part.as_deref()).unwrap_or_default();
+    let is_stated = evidence.stated_loss(part).is_some();
+    let rest = answer.reason.strip_prefix(part).filter(|_| is_stated).unwrap_or(&answer.reason);
+    let measured = match answer.state {
+        Some(NodeVerdict::Ok) => "; no path is slower for it".to_owned(),
+        Some(_) => format!("; {}", rest.trim_start_matches(": ")),
+        None => String::new(),
+    };
+    let (state, reason) = (Some(NodeVerdict::Fail), format!("{first}{more}{measured}"));
+    RunAnswer { state, reason, gpus, ..answer }
+}
+
 /// The most serious thing that is wrong, in a sentence.
-fn wrong(journal: &Journal, report: &RunReport) -> String {
+fn wrong(journal: &Journal, report: &RunReport, evidence: &Evidence) -> String {
     if let Some(note) = journal.notes.iter().find(|note| RunNote::lacks_gpus(note)) {
         return note.text.trim_end_matches('.').to_owned();
     }
@@ -82,9 +108,15 @@ fn wrong(journal: &Journal, report: &RunReport) -> String {
         let of = fmt::count(journal.outcomes.len(), "case");
         // What follows a semicolon is advice.
         let text = first.error.split([';', '\n']).next().unwrap_or_default().trim_end_matches('.');
+        let part = evidence
+            .failed_gpu
+            .as_ref()
+            .map_or(String::new(), |failed| format!("gpu{}: ", failed.gpu));
         return match first.case.timed.as_slice() {
-            [flow] => format!("{all} of {of} failed, first {} to {} ({text})", flow.src, flow.dst),
-            _ => format!("{all} of {of} failed, first with: {text}"),
+            [flow] => {
+                format!("{part}{all} of {of} failed, first {} to {} ({text})", flow.src, flow.dst)
+            }
+            _ => format!("{part}{all} of {of} failed, first with: {text}"),
         };
     }
     match journal.rejected.first() {

@@ -4,6 +4,7 @@ mod below_model;
 mod collective_ranks;
 mod collectives;
 mod copy_engine;
+mod failed_part;
 mod gpu_choice;
 mod host_memory;
 mod load;
@@ -32,6 +33,7 @@ struct FindingRule {
 
 /// All rules. A new one is a file, a row and a section of docs/understand/findings.md.
 const RULES: &[FindingRule] = &[
+    FindingRule { ids: &[failed_part::ID], find: failed_part::find },
     FindingRule { ids: &[unlike::ID], find: unlike::find },
     FindingRule { ids: &[copy_engine::ID, copy_engine::READ], find: copy_engine::find },
     FindingRule {

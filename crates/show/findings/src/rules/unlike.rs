@@ -17,7 +17,9 @@ pub(super) fn find(evidence: &Evidence) -> Vec<Finding> {
 fn finding(evidence: &Evidence, group: &SlowGroup) -> Option<Finding> {
     let path = group.worst()?;
     let value = evidence.value_of_slow(&path.case)?;
-    let mut seen: Vec<String> = Vec::new();
+    let stated = group.part.as_deref().and_then(|part| evidence.stated_loss(part));
+    let mut seen: Vec<String> =
+        stated.iter().map(|loss| format!("the node states: {loss}")).collect();
     if group.has_engine_reads() {
         seen.push("so are copies that its engines read from peers".to_owned());
     }
@@ -42,11 +44,14 @@ fn finding(evidence: &Evidence, group: &SlowGroup) -> Option<Finding> {
             None => format!("{}: {}, peers {}", path.path, value.plain_text(), fmt::number(peers)),
         },
         cause: if cause.is_empty() { cause } else { format!("{}.", fmt::sentence(&cause)) },
-        action: format!(
-            "`{}` measures it in new processes; if it stays: {}.",
-            evidence.health(),
-            group.remedy(evidence.topology())
-        ),
+        action: match &stated {
+            Some(_) => format!("{}.", group.remedy(evidence.topology())),
+            None => format!(
+                "`{}` measures it in new processes; if it stays: {}.",
+                evidence.health(),
+                group.remedy(evidence.topology())
+            ),
+        },
         places: group.paths.iter().map(|path| path.path.clone()).collect(),
         arms: vec![value.arm(path.path.clone())],
         weight: (value.value - peers).abs(),

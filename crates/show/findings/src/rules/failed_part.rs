@@ -1,0 +1,35 @@
+//! Parts that fail, or that the node itself states to be less than they should.
+
+use pathline_diagnose::{failed_gpu_remedy, gpus_in, part_remedy};
+use pathline_explain::fmt;
+
+use crate::evidence::Evidence;
+use crate::{Finding, FindingSeverity};
+
+pub(super) const ID: &str = "part-fails";
+
+/// One finding for the GPU on which cases fail, and one for each reduced link that no slow path shows.
+pub(super) fn find(evidence: &Evidence) -> Vec<Finding> {
+    let topology = evidence.topology();
+    let finding = |text: String, action: String, gpus: Vec<u32>| Finding {
+        short: text.chars().take(Finding::MAX_SHORT).collect(),
+        action: format!("{}.", fmt::sentence(&action)),
+        places: gpus.iter().map(|gpu| format!("gpu{gpu}")).collect(),
+        weight: f64::INFINITY,
+        ..Finding::new(ID, FindingSeverity::Fault, format!("{text}."))
+    };
+    let failed = evidence.failed_gpu.iter().map(|failed| {
+        let cases = fmt::count(failed.cases, "case");
+        let text = format!("gpu{} fails in {cases}: {}", failed.gpu, failed.error);
+        finding(text, failed_gpu_remedy(topology, failed.gpu), vec![failed.gpu])
+    });
+    let parts: Vec<&str> =
+        evidence.slow_groups.iter().filter_map(|group| group.part.as_deref()).collect();
+    let reduced =
+        evidence.reduced.iter().filter(|link| !parts.iter().any(|part| link.is_part(part)));
+    let reduced = reduced.filter_map(|link| {
+        let gpus: Vec<u32> = gpus_in(&link.name).into_iter().collect();
+        Some(finding(link.loss()?, part_remedy(topology, &link.name, &gpus), gpus))
+    });
+    failed.chain(reduced).collect()
+}
