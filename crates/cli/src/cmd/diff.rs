@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow};
-use pathline_diagnose::compare_run;
+use pathline_diagnose::{SlowGroup, compare_run, slow_groups};
 use pathline_explain::diff::{DiffError, DiffOptions, diff_runs};
 use pathline_flow::MachineDesc;
 use pathline_report::{comparison, html};
@@ -57,11 +57,12 @@ pub(super) fn run(args: &DiffArgs) -> Result<ExitKind> {
     })
 }
 
-/// The part that slows paths of the first of these runs below their peers.
+/// The part that slows paths of the first of these runs below their peers, or what these paths are.
 fn part(paths: &[PathBuf], runs: &[Journal]) -> Option<String> {
     let (path, journal) = (paths.first()?, runs.first()?);
     let network = super::report::network(journal, &files::journal_path(path)).ok();
-    compare_run(journal, network.as_ref()).part().map(|part| part.element.clone())
+    let found = compare_run(journal, network.as_ref());
+    slow_groups(found.unlike_paths(&journal.topology)).first().map(SlowGroup::name)
 }
 
 /// Runs before and after: what `--` separates, or two runs.

@@ -323,3 +323,70 @@ fn the_workers_command_is_for_runs_only() {
     assert_eq!(output.status.code(), Some(2));
     assert!(unwrapped(&output.stderr).contains("pathline run"));
 }
+
+/// Each kind of end that a run can have: `run` and `report` of it end alike, by the code of the verdict.
+#[test]
+fn run_and_report_end_alike_for_every_kind_of_partial_run() {
+    let pairs = "gpu*.vram > gpu*.vram by kernel";
+    let case = "gpu0.vram > gpu1.vram by dma@gpu0 x 256MiB";
+    let sick = |dir: &Path, kind: &str| {
+        let show = ["model", "show", "mi250x"];
+        let program = assert_cmd::cargo::cargo_bin!("pathline");
+        let text = Command::new(program).args(show).output().unwrap().stdout;
+        let fault = format!("\n[[fault]]\nelement = \"gpu3\"\nkind = \"{kind}\"\nafter_ms = 20\n");
+        let file = dir.join(format!("{kind}.toml"));
+        fs::write(&file, [text, fault.into_bytes()].concat()).unwrap();
+        file.to_str().unwrap().to_owned()
+    };
+    let dir = TempDir::new().unwrap();
+    let files = ["hang", "crash"].map(|kind| sick(dir.path(), kind));
+    let worker = |case, inject, more: &[&'static str]| -> Vec<&str> {
+        let args = ["--machine", "mi250x", "--worker", "--case", case, "--inject", inject];
+        [&args[..], more].concat()
+    };
+    let model = |machine| vec!["--machine", machine, "--case", pairs];
+    for (nth, (args, ended, wanted)) in [
+        (model("mi250x"), "", 0),
+        (model(&files[0]), "", 1),
+        (model(&files[1]), "", 1),
+        (worker(pairs, "crash visit", &[]), "", 1),
+        (worker(pairs, "exit verify", &[]), "", 1),
+        (worker(case, "hang visit", &["--case-deadline", "2"]), "", 1),
+        ([model("mi250x"), vec!["--time-limit", "1"]].concat(), "", 0),
+        (vec!["--machine", "mi250x", "--worker"], "-INT", 0),
+        (vec!["--machine", "mi250x", "--worker"], "worker -KILL", 3),
+        // The handler that the language installs takes the first one for an error of the stack.
+        (vec!["--machine", "mi250x", "--worker"], "worker -SEGV -SEGV", 1),
+        (vec!["--machine", "mi250x", "--worker"], "-KILL", 3),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let out = dir.path().join(nth.to_string());
+        let mut run = command(&args, &out);
+        let code = match ended {
+            "" => run.output().unwrap().status.code(),
+            signals => {
+                let mut child = run.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+                wait_until("some results", || lines(&out) > 12);
+                let of_worker = signals.starts_with("worker");
+                let of = if of_worker { children(child.id())[0] } else { child.id() };
+                for sent in signals.split(' ').filter(|word| word.starts_with('-')) {
+                    signal(of, sent);
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+                if of_worker {
+                    let worker = || children(child.id()).first().copied();
+                    wait_until("another worker", || worker().is_some_and(|other| other != of));
+                    signal(child.id(), "-INT");
+                }
+                child.wait().unwrap().code()
+            }
+        };
+        let program = assert_cmd::cargo::cargo_bin!("pathline");
+        let report = Command::new(program).arg("report").arg(&out).output().unwrap();
+        let text = String::from_utf8_lossy(&report.stdout).into_owned();
+        assert_eq!(report.status.code(), Some(wanted), "{args:?} {ended}: {text}");
+        assert!(code.is_none() || code == Some(wanted), "{args:?} {ended}: {code:?} {text}");
+    }
+}

@@ -81,7 +81,8 @@ impl RunDiff {
             (false, _, Some(why)) => format!("UNDECIDED: {why}"),
             (false, ..) if self.missing() > 0 => {
                 format!(
-                    "UNDECIDED: {} without an outcome after",
+                    "UNDECIDED: none of {} in both is slower; {} without an outcome after",
+                    fmt::count(self.compared(), "case"),
                     fmt::count(self.missing(), "case")
                 )
             }

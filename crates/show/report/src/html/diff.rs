@@ -49,12 +49,32 @@ fn write_sides(h: &mut HtmlBuilder, diff: &RunDiff, sides: [&SideIdentity; 2]) {
     h.table("rows", &[("", ""), ("before", "words"), ("after", "words")], rows);
 }
 
+/// Cases of a common place below one another, then the others by their change.
 fn write_rows(h: &mut HtmlBuilder, diff: &RunDiff) {
-    let rows = diff.shown(true);
-    if rows.is_empty() {
+    if diff.rows.iter().all(|row| row.change == CaseChange::Same) {
         h.leaf("p", &[("class", &"nothing")], "All cases are the same within the tolerance.");
         return;
     }
+    let mut left: Vec<bool> = diff.rows.iter().map(|row| row.change != CaseChange::Same).collect();
+    for group in &diff.groups {
+        let is_new = |at: &&usize| left.get(**at).copied().unwrap_or(false);
+        let rows: Vec<usize> = group.rows.iter().filter(is_new).copied().collect();
+        rows.iter().for_each(|at| left[*at] = false);
+        let rows: Vec<&DiffRow> = rows.iter().filter_map(|at| diff.rows.get(*at)).collect();
+        write_group(h, &format!("{}: {}", group.change.word(), group.text()), &rows);
+    }
+    let rest = diff.rows.iter().zip(&left).filter(|(_, left)| **left).map(|(row, _)| row);
+    let rest: Vec<&DiffRow> = rest.collect();
+    for rows in rest.chunk_by(|a, b| a.change == b.change) {
+        let Some(first) = rows.first() else { continue };
+        let cases =
+            fmt::count(rows.len(), if diff.groups.is_empty() { "case" } else { "other case" });
+        write_group(h, &format!("{}: {cases}", first.change.word()), rows);
+    }
+}
+
+/// Rows under a line that folds them.
+fn write_group(h: &mut HtmlBuilder, title: &str, rows: &[&DiffRow]) {
     let columns = [
         ("", ""),
         ("speed [95 %]", "n"),
@@ -66,7 +86,13 @@ fn write_rows(h: &mut HtmlBuilder, diff: &RunDiff) {
         ("case", "words"),
         ("why", "words"),
     ];
-    h.table("rows compared", &columns, rows.iter().map(|row| row_texts(row)));
+    if rows.is_empty() {
+        return;
+    }
+    h.el("details", &[("class", &"group")], |h| {
+        h.leaf("summary", &[], title);
+        h.table("rows compared", &columns, rows.iter().map(|row| row_texts(row)));
+    });
 }
 
 fn row_texts(row: &DiffRow) -> Vec<String> {
