@@ -52,7 +52,7 @@ pub(crate) struct PlaceArgs {
     /// Write the order of ranks over the nodes for MPICH_RANK_ORDER to this file; `-` is standard output.
     #[arg(long, value_name = "FILE", requires = "nodes", hide = true)]
     pub(crate) order: Option<PathBuf>,
-    /// Set the network adapter of each rank in the script, too.
+    /// Set the network adapter of each rank in the script, also where it is no Slingshot or InfiniBand.
     #[arg(long, requires = "format")]
     pub(crate) nics: bool,
     /// Give a rank every hardware thread of its cores.

@@ -30,7 +30,9 @@ pub(super) fn run(args: &PlaceArgs) -> Result<ExitKind> {
     };
     match args.format {
         Some(launcher) => match launcher_kind(launcher) {
-            Some(kind) => out!("{}", launch_text(&topology, &plan, kind, args.nics)?),
+            Some(kind) => {
+                out!("{}", launch_text(&topology, &plan, kind, args.nics || plan.has_fabric())?)
+            }
             None => out!("{}", rankfile_text(&topology, &plan)),
         },
         None => table(&topology, &plan),

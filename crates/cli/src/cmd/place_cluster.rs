@@ -92,7 +92,8 @@ fn script(
     let places: Option<Vec<_>> = gpus.iter().map(of).collect();
     let places = places.context("the plan of a node has not every GPU")?;
     let plan = PlacementPlan { ranks: places, warnings: plan.warnings };
-    Ok(job_script(topology, &plan, &phase.at, kind, args.nics)?)
+    let with_nics = args.nics || plan.has_fabric();
+    Ok(job_script(topology, &plan, &phase.at, kind, with_nics)?)
 }
 
 /// The ranks of each node in the order of its GPUs.

@@ -161,7 +161,7 @@ fn a_job_of_several_nodes_is_mapped() {
 #[test]
 fn a_script_sets_the_adapter_of_each_rank() {
     let binary = assert_cmd::cargo::cargo_bin!("pathline");
-    let args = ["place", "--machine", "mi250x", "--format", "slurm", "--nics"];
+    let args = ["place", "--machine", "mi250x", "--format", "slurm"];
     let output = std::process::Command::new(binary).args(args).output().expect("it runs");
     let text = String::from_utf8_lossy(&output.stdout);
     assert_eq!(text.matches(" nic=").count(), 8, "{text}");
@@ -177,7 +177,7 @@ fn a_script_sets_the_adapter_of_each_rank() {
 fn a_script_of_a_job_gives_each_rank_its_place() {
     let dir = TempDir::new().expect("a folder");
     let base = ["--machine", "mi250x", "--nodes", "4", "--pattern", "exchange", "--by", "blit"];
-    let plan = text(&place(&[&base[..], &["--format", "slurm", "--nics"]].concat()));
+    let plan = text(&place(&[&base[..], &["--format", "slurm"]].concat()));
     let start = "SLURM_HOSTFILE=hosts srun -n 32 --distribution=arbitrary --cpu-bind=none";
     assert!(plan.contains(start), "{plan}");
     let script = dir.path().join("place.sh");

@@ -42,6 +42,14 @@ pub struct PlacementPlan {
 }
 
 impl PlacementPlan {
+    /// Whether every rank has an adapter of Slingshot or InfiniBand, as its name shows: one that libraries of messages
+    /// use, whatever else the node has.
+    pub fn has_fabric(&self) -> bool {
+        let is_fabric = |name: &str| ["hsn", "mlx"].iter().any(|kind| name.starts_with(kind));
+        let mut names = self.ranks.iter().map(|place| place.nic.as_deref());
+        !self.ranks.is_empty() && names.all(|name| name.is_some_and(is_fabric))
+    }
+
     /// The same places with other ranks: rank `r` gets what rank `at[r]` has here. Ranks whose place does
     /// not exist are left out.
     pub fn reordered(&self, at: &[usize]) -> Self {
