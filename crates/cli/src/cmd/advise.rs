@@ -25,12 +25,14 @@ use pathline_runner::{
     CaseTrials, HostMachine, HostSurvey, MachineChoice, MachineModel, RankJob, RunRequest,
     StorePlaces, half_of_free, hostname, switches,
 };
-use pathline_schema::{Case, MpiControls, RunSettings, Unit, WorldKind};
+use pathline_schema::{Case, MemKind, MpiControls, Place, RunSettings, Unit, WorldKind};
 
 use self::advice_progress::AdviceProgress;
 use self::answer_files::{earlier_answers, write_answers};
 use self::answer_parts::{answer_origin, host_parts, machine_parts};
-use self::model_limits::{ignore_unmodelled, is_modelled, without_assumed};
+use self::model_limits::{
+    ignore_unmodelled, is_modelled, review_by_size, state_copies_by_size, without_assumed,
+};
 use self::mpi_controls::{controls_of_ranks, ignore_missing, judge_settings};
 use self::on_command::is_rate;
 use self::reviewed_settings::{is_about, is_answered, unanswered};
@@ -210,6 +212,12 @@ impl AdviceRun<'_> {
             named.cloned().chain(open).collect::<Vec<_>>()
         };
         answers.extend(undecided(&untried, unmodelled));
+        // Of copies of its own choice a model states what a setting does at each size.
+        let on_usual = self.args.subject.is_empty() && self.args.ranks.is_none() && by_model;
+        if let Some(model) = model.as_ref().filter(|_| on_usual) {
+            answers.extend(review_by_size(&rest, model, &topology));
+        }
+        let rest = unanswered(&rest, &answers);
         if rest.is_empty() {
             return Ok((origin, answers));
         }
@@ -249,8 +257,12 @@ impl AdviceRun<'_> {
     }
 
     fn on_cases(&self) -> Result<(AdviceOrigin, Vec<Advice>)> {
+        let model = self.args.machine.as_deref().map(MachineModel::read).transpose()?;
         self.case_trials(|about, runner, scopes, withheld| {
             let mut answers = self.answers(&scopes, runner, &self.limits());
+            if let Some(model) = &model {
+                state_copies_by_size(&mut answers, model, &about.topology);
+            }
             answers.extend(withheld);
             let node = match &about.world {
                 WorldKind::Simulated(name) => name.clone(),
@@ -322,6 +334,10 @@ impl AdviceRun<'_> {
             true => self.args.subject.clone(),
             false => {
                 let mut all = usual_subjects(topology, &peers(about), ranks);
+                if self.args.is_review() {
+                    // What is set may slow copies that the default of programs does not make.
+                    all.extend(all.iter().filter_map(pinned).collect::<Vec<_>>());
+                }
                 all.extend(usual_collectives(&about.ranks));
                 all.extend(file_subjects(about));
                 all
@@ -382,6 +398,16 @@ fn default_only(case: &Case) -> AdviceScope {
         baseline: TrialArm::of_case("default", case.clone()),
         choices: Vec::new(),
     }
+}
+
+/// The same copy from or to pinned memory, of one that is of pageable memory.
+fn pinned(case: &Case) -> Option<Case> {
+    let mut case = case.clone();
+    let flow = case.timed.first_mut()?;
+    let is_paged = |place: &Place| place.mem == MemKind::Paged;
+    let place = if is_paged(&flow.src) { &mut flow.src } else { &mut flow.dst };
+    is_paged(place).then(|| place.mem = MemKind::Pinned)?;
+    Some(case)
 }
 
 /// Reads of the files of each store, from the first NUMA domain with cores.

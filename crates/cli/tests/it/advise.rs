@@ -58,9 +58,9 @@ fn a_model_advises_blit_for_large_messages_and_sdma_next_to_compute() {
     let usual = answers(&["--machine", "mi250x"]);
     let overlap = usual.iter().find(|(subject, ..)| subject.starts_with("a triad kernel"));
     assert_eq!(overlap.map(|(_, verdict, _)| verdict.as_str()), Some("predicted"));
-    // A variable changes all sizes: what gains from 1 MiB on slows 64 KiB, so its user's sizes decide.
+    // A variable changes all sizes: what gains from 1 MiB on slows 64 KiB, so it is for jobs that move so much.
     let setting = usual.iter().find(|(s, ..)| s == "copies from gpu0 to gpu1 by a setting, 64MiB");
-    assert_eq!(setting.map(|(_, verdict, _)| verdict.as_str()), Some("undecided"));
+    assert_eq!(setting.map(|(_, verdict, _)| verdict.as_str()), Some("predicted"));
     assert!(usual.iter().all(|(_, verdict, _)| verdict != "do"), "{usual:?}");
     // Constants of its stores are assumed, so no gain of files is advice.
     let files = usual.iter().filter(|(subject, ..)| subject.contains(" of files, "));
@@ -96,7 +96,7 @@ fn commands_agree_on_a_setting_by_size() {
         let found: Vec<String> = text
             .split(begin)
             .skip(1)
-            .map(|rest| rest.split_once("KiB.").expect("a sentence").0.to_owned())
+            .map(|rest| rest.split_once(". ").expect("a sentence").0.to_owned())
             .collect();
         assert!(!found.is_empty(), "{command:?}: {text}");
         found
@@ -113,8 +113,17 @@ fn commands_agree_on_a_setting_by_size() {
         // Copies are 22 % slower at 64 KiB, messages 29 %; large ones are 2.9 to 3.4 times faster.
         let is_copy = said.starts_with("where it gains most, faster from 1MiB on (1.5 to 3.");
         let is_message = said.starts_with("where it gains most, faster from 1MiB on (1.6 to ");
-        let slower = if is_copy { ", 22 % slower at 64" } else { ", 29 % slower at 64" };
-        assert!((is_copy || is_message) && said.ends_with(slower), "{said}");
+        let slower = [
+            ", 22 to 28 % slower at 4KiB, 64KiB",
+            ", 22 % slower at 64KiB",
+            ", 29 % slower at 64KiB",
+        ];
+        let slower = if is_copy { &slower[..2] } else { &slower[2..] };
+        let is_slower = slower.iter().any(|text| said.contains(text));
+        assert!(
+            (is_copy || is_message) && is_slower && said.contains(" between others ("),
+            "{said}"
+        );
     }
 }
 

@@ -208,12 +208,13 @@ fn run_advise_review_and_explain_say_one_thing_of_a_setting() {
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         let (_, said) =
             text.split_once("Not as a global setting: ").unwrap_or_else(|| panic!("{text}"));
-        said.split_once("KiB.").unwrap().0.to_owned()
+        said.split_once("KiB).").unwrap().0.to_owned()
     };
     let advised = on(&["advise"], "");
     assert_eq!(
         advised,
-        "where it gains most, faster from 1MiB on (1.5 to 3.4x), 22 % slower at 64"
+        "where it gains most, faster from 1MiB on (1.5 to 3.4x), 22 % slower at 64KiB, up to 36 % slower \
+         between others (64"
     );
     assert_eq!(on(&["advise", "--review", "HSA_ENABLE_SDMA"], ""), advised);
     assert_eq!(on(&["explain", "-"], "export HSA_ENABLE_SDMA=0\n"), advised);

@@ -180,6 +180,18 @@ const UNKNOWN: GpuCaps = GpuCaps {
 };
 
 impl GpuCaps {
+    /// `Set HSA_ENABLE_SDMA=0, or HSA_ENABLE_PEER_SDMA=0 to keep SDMA for host copies`: how the runtime copies by its
+    /// own kernel; `jobs` says in which processes.
+    pub fn set_copy_kernel(&self, jobs: &str) -> Option<String> {
+        let set = format!("Set {}=0{jobs}", self.copy_engine_env?);
+        Some(match self.peer_engine_env {
+            Some(peers) => {
+                format!("{set}, or {peers}=0 to keep {} for host copies", self.engine_name)
+            }
+            None => set,
+        })
+    }
+
     /// Every vendor that is known by name.
     pub const ALL: [&'static Self; 2] = [&AMD, &NVIDIA];
 

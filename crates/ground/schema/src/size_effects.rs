@@ -35,14 +35,23 @@ impl SizeEffect {
     }
 }
 
-/// Gains of a setting by size.
+/// Gains of a setting by size and direction.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct SizeEffects(Vec<SizeEffect>);
+pub struct SizeEffects {
+    /// Between the ends where it gains most, by size.
+    most: Vec<SizeEffect>,
+    /// The largest loss between any ends.
+    worst: Option<SizeEffect>,
+    /// Of copies from pinned host memory, and to it, by size.
+    host: [Vec<SizeEffect>; 2],
+}
 
 impl SizeEffects {
     /// Sizes at which settings are compared: one whose start is most of its time, a usual one, and one whose rate
     /// hardly depends on the size.
     pub const USUAL: [Bytes; 3] = [Bytes::kib(64), Bytes::mib(1), Bytes::mib(64)];
+    /// The same with a size whose time is its start: what a setting costs programs that copy little at once.
+    pub const ALL: [Bytes; 4] = [Bytes::kib(4), Bytes::kib(64), Bytes::mib(1), Bytes::mib(64)];
 
     /// Of transfers of any sizes between several ends: of those ends between which the setting gains at some size and
     /// loses at another, the ones that gain most. Empty without such ends.
@@ -56,11 +65,23 @@ impl SizeEffects {
             has(all, SizeEffect::is_faster) && has(all, SizeEffect::is_slower)
         };
         let best = |all: &[SizeEffect]| all.iter().map(|effect| effect.gain).fold(0.0, f64::max);
+        let slower = by_ends.values().flatten().copied().filter(SizeEffect::is_slower);
+        let worst = slower.min_by(|a, b| a.gain.total_cmp(&b.gain));
         let mixed = by_ends.into_values().filter(is_mixed);
         let mut most = mixed.max_by(|a, b| best(a).total_cmp(&best(b))).unwrap_or_default();
         most.sort_by_key(|effect| effect.bytes);
         most.dedup_by_key(|effect| effect.bytes);
-        Self(most)
+        Self { most, worst, host: Default::default() }
+    }
+
+    /// With what the setting does to copies from pinned host memory to a GPU (true), and to it (false).
+    #[must_use]
+    pub fn with_host(mut self, effects: impl IntoIterator<Item = (bool, SizeEffect)>) -> Self {
+        for (is_inward, effect) in effects {
+            self.host[usize::from(!is_inward)].push(effect);
+        }
+        self.host.iter_mut().for_each(|all| all.sort_by_key(|effect| effect.bytes));
+        self
     }
 
     /// The same as a sentence with a full stop.
@@ -93,16 +114,46 @@ impl SizeEffects {
 
     /// The sizes at which it gains, the least of them if all above gain and none below, and what it loses at others.
     fn split(&self) -> Option<(Vec<SizeEffect>, Option<Bytes>, String)> {
-        let of = |is: fn(&SizeEffect) -> bool| -> Vec<SizeEffect> {
-            self.0.iter().copied().filter(is).collect()
-        };
-        let (faster, slower) = (of(SizeEffect::is_faster), of(SizeEffect::is_slower));
+        let [faster, slower] = split(&self.most);
         let (first, last) = (faster.first()?.bytes, slower.last()?.bytes);
-        let is_above = last < first && self.0.iter().all(|e| e.bytes < first || e.is_faster());
-        let losses: Vec<f64> = slower.iter().map(|effect| -effect.gain * 100.0).collect();
-        let slower = format!("{} % slower {}", range(&losses, 0), sizes(&slower));
-        Some((faster, is_above.then_some(first), slower))
+        let is_above = last < first && self.most.iter().all(|e| e.bytes < first || e.is_faster());
+        let mut text = format!("{} {}", slower_by(&slower), sizes(&slower));
+        let largest = slower.iter().map(|effect| effect.gain).fold(0.0, f64::min);
+        if let Some(worst) = self.worst.filter(|worst| worst.gain < largest - LEAST_CHANGE) {
+            let (loss, at) = (slower_by(&[worst]), worst.bytes.rounded());
+            text += &format!(", up to {loss} between others ({at})");
+        }
+        for (name, all) in ["H2D", "D2H"].into_iter().zip(&self.host) {
+            let [faster, slower] = split(all);
+            let at = |of: &[SizeEffect]| match of.len() == Self::ALL.len() {
+                true => String::new(),
+                false => format!(" {}", sizes(of)),
+            };
+            let mut parts = Vec::new();
+            if !slower.is_empty() {
+                parts.push(slower_by(&slower) + &at(&slower));
+            }
+            if !faster.is_empty() {
+                parts.push(format!("{} faster{}", factors(&faster), at(&faster)));
+            }
+            if !parts.is_empty() {
+                text += &format!("; {name} {}", parts.join(", "));
+            }
+        }
+        Some((faster, is_above.then_some(first), text))
     }
+}
+
+/// What gains, and what loses.
+fn split(all: &[SizeEffect]) -> [Vec<SizeEffect>; 2] {
+    [SizeEffect::is_faster, SizeEffect::is_slower]
+        .map(|is| all.iter().filter(|effect| is(effect)).copied().collect())
+}
+
+/// `22 to 28 % slower`
+fn slower_by(of: &[SizeEffect]) -> String {
+    let losses: Vec<f64> = of.iter().map(|effect| -effect.gain * 100.0).collect();
+    format!("{} % slower", range(&losses, 0))
 }
 
 /// `at 64KiB, 1MiB`
@@ -175,12 +226,25 @@ mod tests {
         let advice = SizeEffects::new(all).advice("copy").unwrap();
         assert_eq!(
             advice,
-            ("that copy 64MiB or more".to_owned(), "10 % slower at 64KiB".to_owned())
+            (
+                "that copy 64MiB or more".to_owned(),
+                "10 % slower at 64KiB, up to 30 % slower between others (64KiB)".to_owned()
+            )
         );
-        let said = SizeEffects::new(all).sentence().unwrap();
+        let host = |inward, bytes, gain| (inward, SizeEffect::exact(bytes, gain));
+        let host = [
+            host(true, large, -0.1),
+            host(true, usual, -0.03),
+            host(true, small, -0.09),
+            host(true, Bytes::kib(4), -0.11),
+            host(false, large, 0.03),
+            host(false, small, -0.09),
+        ];
+        let sentence = SizeEffects::new(all).with_host(host).sentence().unwrap();
         assert_eq!(
-            said,
-            "Not as a global setting: where it gains most, faster from 64MiB on (2.5x), 10 % slower at 64KiB."
+            sentence,
+            "Not as a global setting: where it gains most, faster from 64MiB on (2.5x), 10 % slower at 64KiB, \
+             up to 30 % slower between others (64KiB); H2D 3 to 11 % slower; D2H 9 % slower at 64KiB, 3 % faster at 64MiB."
         );
     }
 }

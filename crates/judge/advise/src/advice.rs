@@ -1,6 +1,6 @@
 //! What trials came to, for people and for files.
 
-use pathline_schema::Bytes;
+use pathline_schema::{Bytes, SizeEffects};
 use pathline_tuner::TunerRow;
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -8,6 +8,9 @@ use crate::arm::{AdviceChoice, AdviceScope, ArmEnv, ArmTask, TrialArm};
 use crate::guard_figure::GuardOutcome;
 use crate::proof::GainInterval;
 use crate::tuner_choice::tuner_row;
+
+/// Of choices whose gains differ by less than this share the one that asks for least is taken.
+pub(crate) const ALIKE: f64 = 0.03;
 
 /// Whether to change something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -18,8 +21,6 @@ pub enum AdviceVerdict {
     Proven,
     /// The same on a simulated machine, whose gains are what its model assumes.
     Predicted,
-    /// A setting gains at some sizes and loses at others: what a program moves decides.
-    BySize,
     /// No choice gains that much: keep the default. Of a variable that is set: it gains.
     Keep,
     /// A variable that is set gains nothing: unset it.
@@ -49,7 +50,7 @@ impl AdviceVerdict {
             Self::Keep => "KEEP",
             Self::Remove | Self::Withdrawn | Self::Ignored => "DROP",
             Self::Suspect => "SUSPECT",
-            Self::BySize | Self::Unclear => "UNDECIDED",
+            Self::Unclear => "UNDECIDED",
         }
     }
 }
@@ -86,6 +87,13 @@ pub struct Advice {
     /// Whether the change must not be a variable, which harms other cases, but a row of a tuner.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_row_only: bool,
+    /// Where alone a variable gains that loses elsewhere, `in processes that move 1MiB or more`: no job sets it for
+    /// all that it runs. The reason has what it does by size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub only: Option<String>,
+    /// Rates of the default and of the choice by a model, GB/s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rates: Option<[f64; 2]>,
     /// What the change does at a size that it harms: the gain there, which is negative.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub harmed: Option<(Bytes, f64)>,
@@ -109,9 +117,34 @@ pub struct ScreenedChoice {
 }
 
 impl Advice {
+    /// Without a choice.
+    pub(crate) fn new(
+        subject: String,
+        baseline: TrialArm,
+        verdict: AdviceVerdict,
+        reason: String,
+    ) -> Self {
+        Self {
+            subject,
+            verdict,
+            reason,
+            baseline,
+            choice: None,
+            gain: None,
+            chosen: None,
+            bound: None,
+            by_row_only: false,
+            only: None,
+            rates: None,
+            harmed: None,
+            guarded: Vec::new(),
+            screened: Vec::new(),
+        }
+    }
+
     /// The variables by which a job follows this answer; none where a program or a tuner has to.
     pub fn variables(&self) -> ArmEnv {
-        let choice = self.choice.as_ref().filter(|_| !self.by_row_only);
+        let choice = self.choice.as_ref().filter(|_| !self.by_row_only && self.only.is_none());
         choice.map(|choice| choice.settings.clone()).unwrap_or_default()
     }
 
@@ -131,32 +164,45 @@ impl Advice {
     pub fn predict(&mut self) {
         if self.verdict == AdviceVerdict::Proven {
             self.verdict = AdviceVerdict::Predicted;
-            "the model assumes so; nothing was measured".clone_into(&mut self.reason);
+            if self.only.is_none() {
+                "the model assumes so; nothing was measured".clone_into(&mut self.reason);
+            }
         }
+    }
+
+    /// What a user does, and where.
+    pub(crate) fn action(&self) -> Option<String> {
+        let action = &self.choice.as_ref()?.action;
+        Some(match &self.only {
+            Some(only) => format!("{action}, {only}"),
+            None => action.clone(),
+        })
+    }
+
+    /// States where alone its setting gains, if these effects have a size at which it loses; whether they have.
+    pub fn limit_to_sizes(&mut self, effects: &SizeEffects) -> bool {
+        let (Some(text), Some((jobs, _))) = (effects.text(), effects.advice("move")) else {
+            return false;
+        };
+        (self.reason, self.only) = (text, Some(format!("in processes {jobs}")));
+        true
     }
 
     /// An answer about choices that no trial was made for: `why` is a sentence without a full stop.
     pub fn withheld(scope: &AdviceScope, why: String) -> Self {
-        Self {
-            subject: scope.subject.clone(),
-            verdict: AdviceVerdict::Unclear,
-            reason: why,
-            baseline: scope.baseline.clone(),
-            choice: None,
-            gain: None,
-            chosen: None,
-            bound: None,
-            by_row_only: false,
-            harmed: None,
-            guarded: Vec::new(),
-            screened: Vec::new(),
-        }
+        let (subject, baseline) = (scope.subject.clone(), scope.baseline.clone());
+        Self::new(subject, baseline, AdviceVerdict::Unclear, why)
     }
 
     /// An answer about an option of a job script, without trials: `why` is a sentence without a full stop.
     pub(crate) fn of_option(option: String, verdict: AdviceVerdict, why: String) -> Self {
         let untried = untried_setting(&option, "", verdict, why);
         Self { subject: option, choice: None, ..untried }
+    }
+
+    /// Whether it rests on rates that a model assumes.
+    pub(crate) fn is_assumed(&self) -> bool {
+        self.rates.is_some() && self.gain.is_none()
     }
 
     /// The size of what is moved; none of a command.
@@ -173,32 +219,16 @@ pub(crate) fn untried_setting(
     reason: String,
 ) -> Advice {
     let arm = |label: String| TrialArm { label, task: ArmTask::Command, env: ArmEnv::new() };
-    Advice {
-        subject: format!("{name}={value}"),
-        verdict,
-        reason,
-        baseline: arm(format!("{name}={value}")),
-        choice: Some(removal_choice(name, arm(String::new()))),
-        gain: None,
-        chosen: None,
-        bound: None,
-        by_row_only: false,
-        harmed: None,
-        guarded: Vec::new(),
-        screened: Vec::new(),
-    }
+    let subject = format!("{name}={value}");
+    let choice = Some(removal_choice(name, arm(String::new())));
+    Advice { choice, ..Advice::new(subject.clone(), arm(subject), verdict, reason) }
 }
 
 /// To leave a variable out.
 pub(crate) fn removal_choice(name: &str, of: TrialArm) -> AdviceChoice {
     let removal = ArmEnv::from([(name.to_owned(), String::new())]);
     AdviceChoice {
-        arm: of.with_env(format!("without {name}"), removal.clone()),
-        action: format!("Unset {name}"),
-        cost: String::new(),
-        settings: removal,
-        guards: Vec::new(),
-        ignored: None,
-        nodes: 1,
+        arm: of.with_env(format!("without {name}"), removal),
+        ..AdviceChoice::of_setting(format!("Unset {name}"), name, "")
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use pathline_schema::{Bytes, Case};
+use pathline_schema::{Bytes, Case, Flow, MemKind, Mover};
 use serde::{Deserialize, Serialize};
 
 /// Environment variables of the process of an arm: name and value; an empty value removes the variable.
@@ -43,6 +43,18 @@ impl TrialArm {
             ArmTask::Case(case) => Some(case.timed.first()?.bytes),
             ArmTask::Command => None,
         }
+    }
+
+    /// The host memory of a copy by the runtime between host and GPU, and whether it is the source; none of other
+    /// tasks.
+    pub fn host_copy(&self) -> Option<(MemKind, bool)> {
+        let ArmTask::Case(case) = &self.task else { return None };
+        let [Flow { src, dst, by: Mover::Dma { .. }, .. }] = case.timed.as_slice() else {
+            return None;
+        };
+        let is_source = src.unit.numa().is_some();
+        let host = if is_source { src } else { dst };
+        host.unit.numa().map(|_| (host.mem, is_source))
     }
 
     /// The same task with further settings.
@@ -95,6 +107,14 @@ pub struct AdviceChoice {
 }
 
 impl AdviceChoice {
+    /// To set a variable, of which no trial is made.
+    pub fn of_setting(action: String, name: &str, value: &str) -> Self {
+        let arm = TrialArm { label: String::new(), task: ArmTask::Command, env: ArmEnv::new() };
+        let settings = ArmEnv::from([(name.to_owned(), value.to_owned())]);
+        let (cost, guards, ignored) = (String::new(), Vec::new(), None);
+        Self { arm, action, cost, settings, guards, ignored, nodes: 1 }
+    }
+
     /// Whether it is made by how a process is started: such a choice can break a job whose default works. A
     /// case that differs instead may be one that the machine cannot run.
     pub(crate) fn is_of_process(&self) -> bool {

@@ -4,27 +4,30 @@ use pathline_schema::{SizeEffect, SizeEffects};
 
 use crate::advice::{Advice, AdviceVerdict};
 
-/// Says of each setting that gains at one size and harms another what it does at each.
+/// Limits each setting that gains at one size and harms another to the sizes at which it gains.
 pub(crate) fn say_by_size(answers: &mut [Advice]) {
-    let reasons: Vec<Option<String>> = answers.iter().map(|a| reason(a, answers)).collect();
-    for (answer, reason) in answers.iter_mut().zip(reasons) {
-        if let Some(reason) = reason {
-            (answer.verdict, answer.reason) = (AdviceVerdict::BySize, reason);
+    let effects: Vec<SizeEffects> = answers.iter().map(|a| effects_of(a, answers)).collect();
+    for (answer, effects) in answers.iter_mut().zip(effects) {
+        if answer.limit_to_sizes(&effects) {
+            answer.verdict = AdviceVerdict::Proven;
         }
     }
 }
 
-fn reason(answer: &Advice, all: &[Advice]) -> Option<String> {
-    let choice = answer.choice.as_ref().filter(|_| answer.harmed.is_some())?;
+fn effects_of(answer: &Advice, all: &[Advice]) -> SizeEffects {
+    // A row of a tuner acts on one size.
+    let is_mixed = answer.harmed.is_some() && !answer.by_row_only;
+    let Some(choice) = answer.choice.as_ref().filter(|_| is_mixed) else {
+        return SizeEffects::default();
+    };
     let is_same = |other: &&Advice| {
         other.choice.as_ref().is_some_and(|known| known.settings == choice.settings)
     };
-    let effects = all.iter().filter(is_same).flat_map(|other| {
+    SizeEffects::new(all.iter().filter(is_same).flat_map(|other| {
         let seen = other.bytes().zip(other.gain).map(|(bytes, gain)| gain.at(bytes));
         let harmed = other.harmed.map(|(bytes, gain)| SizeEffect::exact(bytes, gain));
         seen.into_iter().chain(harmed).map(|effect| (ends(&other.subject), effect))
-    });
-    SizeEffects::new(effects).text()
+    }))
 }
 
 /// What is moved, without its size.

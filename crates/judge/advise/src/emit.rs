@@ -160,7 +160,10 @@ impl AdviceFile {
             text += "\n";
             text += &comment_line(&format!("{}{gain}", advice.subject));
             if let Some(choice) = &advice.choice {
-                text += &comment_line(&format!("{}.", choice.action));
+                text += &comment_line(&format!("{}.", advice.action().unwrap_or_default()));
+                if advice.only.is_some() {
+                    text += &comment_line(&format!("{}.", advice.reason));
+                }
                 if !choice.cost.is_empty() {
                     text += &comment_line(&format!("It costs {}.", choice.cost));
                 }
@@ -235,27 +238,12 @@ mod tests {
         let env: ArmEnv =
             settings.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
         let arm = TrialArm { label: "x".to_owned(), task: ArmTask::Command, env: env.clone() };
+        let baseline = TrialArm { env: ArmEnv::new(), ..arm.clone() };
+        let choice = AdviceChoice::of_setting("Set it".to_owned(), "", "");
         Advice {
-            subject: "the job\nrm -rf".to_owned(),
-            verdict,
-            reason: String::new(),
-            baseline: TrialArm { env: ArmEnv::new(), ..arm.clone() },
-            choice: Some(AdviceChoice {
-                arm,
-                action: "Set it".to_owned(),
-                cost: String::new(),
-                settings: env,
-                guards: Vec::new(),
-                ignored: None,
-                nodes: 1,
-            }),
+            choice: Some(AdviceChoice { arm, settings: env, ..choice }),
             gain: Some(GainInterval { gain: 0.12, low: 0.1, high: 0.15, blocks: 9 }),
-            chosen: None,
-            bound: None,
-            by_row_only: false,
-            harmed: None,
-            guarded: Vec::new(),
-            screened: Vec::new(),
+            ..Advice::new("the job\nrm -rf".to_owned(), baseline, verdict, String::new())
         }
     }
 

@@ -395,11 +395,10 @@ impl QuestionMaker<'_> {
         let mut all = Vec::new();
         let setting = caps.peer_engine_env.or(caps.copy_engine_env);
         if let Some(setting) = setting.filter(|_| caps.copy_kernel) {
-            let call = caps.peer_copy_call;
             let other = OtherCase::new(
                 format!("blit kernel ({setting}=0)"),
                 self.with(flow.by_copy_kernel()),
-                format!("Set {setting}=0: {call} then copies by blit kernel instead of SDMA"),
+                caps.set_copy_kernel("").unwrap_or_default(),
                 cost.clone(),
             );
             all.push(other.set_by(setting, "0"));

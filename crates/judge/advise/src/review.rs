@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use pathline_schema::SizeEffects;
+use pathline_schema::{MemKind, SizeEffect, SizeEffects};
 
 use crate::advice::{Advice, AdviceVerdict, removal_choice, untried_setting};
 use crate::arm::{AdviceScope, ArmEnv, TrialArm};
@@ -92,20 +92,8 @@ impl AdviceSession<'_> {
         let arm = scopes.first().map_or_else(|| baseline.clone(), |s| s.baseline.clone());
         let (verdict, reason, gain) = conclude(name, value, &effects, target.min_gain);
         let choice = removal_choice(name, arm.clone());
-        Advice {
-            subject: format!("{name}={value}"),
-            verdict,
-            reason,
-            baseline: arm,
-            choice: Some(choice),
-            gain,
-            chosen: None,
-            bound: None,
-            by_row_only: false,
-            harmed: None,
-            guarded: Vec::new(),
-            screened: Vec::new(),
-        }
+        let subject = format!("{name}={value}");
+        Advice { choice: Some(choice), gain, ..Advice::new(subject, arm, verdict, reason) }
     }
 
     fn removal_effect<'s>(
@@ -162,9 +150,16 @@ fn setting_by_size(effects: &[RemovalEffect<'_>]) -> Option<String> {
     let all = effects.iter().filter_map(|of| {
         let gain = of.gain.filter(|_| of.harms.is_some())?;
         // To set it is the inverse of its removal.
-        Some((&of.scope.ends, gain.inverse().at(of.scope.baseline.bytes()?)))
+        Some((of.scope, gain.inverse().at(of.scope.baseline.bytes()?)))
     });
-    SizeEffects::new(all).text()
+    let host = |(scope, effect): &(&AdviceScope, SizeEffect)| {
+        let (memory, is_inward) = scope.baseline.host_copy()?;
+        (memory == MemKind::Pinned).then_some((is_inward, *effect))
+    };
+    let all: Vec<(&AdviceScope, SizeEffect)> = all.collect();
+    SizeEffects::new(all.iter().map(|(scope, effect)| (&scope.ends, *effect)))
+        .with_host(all.iter().filter_map(host))
+        .text()
 }
 
 /// Between which ends the removal was tried, and whether time was left for all.

@@ -3,7 +3,7 @@
 use pathline_schema::Bytes;
 use pathline_tuner::TunerRow;
 
-use crate::advice::{Advice, AdviceVerdict, ScreenedChoice};
+use crate::advice::{ALIKE, Advice, AdviceVerdict, ScreenedChoice};
 use crate::arm::{AdviceChoice, AdviceScope, TrialArm};
 use crate::by_size::say_by_size;
 use crate::gain_bound::GainBound;
@@ -26,8 +26,6 @@ const CHEAP_SCREEN_SHARE: f64 = 0.1;
 const HOPELESS: f64 = 1.3;
 /// Choices of one question that are worth a proof, the best first.
 const MAX_PROOFS: usize = 2;
-/// Of choices whose gains differ by less than this share the one that asks for least is taken.
-const ALIKE: f64 = 0.03;
 /// Loss of a guarded case that counts as none.
 const ALLOWED_LOSS: f64 = 0.01;
 /// Probability with which a larger loss of a guarded case may be overlooked.
@@ -128,11 +126,8 @@ impl<'s> SelectedScope<'s> {
             cost: if self.by_row_only.is_some() { String::new() } else { choice.cost.clone() },
             ..choice.clone()
         });
+        let AdviceScope { subject, baseline, .. } = self.scope;
         Advice {
-            subject: self.scope.subject.clone(),
-            verdict,
-            reason,
-            baseline: self.scope.baseline.clone(),
             choice,
             gain,
             chosen: self.chosen,
@@ -141,6 +136,7 @@ impl<'s> SelectedScope<'s> {
             harmed: self.harmed,
             guarded: self.guards.iter().map(GuardCheck::outcome).collect(),
             screened: self.screened,
+            ..Advice::new(subject.clone(), baseline.clone(), verdict, reason)
         }
     }
 }

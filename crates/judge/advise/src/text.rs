@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use pathline_schema::plain_line;
+use pathline_schema::{Rate, plain_line};
 
 use crate::advice::{Advice, AdviceVerdict};
 use crate::arm::ArmTask;
@@ -77,8 +77,10 @@ fn groups(answers: &[Advice]) -> Vec<AnswerGroup<'_>> {
     for advice in sorted {
         let known = groups.iter_mut().find(|group| {
             let first = group.first;
-            let action = |a: &Advice| a.choice.as_ref().map(|choice| choice.action.clone());
-            let same = advice.verdict == AdviceVerdict::Keep && !is_review(advice)
+            let action = Advice::action;
+            let same = advice.verdict == AdviceVerdict::Keep
+                && !is_review(advice)
+                && advice.is_assumed() == first.is_assumed()
                 || action(first).is_some() && action(first) == action(advice);
             let same = same || !first.is_change() && first.reason == advice.reason;
             first.verdict == advice.verdict && same
@@ -108,7 +110,7 @@ fn plain<'a>(advice: &'a Advice, all: &'a [Advice]) -> &'a Advice {
 
 /// The greatest gain of the answers that give the same advice.
 fn gain_of(advice: &Advice, all: &[Advice]) -> f64 {
-    let action = |a: &Advice| a.choice.as_ref().map(|choice| choice.action.clone());
+    let action = Advice::action;
     let same = all
         .iter()
         .filter(|other| other.verdict == advice.verdict && action(other) == action(advice));
@@ -152,21 +154,22 @@ impl AnswerGroup<'_> {
         }
         let change = choice.as_ref().filter(|_| self.first.is_change());
         let head = match (change, verdict) {
-            (Some(choice), _) => choice.action.clone(),
+            (Some(_), _) => self.first.action().unwrap_or_default(),
             (None, AdviceVerdict::Keep) if !is_review(self.first) => {
-                "Keep the default; behind each size what the next best choice does".to_owned()
-            }
-            (_, AdviceVerdict::BySize) => {
+                let assumed = if self.first.is_assumed() {
+                    ", on constants of the model that nobody measured"
+                } else {
+                    ""
+                };
                 format!(
-                    "{}. Whether to set it depends on the sizes that the job moves",
-                    capital(reason)
+                    "Keep the default; behind each size what the next best choice does{assumed}"
                 )
             }
             _ => capital(reason),
         };
         let mut text = wrapped(&label, &format!("{head}."), INDENT, width);
-        if let (AdviceVerdict::BySize, Some(choice)) = (verdict, choice) {
-            text.push_str(&wrapped("", &format!("{}.", choice.action), INDENT, width));
+        if self.first.only.is_some() {
+            text.push_str(&wrapped("", &format!("{}.", capital(reason)), INDENT, width));
         }
         for (ends, members) in self.by_ends() {
             let of: Vec<String> = members.iter().map(|(size, a)| member_text(size, a)).collect();
@@ -248,7 +251,6 @@ fn member_text(size: &str, advice: &Advice) -> String {
         AdviceVerdict::Proven
         | AdviceVerdict::Predicted
         | AdviceVerdict::Remove
-        | AdviceVerdict::BySize
         | AdviceVerdict::Withdrawn => advice.gain.map(|gain| gain.to_string()),
         // Answers of different choices may share the reason for which nothing is decided.
         AdviceVerdict::Unclear => {
@@ -263,7 +265,12 @@ fn member_text(size: &str, advice: &Advice) -> String {
         }
         AdviceVerdict::Ignored | AdviceVerdict::Suspect => None,
     };
-    format!("{size} {}", gain.unwrap_or_default()).trim().to_owned()
+    let choice = advice.choice.as_ref().map_or("", |choice| choice.arm.label.as_str());
+    let rates = advice.rates.map(|rates| match (rates.map(|gbs| Rate(gbs).to_string()), &gain) {
+        ([default, rate], Some(gain)) => format!("{gain}, {rate} instead of {default}"),
+        ([default, rate], None) => format!("{default} ({choice} {rate})"),
+    });
+    format!("{size} {}", rates.or(gain).unwrap_or_default()).trim().to_owned()
 }
 
 /// The text with its first letter in upper case.
@@ -304,27 +311,12 @@ mod tests {
 
     fn advice(subject: &str, verdict: AdviceVerdict, gain: f64) -> Advice {
         let arm = TrialArm { label: "x".to_owned(), task: ArmTask::Command, env: ArmEnv::new() };
+        let reason = "no choice gains 1 % in short trials".to_owned();
+        let choice = AdviceChoice::of_setting("Set A=1".to_owned(), "A", "1");
         Advice {
-            subject: subject.to_owned(),
-            verdict,
-            reason: "no choice gains 1 % in short trials".to_owned(),
-            baseline: arm.clone(),
-            choice: Some(AdviceChoice {
-                arm,
-                action: "Set A=1".to_owned(),
-                cost: "CUs".to_owned(),
-                settings: ArmEnv::new(),
-                guards: Vec::new(),
-                ignored: None,
-                nodes: 1,
-            }),
+            choice: Some(AdviceChoice { cost: "CUs".to_owned(), ..choice }),
             gain: Some(GainInterval { gain, low: gain, high: gain, blocks: 9 }),
-            chosen: None,
-            bound: None,
-            by_row_only: false,
-            harmed: None,
-            guarded: Vec::new(),
-            screened: Vec::new(),
+            ..Advice::new(subject.to_owned(), arm, verdict, reason)
         }
     }
 

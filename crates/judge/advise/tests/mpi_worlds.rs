@@ -175,7 +175,9 @@ fn a_gain_that_slows_the_other_size_is_said_by_size() {
         (true, _) => -0.2,
     };
     let answers = MpiWorld::answers(gain, &[], 1);
-    assert_eq!(answers[0].verdict, AdviceVerdict::BySize, "{}", answers[0].reason);
+    assert_eq!(answers[0].verdict, AdviceVerdict::Proven, "{}", answers[0].reason);
+    assert_eq!(answers[0].only.as_deref(), Some("in processes that move 16KiB"));
+    assert!(answers[0].variables().is_empty(), "a job that moves 1 MiB too would lose");
     let by_size =
         "not as a global setting: where it gains most, faster at 16KiB (20 %), 20 % slower at 1MiB";
     assert_eq!(answers[0].reason, by_size);

@@ -1,10 +1,12 @@
 //! What a model does not know: choices and answers that rest on it are no advice.
 
 use anyhow::Result;
-use pathline_advise::{Advice, AdviceChoice, AdviceScope, ArmEnv, ArmTask, TrialArm};
+use pathline_advise::{Advice, AdviceChoice, AdviceScope, ArmEnv, ArmTask, TrialArm, not_reviewed};
 use pathline_bench::RunPlan;
-use pathline_flow::RuntimeEnv;
-use pathline_runner::{RunRequest, assumed_cases, switches};
+use pathline_diagnose::predict_setting;
+use pathline_flow::{Network, RuntimeEnv};
+use pathline_runner::{MachineModel, RunRequest, assumed_cases, switches};
+use pathline_schema::{SizeEffects, Topology};
 
 /// Why a gain on a model is no advice.
 const ASSUMED: &str = "withheld: its times rest on constants of the model that nobody measured";
@@ -51,4 +53,42 @@ pub(super) fn ignore_unmodelled(scope: &mut AdviceScope) {
 pub(super) fn is_modelled(name: &str, value: &str) -> bool {
     let env = ArmEnv::from([(name.to_owned(), value.to_owned())]);
     RuntimeEnv::from_env(&env) != RuntimeEnv::default()
+}
+
+/// What a setting such as `HSA_ENABLE_SDMA=0` does by size on a model; nothing of other settings.
+pub(super) fn effects_on(model: &MachineModel, topology: &Topology, setting: &str) -> SizeEffects {
+    let network = Network::new(model.desc(), RuntimeEnv::default());
+    network.map(|network| predict_setting(&network, topology, setting)).unwrap_or_default()
+}
+
+/// States of copies between GPUs what the setting of their engine does by size and direction on a model: its trials are
+/// of the pairs that were asked about.
+pub(super) fn state_copies_by_size(
+    answers: &mut [Advice],
+    model: &MachineModel,
+    topology: &Topology,
+) {
+    let Some(name) = topology.gpu_env(|caps| caps.copy_engine_env) else { return };
+    let effects = effects_on(model, topology, &format!("{name}=0"));
+    // That of messages is of the engine alone.
+    let peers = topology.gpu_env(|caps| caps.peer_engine_env);
+    let is_copy = |choice: &AdviceChoice| peers.is_some_and(|p| choice.settings.contains_key(p));
+    let limited = answers.iter_mut().filter(|answer| answer.only.is_some());
+    for answer in limited.filter(|answer| answer.choice.as_ref().is_some_and(is_copy)) {
+        answer.limit_to_sizes(&effects);
+    }
+}
+
+/// The answers about settings by what they do at each size on a model, where they gain at some and lose at others.
+pub(super) fn review_by_size(
+    settings: &ArmEnv,
+    model: &MachineModel,
+    topology: &Topology,
+) -> Vec<Advice> {
+    let of = |(name, value): (&String, &String)| {
+        let text = effects_on(model, topology, &format!("{name}={value}")).text()?;
+        let why = format!("{text}. Whether to keep it depends on the sizes that the job moves");
+        Some(not_reviewed(&ArmEnv::from([(name.clone(), value.clone())]), &why))
+    };
+    settings.iter().filter_map(of).flatten().collect()
 }
