@@ -226,3 +226,14 @@ fn run_advise_review_and_explain_say_one_thing_of_a_setting() {
     let said = "Set HSA_ENABLE_SDMA=0 in processes that copy 1MiB or more between GPUs";
     assert!(run.contains(said) && run.contains("it is 22 % slower at 64KiB"), "{run}");
 }
+
+/// A row of rccl-tests on a node of AMD: what the model expects with its interval, and checks by tools of that vendor.
+#[test]
+fn a_pasted_row_has_its_expected_value_and_checks_of_the_vendor() {
+    let paste = table("all_reduce_perf", 1.75, 120.0);
+    let text = pathline(&["explain", "-m", "mi250x", "-"], &paste);
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("measured 120, predicted 148 (82.7 to 265), limit 300 GB/s"), "{text}");
+    assert!(text.contains("`rocm-smi --showtopo`") && text.contains("which RCCL reads"), "{text}");
+    assert!(!text.contains("nvidia") && !text.contains("NVLS"), "{text}");
+}

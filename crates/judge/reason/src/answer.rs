@@ -331,6 +331,18 @@ impl<'a> PasteExplainer<'a> {
         *draft = predicted;
     }
 
+    /// The vendor of the GPUs: of the node that is named, else of the product in the paste; empty if none is known.
+    fn vendor(&self) -> &str {
+        let gpu = self.node.and_then(|node| node.topology().gpus.first());
+        let product = self.limits.as_ref().and_then(|limits| limits.product);
+        match (gpu, product) {
+            (Some(gpu), _) => &gpu.vendor,
+            (None, Some(product)) if product.name.starts_with("MI") => "amd",
+            (None, Some(_)) => "nvidia",
+            (None, None) => "",
+        }
+    }
+
     fn finish(&self, mut draft: DraftAnswer, tool: &str, span: LineSpan) -> PasteAnswer {
         let share =
             draft.value.zip(draft.limit_gbs).filter(|(_, limit)| *limit > 0.0).map(|(v, l)| v / l);
@@ -411,7 +423,7 @@ impl<'a> PasteExplainer<'a> {
             is_fault: decision.is_fault && tool != "message",
             action: decision.action,
             possible,
-            checks: if is_open { draft.path.checks() } else { Vec::new() },
+            checks: if is_open { draft.path.checks(self.vendor()) } else { Vec::new() },
             causes,
             subject: draft.subject,
         }

@@ -1,5 +1,5 @@
 //! What to run where neither arithmetic nor a message decides: three checks for each kind of path, the cheapest
-//! first, each with what it shows.
+//! first, each with what it shows. Where tools of the vendors differ, the known vendor's are named.
 
 use serde::Serialize;
 
@@ -48,13 +48,15 @@ impl CheckPath {
         Self::NAMES.iter().find(|(path, _)| *path == self).map_or("", |(_, name)| name)
     }
 
-    /// Its checks, the cheapest first.
-    pub(crate) fn checks(self) -> Vec<PathCheck> {
+    /// Its checks, the cheapest first; `vendor` is that of the GPUs, empty if none is known.
+    pub(crate) fn checks(self, vendor: &str) -> Vec<PathCheck> {
+        let vendor = if vendor.is_empty() { "any" } else { vendor };
         let row = |line: &'static str| {
             let mut cells = line.split('\t');
             let (path, command, yes, no) =
                 (cells.next()?, cells.next()?, cells.next()?, cells.next()?);
-            (path == self.name()).then_some(PathCheck { command, yes, no })
+            let is_of = cells.next().is_none_or(|of| of == vendor);
+            (path == self.name() && is_of).then_some(PathCheck { command, yes, no })
         };
         TABLE.lines().filter_map(row).collect()
     }
@@ -75,15 +77,29 @@ pub struct PathCheck {
 mod tests {
     use super::*;
 
+    /// Of each vendor, and of none; no tool is the other vendor's.
     #[test]
-    fn every_path_has_three_checks() {
-        for (path, _) in CheckPath::NAMES {
-            assert_eq!(path.checks().len(), 3, "{path:?}");
+    fn every_path_has_three_checks_of_its_vendor() {
+        for ((path, _), vendor) in CheckPath::NAMES
+            .iter()
+            .flat_map(|path| ["", "amd", "nvidia"].map(|vendor| (path, vendor)))
+        {
+            let checks = path.checks(vendor);
+            assert_eq!(checks.len(), 3, "{path:?} {vendor}");
+            let text: String =
+                checks.iter().flat_map(|check| [check.command, check.yes, check.no]).collect();
+            let other: &[&str] = match vendor {
+                "amd" => &["nvidia", "NVL", "cuda", "nsys"],
+                "nvidia" => &["rocm", "xGMI", "rocprof"],
+                _ => &[],
+            };
+            // Reads of files into GPU memory by a tool of one vendor alone.
+            let is_alone = matches!(path, CheckPath::DirectFiles);
+            assert!(is_alone || !other.iter().any(|word| text.contains(word)), "{vendor}: {text}");
         }
-        assert_eq!(
-            TABLE.lines().filter(|line| !line.starts_with('#')).count(),
-            3 * CheckPath::NAMES.len()
-        );
+        let known = |line: &&str| CheckPath::NAMES.iter().any(|(_, name)| line.starts_with(name));
+        let rows = TABLE.lines().filter(|line| !line.starts_with('#'));
+        assert!(rows.clone().all(|line| known(&line)), "a row of no path");
     }
 
     /// Of the tables, and of the texts in the code.

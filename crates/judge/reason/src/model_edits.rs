@@ -260,7 +260,7 @@ fn expecting(
     edit.expects(LEVEL, level.0, level.1).expects(LEAST, least, 0.06)
 }
 
-/// `30 rows at 0.97 of the model in the median; the slowest, CASE, at 0.51`.
+/// `30 rows at 0.97 of the model in the median; slowest CASE: measured 120, predicted 148 (83 to 265), limit 300 GB/s`.
 pub(crate) fn summary(of: &RowPredictor, rows: &[PredictedRow]) -> String {
     let Some((level, _)) = level_and_least(rows.iter().map(PredictedRow::ratio)) else {
         return String::new();
@@ -271,8 +271,11 @@ pub(crate) fn summary(of: &RowPredictor, rows: &[PredictedRow]) -> String {
         let shown = |value: f64| figure(value * scale);
         let limit = row.limit.map_or_else(String::new, |l| format!(", limit {}", shown(l)));
         let (measured, predicted) = (shown(row.measured), shown(row.predicted));
+        let open = of.range_of(row).map_or_else(String::new, |(low, high)| {
+            format!(" ({} to {})", shown(low), shown(high))
+        });
         format!(
-            "; slowest {}: measured {measured}, predicted {predicted}{limit} {unit}",
+            "; slowest {}: measured {measured}, predicted {predicted}{open}{limit} {unit}",
             row.subject
         )
     });
