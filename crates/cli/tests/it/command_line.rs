@@ -488,6 +488,8 @@ fn names_that_do_not_exist_have_a_suggestion() {
     for (args, expected) in [
         (vec!["run", "--suite", "hots"], "did you mean 'host'"),
         (vec!["run", "--machine", "mi250"], "did you mean 'mi250x'"),
+        (vec!["run", "--machine", "mi250.toml"], "did you mean 'mi250x'"),
+        (vec!["run", "--machine", "twin-of.toml"], "twin-of.toml: there is no such file; machines"),
         (
             vec!["run", "--dry-run", "--machine", "mi250x", "--case", "gpu0.vrma"],
             "did you mean 'vram'",

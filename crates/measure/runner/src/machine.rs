@@ -146,13 +146,25 @@ fn read_description(name: &str) -> Result<String> {
     let known: Vec<&str> = presets.iter().map(|(name, _)| *name).collect();
     let read = read_text(Path::new(name), MAX_DESCRIPTION).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
-            let part = known.iter().find(|known| name.len() > 2 && known.contains(name));
+            let files = machine_files(Path::new(name));
+            let all = || known.iter().copied().chain(files.iter().map(String::as_str));
+            let stem = name.strip_suffix(".toml").unwrap_or(name);
+            let part = all().find(|known| stem.len() > 2 && known.contains(stem));
             let near = part.map_or_else(
-                || did_you_mean(name, known.iter().copied()),
+                || did_you_mean(name, all()),
                 |known| format!("; did you mean '{known}'?"),
             );
             let known = known.join(", ");
-            anyhow!("no machine and no file is called '{name}'; there are {known}{near}")
+            match name.contains(['.', '/']) {
+                true => {
+                    anyhow!(
+                        "{name}: there is no such file; machines that need none are {known}{near}"
+                    )
+                }
+                false => {
+                    anyhow!("no machine and no file is called '{name}'; there are {known}{near}")
+                }
+            }
         }
         _ => anyhow!("{name}: cannot be read as a machine description: {error}"),
     });
@@ -169,6 +181,21 @@ fn read_description(name: &str) -> Result<String> {
             known.join(", ")
         )),
     })
+}
+
+/// The machine files in the folder of a path, as paths that would open them.
+fn machine_files(path: &Path) -> Vec<String> {
+    const MOST: usize = 1000;
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let here = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let entries = std::fs::read_dir(here).into_iter().flatten().flatten().take(MOST);
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let mut files: Vec<String> = names
+        .filter(|name| name.ends_with(".toml"))
+        .map(|name| folder.join(name).display().to_string())
+        .collect();
+    files.sort();
+    files
 }
 
 /// A machine's name and the GPUs after its last colon: `0,1` or `0-3`, in the order that is written.
