@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow, bail};
 use pathline_explain::figure::RunReport;
+use pathline_explain::run_report;
 use pathline_findings::RunConclusions;
 use pathline_flow::Network;
 use pathline_report::html::{MAX_RUNS, PageRun, render_several};
@@ -26,14 +27,15 @@ impl ConcludedRun {
     /// `path` is that of the journal.
     fn new(journal: &Journal, network: &Network, path: &Path) -> Self {
         let arguments = repeat::arguments(&journal.begin);
-        let report =
-            pathline_explain::run_report::build_with(journal, Some(network), arguments.as_deref());
+        let mut report = run_report::build_with(journal, Some(network), arguments.as_deref());
         let conclusions = pathline_findings::conclude(journal, Some(network), &report);
         let model = model(journal, path).ok().flatten();
         let conclusions = match model.as_ref().map(|model| (model.desc(), model.text())) {
             Some(model) => conclusions.against_model(journal, network, model),
             None => conclusions,
         };
+        let slow = &conclusions.verdict.covered;
+        run_report::leave_out_slow(&mut report, journal, Some(network), slow);
         Self { report, conclusions }
     }
 

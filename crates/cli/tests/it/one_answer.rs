@@ -237,3 +237,24 @@ fn a_pasted_row_has_its_expected_value_and_checks_of_the_vendor() {
     assert!(text.contains("`rocm-smi --showtopo`") && text.contains("which RCCL reads"), "{text}");
     assert!(!text.contains("nvidia") && !text.contains("NVLS"), "{text}");
 }
+
+/// Levels of a figure are those of sound pairs; the slow ones are named.
+#[test]
+fn a_slow_pair_is_in_no_range() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let (file, folder) = (dir.path().join("slow.toml"), dir.path().join("run"));
+    let machine = pathline(&["model", "show", "mi250x"], "");
+    let fault = "[[fault]]\nelement = \"gpu0-gpu1\"\nkind = \"speed\"\nshare = 0.5\n";
+    std::fs::write(&file, format!("{machine}\n{fault}")).unwrap();
+    let (file, folder) = (file.to_str().unwrap(), folder.to_str().unwrap());
+    pathline(&["run", "pairs", "-m", file, "--out", folder, "-q"], "");
+    let text = pathline(&["report", folder, "--json"], "");
+    let found: Value = serde_json::from_str(&text).unwrap();
+    let figures = found["figures"].as_array().unwrap();
+    let reads = figures.iter().find(|figure| figure["id"] == "pairs-read").unwrap();
+    let finding = reads["finding"].as_str().unwrap();
+    // 16 pairs over two links, 6 over four; 87 GB/s of the slow ones are half of 174.
+    assert!(finding.contains("(16 pairs) and 17") && finding.contains("(6 pairs)"), "{finding}");
+    assert!(finding.contains("Slow, and left out: gpu0→gpu1 8"), "{finding}");
+    assert!(finding.contains("and gpu1→gpu0 8"), "{finding}");
+}

@@ -3,11 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_flow::Network;
-use pathline_schema::{CaseOutcome, Conditions, Journal, Ns, RankMember, RunNote, Transport};
+use pathline_schema::{Case, CaseOutcome, Conditions, Journal, Ns, RankMember, RunNote, Transport};
 
-use crate::figure::{MissingCase, RunReport, RunWarning};
+use crate::figure::{FigureCell, MissingCase, RunReport, RunWarning};
 use crate::run::RunView;
 use crate::{figures, fmt, headlines, plain_report, run_identity};
+
+/// Slow paths that a figure names.
+const MAX_SLOW: usize = 6;
 
 /// Builds the report of a run. `network` is the machine in the model, for ceilings; if `None`, only
 /// ceilings that were measured or are in the topology are shown. Pure: equal journals give equal
@@ -48,6 +51,45 @@ pub fn build_with(
     }
     plain_report::make_plain(&mut report);
     report
+}
+
+/// Takes cases that a slow part slows out of what figures say of their values, and names them there.
+pub fn leave_out_slow(
+    report: &mut RunReport,
+    journal: &Journal,
+    network: Option<&Network>,
+    slow: &[Case],
+) {
+    if slow.is_empty() {
+        return;
+    }
+    let mut run = RunView::new(journal, network);
+    run.entries.retain(|entry| !slow.contains(entry.case));
+    let sound = figures::find(&run).figures;
+    let caps = journal.topology.gpus.first().map(|gpu| gpu.caps());
+    for figure in &mut report.figures {
+        let path = |cell: &FigureCell| {
+            let (case, value) = (cell.case.as_ref()?, cell.value?);
+            let flow = case.timed.first().filter(|_| slow.contains(case))?;
+            Some(format!("{}→{} {}", flow.src.unit, flow.dst.unit, fmt::number(value)))
+        };
+        let names: BTreeSet<String> = figure.cells().filter_map(path).collect();
+        let Some(again) = sound.iter().find(|again| again.id == figure.id && !names.is_empty())
+        else {
+            continue;
+        };
+        let more = names.len().saturating_sub(MAX_SLOW);
+        let mut shown: Vec<String> = names.into_iter().take(MAX_SLOW).collect();
+        if more > 0 {
+            shown.push(format!("{more} more"));
+        }
+        let mut text = format!("{} Slow, and left out: {}.", again.finding, fmt::list(&shown));
+        if let Some(caps) = caps {
+            plain_report::use_vendor_terms(&mut text, caps);
+        }
+        plain_report::make_plain(&mut text);
+        text.trim_start().clone_into(&mut figure.finding);
+    }
 }
 
 fn title(run: &RunView) -> String {
