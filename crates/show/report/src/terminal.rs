@@ -136,6 +136,13 @@ fn sparks(page: &mut TermPage, figure: &Figure, curves: &CurvesBody) {
     let values: Vec<f64> =
         curves.lines.iter().flat_map(|l| l.points.iter().filter_map(|p| p.1.value)).collect();
     let scale = pathline_explain::figure::extremes(&values);
+    let cells = || curves.lines.iter().flat_map(|line| &line.points).map(|point| &point.1);
+    let has_share = cells().any(|cell| cell.value.is_some() && cell.share_of_ceiling().is_some());
+    // What stands behind the blocks of a row.
+    let tail = |last: &str, share: &str| match has_share {
+        true => format!(" {last:>5} {share:>7}"),
+        false => format!(" {last:>5}"),
+    };
     let rows: Vec<(String, String, String)> = curves
         .lines
         .iter()
@@ -155,19 +162,17 @@ fn sparks(page: &mut TermPage, figure: &Figure, curves: &CurvesBody) {
             let best = format!("best {} at {}", fmt::number(best.1), x(best.0));
             let mark = line.points.iter().find_map(|p| Some(p.1.suspect.as_ref()?.mark()));
             let name = mark.map_or(line.name.clone(), |mark| format!("{} {mark}", line.name));
-            Some((
-                name,
-                format!("{spark} {:>5} {:>5}", fmt::number(last), share.unwrap_or_default()),
-                best,
-            ))
+            Some((name, spark + &tail(&fmt::number(last), &share.unwrap_or_default()), best))
         })
         .collect();
     let longest = rows.iter().map(|r| r.0.chars().count()).max().unwrap_or(0);
     let spark = rows.iter().map(|r| r.1.chars().count()).max().unwrap_or(0);
     let column = 4 + longest + spark;
+    lower_bounds(page, curves);
+    let head = format!("  {:longest$}  {:>spark$}", "", tail("last", "of peak"));
     if rows.len() > 6 && 2 * column + 2 <= page.width {
         let half = rows.len().div_ceil(2);
-        lower_bounds(page, curves);
+        page.line(&page.paint.dim(&format!("{head}  {head}")));
         for i in 0..half {
             let cell = |r: &(String, String, String)| format!("{:<longest$}  {:>spark$}", r.0, r.1);
             let right = rows.get(half + i).map(cell).unwrap_or_default();
@@ -175,7 +180,7 @@ fn sparks(page: &mut TermPage, figure: &Figure, curves: &CurvesBody) {
         }
         return;
     }
-    lower_bounds(page, curves);
+    page.line(&page.paint.dim(&page.cut(&head)));
     for (name, spark_text, best) in rows {
         let text = format!("  {name:<longest$}  {spark_text:>spark$}");
         let room = page.width.saturating_sub(text.chars().count() + 2);
