@@ -36,9 +36,10 @@ pub(crate) struct AdviseArgs {
     pub(crate) span: Option<Bytes>,
     /// Check whether variables that are set gain anything, instead of looking for others.
     ///
-    /// Without names all that GPU runtimes, MPI, NCCL, RCCL and UCX read. What is known to do nothing, slow
-    /// down or be unsafe needs no trial; --machine judges for another node, without trials.
-    #[arg(long, value_name = "NAME", num_args = 0.., help_heading = CASES)]
+    /// Without names all that GPU runtimes, MPI, NCCL, RCCL and UCX read; NAME=VALUE counts as set. What is
+    /// known to do nothing, slow down or be unsafe needs no trial; --machine judges for another node, without
+    /// trials.
+    #[arg(long, value_name = "NAME[=VALUE]", num_args = 0.., help_heading = CASES)]
     pub(crate) review: Option<Vec<String>>,
     /// Review what this job script sets: which settings do nothing, help or slow the job.
     #[arg(long, value_name = "SCRIPT", alias = "script", help_heading = FILES)]

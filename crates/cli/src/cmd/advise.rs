@@ -31,7 +31,7 @@ use self::advice_progress::AdviceProgress;
 use self::answer_files::{earlier_answers, write_answers};
 use self::answer_parts::{answer_origin, host_parts, machine_parts};
 use self::model_limits::{
-    ignore_unmodelled, is_modelled, review_by_size, state_copies_by_size, without_assumed,
+    ignore_unmodelled, is_modelled, review_by_size, state_copies_by_size, unset_on, without_assumed,
 };
 use self::mpi_controls::{controls_of_ranks, ignore_missing, judge_settings};
 use self::on_command::is_rate;
@@ -166,7 +166,7 @@ impl AdviceRun<'_> {
         };
         let node = model.is_some().then_some(&topology);
         let stated = job.as_ref().map(|job| self.stated(job, node)).unwrap_or_default();
-        let variables = self.reviewed(job.as_ref(), stated.is_empty())?;
+        let (variables, unset) = self.reviewed(job.as_ref(), stated.is_empty())?;
         // Where trials are possible, they decide on what a document suspects.
         let is_tried = |name: &str| variables.contains_key(name);
         let (suspects, mut answers): (Vec<Advice>, Vec<Advice>) = stated
@@ -178,6 +178,7 @@ impl AdviceRun<'_> {
         let asked = script.as_ref().and_then(|text| read_paste(text.as_bytes()).context.nodes);
         let nodes = self.args.nodes.or(asked).or_else(slurm_nodes);
         let scope = SettingScope { topology: &topology, gpus, nodes };
+        answers.extend(unset_on(&unset, model.as_ref(), &topology)?);
         let mut known = known_settings(&unanswered(&variables, &answers), &scope);
         if task.is_some() {
             // Trials of the command decide what nothing states.

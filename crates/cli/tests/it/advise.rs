@@ -262,7 +262,7 @@ fn what_is_set_is_reviewed() {
     assert!(out(&needed).contains("KEEP       Without it"), "{}", out(&needed));
     let none = advise(&[&words[..], &["NCCL_ABSENT"]].concat(), &set);
     assert_eq!(none.status.code(), Some(2));
-    assert!(err(&none).contains("NCCL_ABSENT: not set"), "{}", err(&none));
+    assert!(err(&none).contains("NCCL_ABSENT: it is not set, and no library"), "{}", err(&none));
 }
 
 /// A file with the names of variables behind what a linker reads of it.

@@ -8,11 +8,9 @@ use serde_json::Value;
 
 fn pathline(args: &[&str], input: &str) -> String {
     let binary = assert_cmd::cargo::cargo_bin!("pathline");
-    // A review is of what is set.
-    let set: &[_] = if args.contains(&"--review") { &[("HSA_ENABLE_SDMA", "0")] } else { &[] };
     let mut child = Command::new(binary)
         .args(args)
-        .envs(set.iter().copied())
+        .env_remove("HSA_ENABLE_SDMA")
         .env("COLUMNS", "200")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -217,6 +215,7 @@ fn run_advise_review_and_explain_say_one_thing_of_a_setting() {
          between others (64"
     );
     assert_eq!(on(&["advise", "--review", "HSA_ENABLE_SDMA"], ""), advised);
+    assert_eq!(on(&["advise", "--review", "HSA_ENABLE_SDMA=0"], ""), advised);
     assert_eq!(on(&["explain", "-"], "export HSA_ENABLE_SDMA=0\n"), advised);
     // A finding has the gain of all of its pairs next to it.
     let folder = folder.to_str().unwrap();
@@ -257,4 +256,30 @@ fn a_slow_pair_is_in_no_range() {
     assert!(finding.contains("(16 pairs) and 17") && finding.contains("(6 pairs)"), "{finding}");
     assert!(finding.contains("Slow, and left out: gpu0→gpu1 8"), "{finding}");
     assert!(finding.contains("and gpu1→gpu0 8"), "{finding}");
+}
+
+/// What to do is in the answer, set or not: `advise` and a review of a variable that is not set recommend it where it
+/// gains, as `run` does, and keep it out of the environment of all jobs.
+#[test]
+fn a_setting_that_gains_from_a_size_on_is_recommended_for_it() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let folder = dir.path().join("advice");
+    let emit = ["--emit", folder.to_str().unwrap()];
+    let plain = |args: &[&str]| {
+        let text = pathline(&[args, &["--machine", "mi250x"]].concat(), "");
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let action = "PREDICTED Set HSA_ENABLE_SDMA=0, or HSA_ENABLE_PEER_SDMA=0 to keep SDMA for host copies, in \
+                  processes that move 1MiB or more. Not as a global setting";
+    let advised = plain(&[&["advise"][..], &emit].concat());
+    assert!(advised.contains(action), "{advised}");
+    let shell = std::fs::read_to_string(folder.join("advice.env")).unwrap();
+    assert!(!shell.contains("export HSA_") && shell.contains("that move 1MiB or more"), "{shell}");
+    let unset = plain(&["advise", "--review", "HSA_ENABLE_SDMA"]);
+    assert!(
+        unset.contains(action) && unset.contains("HSA_ENABLE_SDMA is not set: SDMA"),
+        "{unset}"
+    );
+    let other = plain(&["advise", "--review", "NCCL_ALGO"]);
+    assert!(other.contains("It is not set: algorithms that may be used"), "{other}");
 }

@@ -53,7 +53,7 @@ pub use proof::{
 };
 pub use questions::{questions, usual_file_subjects, usual_subjects};
 pub use review::{is_setting, not_reviewed, review};
-pub use script_review::{script_findings, stated_settings};
+pub use script_review::{meant_setting, script_findings, stated_settings, unset_setting};
 pub use search::advise;
 pub use session::{AdviceLimits, AdviceStep, TrialRunner};
 pub use setting_names::{NamingLibrary, has_naming_library, judge_setting_name};

@@ -36,6 +36,28 @@ pub(crate) fn stated_effect(name: &str) -> Option<String> {
     }
 }
 
+/// An answer about a variable that is not set; `None` if no library is known to read it.
+pub fn unset_setting(name: &str) -> Option<Advice> {
+    if !is_known_name(name) {
+        return None;
+    }
+    let row = setting_row(name);
+    let default = row.map_or("", |row| row.default);
+    let default = match default.trim_start_matches('~') {
+        "" => String::new(),
+        value => format!(", which is as {value}"),
+    };
+    let about = stated_effect(name).map(|about| format!(": {about}")).unwrap_or_default();
+    let why = format!("it is not set{default}{about}; --review {name}=VALUE judges a value");
+    let untried = untried_setting(name, "", AdviceVerdict::Unclear, why);
+    Some(Advice { subject: format!("{name} unset"), choice: None, ..untried })
+}
+
+/// `; did you mean NCCL_ALGO?` where a name that no library reads resembles another.
+pub fn meant_setting(name: &str) -> String {
+    meant_name(name).map(|meant| format!("; did you mean {meant}?")).unwrap_or_default()
+}
+
 fn stated_verdict(name: &str, value: &str, script: &JobScript) -> Option<(AdviceVerdict, String)> {
     if value.is_empty() {
         return None;

@@ -22,7 +22,7 @@ pub(crate) struct SettingRow {
     /// `2.17-`, `2.1-2.4`, `-2.3`.
     versions: &'static str,
     values: &'static str,
-    default: &'static str,
+    pub(crate) default: &'static str,
     pub(crate) effect: &'static str,
     pub(crate) helps: &'static str,
     harms: &'static str,

@@ -1,7 +1,10 @@
 //! What a model does not know: choices and answers that rest on it are no advice.
 
-use anyhow::Result;
-use pathline_advise::{Advice, AdviceChoice, AdviceScope, ArmEnv, ArmTask, TrialArm, not_reviewed};
+use anyhow::{Result, bail};
+use pathline_advise::{
+    Advice, AdviceChoice, AdviceScope, AdviceVerdict, ArmEnv, ArmTask, TrialArm, meant_setting,
+    not_reviewed, unset_setting,
+};
 use pathline_bench::RunPlan;
 use pathline_diagnose::predict_setting;
 use pathline_flow::{Network, RuntimeEnv};
@@ -91,4 +94,33 @@ pub(super) fn review_by_size(
         Some(not_reviewed(&ArmEnv::from([(name.clone(), value.clone())]), &why))
     };
     settings.iter().filter_map(of).flatten().collect()
+}
+
+/// Answers about variables that are not set, with what to set them to on a model, if that gains at some sizes.
+pub(super) fn unset_on(
+    names: &[String],
+    model: Option<&MachineModel>,
+    topology: &Topology,
+) -> Result<Vec<Advice>> {
+    names.iter().map(|name| unset_answer(name, model, topology)).collect()
+}
+
+fn unset_answer(name: &str, model: Option<&MachineModel>, topology: &Topology) -> Result<Advice> {
+    let Some(mut answer) = unset_setting(name) else {
+        let meant = meant_setting(name);
+        bail!("{name}: it is not set, and no library that pathline knows reads it{meant}");
+    };
+    let caps = topology.gpus.first().map(|gpu| gpu.caps());
+    let caps = caps.filter(|caps| caps.copy_engine_env == Some(name));
+    let action = caps.and_then(|caps| caps.set_copy_kernel(""));
+    let effects = model.map(|model| effects_on(model, topology, &format!("{name}=0")));
+    let default = answer.reason.replacen("it is", &format!("{name} is"), 1);
+    if let (Some(action), Some(effects)) = (action, effects)
+        && answer.limit_to_sizes(&effects)
+    {
+        answer.subject = default;
+        answer.choice = Some(AdviceChoice::of_setting(action, name, "0"));
+        answer.verdict = AdviceVerdict::Predicted;
+    }
+    Ok(answer)
 }

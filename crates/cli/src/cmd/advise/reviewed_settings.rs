@@ -37,10 +37,23 @@ impl AdviceRun<'_> {
         stated
     }
 
-    /// The variables that are set and asked about; `must_have` refuses that there is none.
-    pub(super) fn reviewed(&self, job: Option<&JobScript>, must_have: bool) -> Result<ArmEnv> {
-        let names = self.args.review.as_deref().unwrap_or_default();
-        let set: ArmEnv = match job {
+    /// The variables that are set and asked about, and those that are asked about and not set; `must_have` refuses that
+    /// there is none. A value after a name counts as set.
+    pub(super) fn reviewed(
+        &self,
+        job: Option<&JobScript>,
+        must_have: bool,
+    ) -> Result<(ArmEnv, Vec<String>)> {
+        let asked = self.args.review.iter().flatten();
+        let given: ArmEnv = asked
+            .clone()
+            .filter_map(|text| text.split_once('='))
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect();
+        let names: Vec<&str> = asked
+            .map(|text| text.split_once('=').map_or(text.as_str(), |(name, _)| name))
+            .collect();
+        let mut set: ArmEnv = match job {
             Some(job) => job.settings.clone(),
             None => {
                 let all = std::env::vars_os();
@@ -50,23 +63,23 @@ impl AdviceRun<'_> {
                 .collect()
             }
         };
-        let missing: Vec<&str> =
-            names.iter().map(String::as_str).filter(|name| !set.contains_key(*name)).collect();
-        if !missing.is_empty() {
-            bail!("{}: not set, so there is nothing to review", missing.join(", "));
-        }
+        set.extend(given);
+        let is_unset = |name: &&&str| !set.contains_key(**name);
+        let unset: Vec<String> =
+            names.iter().filter(is_unset).map(|name| (*name).to_owned()).collect();
         let asked = |name: &str| match names.is_empty() {
             true => is_setting(name) && !job.is_some_and(|job| job.is_own_variable(name)),
-            false => names.iter().any(|n| n == name),
+            false => names.contains(&name),
         };
         let asked: ArmEnv =
             set.into_iter().filter(|(name, value)| asked(name) && !value.is_empty()).collect();
-        if asked.is_empty() && must_have {
+        if asked.is_empty() && unset.is_empty() && must_have {
             bail!(
-                "no variable of a GPU runtime, MPI, NCCL, RCCL or UCX is set; name others after --review"
+                "no variable of a GPU runtime, MPI, NCCL, RCCL or UCX is set; name others after --review, or \
+                 settings to judge: --review NAME=VALUE"
             );
         }
-        Ok(asked)
+        Ok((asked, unset))
     }
 }
 
