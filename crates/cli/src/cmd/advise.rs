@@ -31,7 +31,8 @@ use self::advice_progress::AdviceProgress;
 use self::answer_files::{earlier_answers, write_answers};
 use self::answer_parts::{answer_origin, host_parts, machine_parts};
 use self::model_limits::{
-    ignore_unmodelled, is_modelled, review_by_size, state_copies_by_size, unset_on, without_assumed,
+    add_rates, ignore_unmodelled, is_modelled, review_by_size, state_copies_by_size, unset_on,
+    without_assumed,
 };
 use self::mpi_controls::{controls_of_ranks, ignore_missing, judge_settings};
 use self::on_command::is_rate;
@@ -263,6 +264,7 @@ impl AdviceRun<'_> {
             let mut answers = self.answers(&scopes, runner, &self.limits());
             if let Some(model) = &model {
                 state_copies_by_size(&mut answers, model, &about.topology);
+                add_rates(&mut answers, model);
             }
             answers.extend(withheld);
             let node = match &about.world {
@@ -314,7 +316,7 @@ impl AdviceRun<'_> {
         let mpi = controls_of_ranks(&about);
         let scopes = self.scopes(&about, mpi.as_ref())?;
         let plan = plan_of(&about, &scopes, request)?;
-        let (scopes, withheld) = without_assumed(scopes, request, &plan)?;
+        let (scopes, withheld) = without_assumed(scopes, request, &plan, self.args.min_gain)?;
         let interrupt = || self.stopper.reason();
         let mut trials = CaseTrials::new(executor, plan, &interrupt).with_mpi(mpi);
         run(&about, &mut trials, scopes, withheld)

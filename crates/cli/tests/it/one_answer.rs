@@ -283,3 +283,32 @@ fn a_setting_that_gains_from_a_size_on_is_recommended_for_it() {
     let other = plain(&["advise", "--review", "NCCL_ALGO"]);
     assert!(other.contains("It is not set: algorithms that may be used"), "{other}");
 }
+
+/// Of 4 KiB a copy of pageable memory is faster than one of pinned memory, of 100 MiB slower, whichever is asked about:
+/// with the rates of both, as `model predict` has them.
+#[test]
+fn a_kind_of_host_memory_has_one_answer_at_each_size() {
+    let ask = |memory: &str| {
+        let case = |size: &str| format!("numa3.{memory} > gpu0.vram x {size}");
+        let (small, large) = (case("4KiB"), case("100MiB"));
+        let text = pathline(&["advise", "-m", "mi250x", "--for", &small, "--for", &large], "");
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let rate = |memory: &str| {
+        let case = format!("numa3.{memory} > gpu0.vram x 4KiB");
+        let text = pathline(&["model", "predict", "-m", "mi250x", "--json", "--case", &case], "");
+        let found: Value = serde_json::from_str(&text).unwrap();
+        format!("{:.2} GB/s", found[0]["flows"][0]["gbs"].as_f64().unwrap())
+    };
+    let (pageable, pinned) = (rate("paged"), rate("pinned"));
+    let paged = ask("paged");
+    let kept = format!("(H2D): 4KiB {pageable} (pinned, SDMA copy {pinned})");
+    assert!(paged.contains("KEEP Keep the default") && paged.contains(&kept), "{paged}");
+    let plain = "PREDICTED Allocate the host buffer with hipHostMalloc. copies from numa3 to gpu0 (H2D): 100MiB 7.8x";
+    assert!(paged.contains(plain) && paged.contains("28.2 GB/s instead of 3.61 GB/s"), "{paged}");
+    let from_pinned = ask("pinned");
+    let slow = format!("(H2D): 4KiB {pinned} (pageable, staged copy {pageable})");
+    assert!(from_pinned.contains("UNDECIDED Leave the host buffer pageable"), "{from_pinned}");
+    assert!(from_pinned.contains(&slow), "{from_pinned}");
+    assert!(from_pinned.contains("KEEP Keep the default; behind each size"), "{from_pinned}");
+}

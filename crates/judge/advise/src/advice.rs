@@ -194,6 +194,28 @@ impl Advice {
         Self::new(subject, baseline, AdviceVerdict::Unclear, why)
     }
 
+    /// An answer by the rates of the default and of its choices, which rest on assumed constants of a model: the
+    /// default is kept where no choice is faster by `min_gain`; whether a faster one is, nobody measured.
+    pub fn by_assumed(
+        scope: &AdviceScope,
+        rate: &dyn Fn(&TrialArm) -> Option<f64>,
+        min_gain: f64,
+        why: &str,
+    ) -> Option<Self> {
+        let default = rate(&scope.baseline)?;
+        let rates = || scope.choices.iter().filter_map(|choice| Some((choice, rate(&choice.arm)?)));
+        let most = rates().map(|(_, rate)| rate).fold(0.0, f64::max);
+        // Of choices that are alike, the first asks for the least.
+        let (choice, rate) = rates().find(|(_, rate)| rate * (1.0 + ALIKE) > most)?;
+        let is_kept = rate < default * (1.0 + min_gain);
+        let (verdict, reason) = match is_kept {
+            true => (AdviceVerdict::Keep, why.to_owned()),
+            false => (AdviceVerdict::Unclear, format!("{}: {why}", choice.action)),
+        };
+        let (choice, rates) = (Some(choice.clone()), Some([default, rate]));
+        Some(Self { verdict, choice, rates, ..Self::withheld(scope, reason) })
+    }
+
     /// An answer about an option of a job script, without trials: `why` is a sentence without a full stop.
     pub(crate) fn of_option(option: String, verdict: AdviceVerdict, why: String) -> Self {
         let untried = untried_setting(&option, "", verdict, why);

@@ -303,6 +303,12 @@ impl QuestionMaker<'_> {
         let engine = |mem: MemKind| with(mem, Mover::Dma { at });
         let mut all = vec![
             OtherCase::new(
+                "pageable, staged copy".to_owned(),
+                engine(MemKind::Paged),
+                "Leave the host buffer pageable".to_owned(),
+                "the call returns only after the host's bytes are staged".to_owned(),
+            ),
+            OtherCase::new(
                 format!("pinned, {copy}"),
                 engine(MemKind::Pinned),
                 format!("Allocate the host buffer with {alloc}"),

@@ -2,12 +2,12 @@
 
 use pathline_flow::Network;
 use pathline_schema::{
-    Case, Flow, MemKind, Mover, Place, Rate, SizeEffect, SizeEffects, Topology, Unit,
+    Case, Flow, MemKind, Mover, Place, SizeEffect, SizeEffects, Topology, Unit,
 };
 
 /// The rate of the first flow of a case by the model, its start included, GB/s.
 pub fn predict_rate(network: &Network, case: &Case) -> Option<f64> {
-    Some(Rate::of(case.timed.first()?.bytes, network.predict(case).ok()?.first()?.time).gbs())
+    Some(network.durations(case).ok()?.flows.first()?.rate.gbs())
 }
 
 /// Effects of `setting`, such as `HSA_ENABLE_SDMA=0`, on copies from the first GPU to the others. Empty for a

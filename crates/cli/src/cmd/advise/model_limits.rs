@@ -6,7 +6,7 @@ use pathline_advise::{
     not_reviewed, unset_setting,
 };
 use pathline_bench::RunPlan;
-use pathline_diagnose::predict_setting;
+use pathline_diagnose::{predict_rate, predict_setting};
 use pathline_flow::{Network, RuntimeEnv};
 use pathline_runner::{MachineModel, RunRequest, assumed_cases, switches};
 use pathline_schema::{SizeEffects, Topology};
@@ -14,17 +14,31 @@ use pathline_schema::{SizeEffects, Topology};
 /// Why a gain on a model is no advice.
 const ASSUMED: &str = "withheld: its times rest on constants of the model that nobody measured";
 
-/// The questions without what a model only assumes, and the answers that are withheld for that.
+/// The questions without what a model only assumes, and the answers that are withheld for that. Copies of host memory
+/// have their rates by the model.
 pub(super) fn without_assumed(
     scopes: Vec<AdviceScope>,
     request: &RunRequest,
     plan: &RunPlan,
+    min_gain: f64,
 ) -> Result<(Vec<AdviceScope>, Vec<Advice>)> {
     let assumed = assumed_cases(request, &switches(), plan.clone())?;
     let is_assumed =
         |arm: &TrialArm| matches!(&arm.task, ArmTask::Case(case) if assumed.contains(case));
     let (mut asked, mut withheld) = (Vec::new(), Vec::new());
+    let rate = |arm: &TrialArm| rate_on(request.machine.model()?, arm);
     for mut scope in scopes {
+        // The fastest choice decides where the default rests on an assumption, or the choice does.
+        let by_rates = Advice::by_assumed(&scope, &rate, min_gain, ASSUMED)
+            .filter(|_| scope.baseline.host_copy().is_some());
+        let is_open = |answer: &Advice| {
+            let choice = answer.choice.as_ref().is_some_and(|choice| is_assumed(&choice.arm));
+            is_assumed(&scope.baseline) || choice && answer.verdict == AdviceVerdict::Unclear
+        };
+        if let Some(answer) = by_rates.filter(is_open) {
+            withheld.push(answer);
+            continue;
+        }
         for choice in scope.choices.iter_mut().filter(|choice| is_assumed(&choice.arm)) {
             choice.ignored = choice.ignored.take().or_else(|| Some(ASSUMED.to_owned()));
         }
@@ -123,4 +137,20 @@ fn unset_answer(name: &str, model: Option<&MachineModel>, topology: &Topology) -
         answer.verdict = AdviceVerdict::Predicted;
     }
     Ok(answer)
+}
+
+/// The rate of an arm by a model, GB/s.
+fn rate_on(model: &MachineModel, arm: &TrialArm) -> Option<f64> {
+    let ArmTask::Case(case) = &arm.task else { return None };
+    predict_rate(&Network::new(model.desc(), RuntimeEnv::default()).ok()?, case)
+}
+
+/// Adds to answers about host memory the rates of the default and of the choice.
+pub(super) fn add_rates(answers: &mut [Advice], model: &MachineModel) {
+    let changes = answers.iter_mut().filter(|answer| answer.is_change());
+    for answer in changes.filter(|answer| answer.baseline.host_copy().is_some()) {
+        let Some(choice) = &answer.choice else { continue };
+        let rates = rate_on(model, &answer.baseline).zip(rate_on(model, &choice.arm));
+        answer.rates = rates.map(|(default, rate)| [default, rate]);
+    }
 }
