@@ -688,11 +688,11 @@ fn sweep(topology: &Topology) -> Vec<Case> {
         });
         cases.extend(fits.map(|&(src, dst, by)| Case::single(src, dst, by, bytes)));
     }
-    // The runtime's own kernel, which a setting of a whole job chooses at all sizes.
+    // The runtime's own kernel, which a setting of a whole job chooses at all sizes, but not for pageable memory.
     if topology.any_gpu(|caps| caps.copy_kernel) {
-        for peer in peers_of_each_class(topology, first) {
-            let (src, dst, by) = (vram(first), vram(peer), blit(peer));
-            cases.extend(SizeEffects::USUAL.map(|bytes| Case::single(src, dst, by, bytes)));
+        for &(src, dst, by) in paths.iter().skip(1).filter(|path| path.2 == dma(first)) {
+            let blit = |bytes| Case::together(vec![Flow { src, dst, by, bytes }.by_copy_kernel()]);
+            cases.extend(SizeEffects::ALL.map(blit));
         }
     }
     cases

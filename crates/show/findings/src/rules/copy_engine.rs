@@ -8,7 +8,8 @@ use pathline_explain::figures::pairs::{MeasuredPair, PairMover, level_text, pair
 use pathline_explain::fmt;
 use pathline_explain::run::{CaseQuantity, RunEntry};
 use pathline_schema::{
-    Case, CopyAgent, Flow, GpuCaps, KernelOp, Mover, SizeEffect, SizeEffects, SuiteId, Unit,
+    Case, CopyAgent, Flow, GpuCaps, KernelOp, MemKind, Mover, SizeEffect, SizeEffects, SuiteId,
+    Unit,
 };
 
 use crate::evidence::{
@@ -270,13 +271,13 @@ fn cause(caps: &GpuCaps, slow: &[SlowPair]) -> String {
     )
 }
 
-/// What the blit kernel does instead of the engine at each usual size that was measured.
-fn by_size<'a>(evidence: &Evidence<'a>) -> Vec<((u32, u32), SizeEffect)> {
+/// What the blit kernel does instead of the engine at each usual size that was measured: between GPUs, and from and
+/// to pinned host memory.
+fn by_size<'a>(evidence: &Evidence<'a>) -> SizeEffects {
     let effect = |(entry, flow): (&RunEntry<'a>, &'a Flow)| {
-        let ends = (flow.src.unit.gpu()?, flow.dst.unit.gpu()?);
-        let is_copy = matches!(flow.by, Mover::Dma { .. }) && ends.0 != ends.1;
+        let is_copy = matches!(flow.by, Mover::Dma { .. }) && flow.src.unit != flow.dst.unit;
         let by_engine = entry.copy_agent() == Some(CopyAgent::Engine);
-        if !(is_copy && by_engine && SizeEffects::USUAL.contains(&flow.bytes)) {
+        if !(is_copy && by_engine && SizeEffects::ALL.contains(&flow.bytes)) {
             return None;
         }
         let engine = evidence.rate(entry)?;
@@ -289,16 +290,30 @@ fn by_size<'a>(evidence: &Evidence<'a>) -> Vec<((u32, u32), SizeEffect)> {
                 SizeEffect::exact(flow.bytes, rate / engine.value - 1.0)
             }
         };
-        Some((ends, effect))
+        Some((flow, effect))
     };
-    evidence.lone().filter_map(effect).collect()
+    let all: Vec<(&Flow, SizeEffect)> = evidence.lone().filter_map(effect).collect();
+    let between = all
+        .iter()
+        .filter_map(|(flow, effect)| Some(((flow.src.unit.gpu()?, flow.dst.unit.gpu()?), *effect)));
+    // One GPU stands for all, as its peers do.
+    let first = all.iter().find(|(flow, _)| has_pinned(flow)).map(|(flow, _)| flow.by);
+    let host = all.iter().filter(|(flow, _)| has_pinned(flow) && Some(flow.by) == first);
+    SizeEffects::new(between)
+        .with_host(host.map(|(flow, effect)| (flow.dst.unit.gpu().is_some(), *effect)))
+}
+
+/// Whether one end is pinned host memory.
+fn has_pinned(flow: &Flow) -> bool {
+    [flow.src, flow.dst].iter().any(|place| place.mem == MemKind::Pinned)
 }
 
 fn action(evidence: &Evidence, by_runtime: bool, predicted: bool, factors: &[f64]) -> String {
     let caps = evidence.caps();
-    let measured = by_size(evidence);
-    let has_small = measured.iter().any(|(_, effect)| effect.bytes == SizeEffects::USUAL[0]);
-    let effects = SizeEffects::new(measured).advice("copy");
+    let has_small = evidence.lone().any(|(entry, flow)| {
+        entry.copy_agent() == Some(CopyAgent::Engine) && flow.bytes == SizeEffects::USUAL[0]
+    });
+    let effects = by_size(evidence).advice("copy");
     let unseen = match effects.is_none() && !has_small {
         true => format!(
             ". Smaller ones were not measured and may be slower: `{}` decides",
@@ -319,13 +334,10 @@ fn action(evidence: &Evidence, by_runtime: bool, predicted: bool, factors: &[f64
         (false, true) => " (not simulated)",
         (false, false) => " (not measured)",
     };
-    match (caps.copy_engine_env.filter(|_| by_runtime), caps.peer_engine_env) {
-        (Some(all), Some(peers)) => format!(
-            "Set {all}=0{where_}, or {peers}=0 to keep {} for host copies{unknown}{loss}{unseen}.",
-            caps.engine_name
-        ),
-        (Some(all), None) => format!("Set {all}=0{where_}{loss}{unseen}."),
-        (None, _) => format!(
+    let unknown = if caps.peer_engine_env.is_some() { unknown } else { "" };
+    match caps.set_copy_kernel(&where_).filter(|_| by_runtime) {
+        Some(set) => format!("{set}{unknown}{loss}{unseen}."),
+        None => format!(
             "Copy between these GPUs by a kernel, not by {} ({}).",
             caps.copy_calls[0],
             factor_text(factors)
@@ -333,7 +345,7 @@ fn action(evidence: &Evidence, by_runtime: bool, predicted: bool, factors: &[f64
     }
 }
 
-/// What kernels lose while a copy kernel runs, and what copies of the host lose with the same setting.
+/// What kernels lose while a copy kernel runs.
 fn cost(evidence: &Evidence, caps: &GpuCaps, by_runtime: bool) -> String {
     let mut parts = Vec::new();
     let all = kept(&evidence.run);
@@ -372,43 +384,8 @@ fn cost(evidence: &Evidence, caps: &GpuCaps, by_runtime: bool) -> String {
             )
         });
     }
-    if let Some(setting) = caps.copy_engine_env.filter(|_| by_runtime) {
-        let host = [(true, "H2D"), (false, "D2H")].into_iter().filter_map(|(inward, name)| {
-            let (engine, kernel) = host_copies(evidence, inward)?;
-            let loss = engine.gain_over(&kernel)?;
-            let rates = (fmt::number(kernel.value), fmt::number(engine.value));
-            (loss > 1.0).then(|| format!("{name} {} GB/s, {} by engine", rates.0, rates.1))
-        });
-        let host: Vec<String> = host.collect();
-        if !host.is_empty() {
-            parts.push(format!(
-                "with {setting}=0 kernels also copy host memory ({})",
-                fmt::list(&host)
-            ));
-        }
-    }
     if parts.is_empty() {
         return "The copy occupies compute units.".to_owned();
     }
     format!("The copy occupies compute units: {}.", parts.join("; "))
-}
-
-/// Copies between pinned host memory and one GPU: by engine, and by a kernel of the same size.
-fn host_copies<'a>(
-    evidence: &Evidence<'a>,
-    inward: bool,
-) -> Option<(SoundValue<'a>, SoundValue<'a>)> {
-    let host = |unit: Unit| unit.numa().is_some();
-    evidence.lone().find_map(|(entry, flow)| {
-        let (there, here) = (host(flow.src.unit), host(flow.dst.unit));
-        if !matches!(flow.by, Mover::Dma { .. }) || (there, here) != (inward, !inward) {
-            return None;
-        }
-        let kernel = evidence.lone().find(|(_, other)| {
-            let copies =
-                matches!(other.by, Mover::Kernel { variant, .. } if variant.op == KernelOp::Copy);
-            copies && (other.src, other.dst, other.bytes) == (flow.src, flow.dst, flow.bytes)
-        })?;
-        Some((evidence.rate(entry)?, evidence.rate(kernel.0)?))
-    })
 }
