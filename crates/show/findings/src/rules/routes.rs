@@ -43,6 +43,7 @@ fn forwarded(evidence: &Evidence) -> Option<Finding> {
         let class = classes.entry((peak.gbs() * 1e3).round() as u64).or_default();
         class[usize::from(route.hops > 1)].push((pair, rate));
     }
+    let all: usize = classes.values().map(|[_, far]| far.len()).sum();
     let (direct, far) = classes
         .values()
         .map(|[direct, far]| (direct, far))
@@ -59,9 +60,9 @@ fn forwarded(evidence: &Evidence) -> Option<Finding> {
     let label = evidence.copies_by(&b.0.entry).unwrap_or("kernel");
     let matters = factor >= 1.0 + LEAST_GAIN;
     let observation = format!(
-        "{} GPU pairs without a direct link reach {} GB/s{} through another GPU; neighbours with links of \
-         the same width reach {} ({label} copies of {size}, one at a time).",
-        far.len(),
+        "{} without a direct link reach {} GB/s{} through another GPU; neighbours with links of the same \
+         width reach {} ({label} copies of {size}, one at a time).",
+        fmt::of_all(far.len(), all, "GPU pair"),
         range_text(&forwarded),
         widest_text(&forwarded),
         range_text(&near),
@@ -73,10 +74,10 @@ fn forwarded(evidence: &Evidence) -> Option<Finding> {
     ];
     Some(Finding {
         short: format!(
-            "Forwarded copies reach {} GB/s, neighbours as wide {} ({} pairs)",
+            "Forwarded copies reach {} GB/s, neighbours as wide {} ({})",
             range_text(&forwarded),
             range_text(&near),
-            far.len()
+            fmt::of_all(far.len(), all, "pair")
         ),
         action: if matters {
             "Place ranks that exchange most on GPUs with a direct link.".to_owned()
@@ -91,7 +92,7 @@ fn forwarded(evidence: &Evidence) -> Option<Finding> {
         ..Finding::new(
             FORWARDED,
             if matters { FindingSeverity::Gain } else { FindingSeverity::Note },
-            observation,
+            fmt::sentence(&observation),
         )
     })
 }
@@ -123,8 +124,8 @@ fn shared(evidence: &Evidence) -> Option<Finding> {
     let tried: BTreeSet<String> = all.iter().map(|s| path(s.timed)).collect();
     let kept = loaded.value / alone.value;
     let observation = format!(
-        "{} of {} forwarded GPU pairs lose bandwidth to a copy between other GPUs: {} falls from {} to {} \
-         ({}) while {} runs.",
+        "{} of {} forwarded GPU pairs that were tried lose bandwidth to a copy between other GPUs: {} falls \
+         from {} to {} ({}) while {} runs.",
         pairs.len(),
         tried.len(),
         path(worst.timed),
