@@ -21,6 +21,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 PATHLINE = os.path.abspath(os.environ.get("PATHLINE", "pathline"))
 GIB = 1 << 30
+VERDICTS = ("OK", "SUSPECT", "FAIL", "UNDECIDED")
 
 
 def count_gpus():
@@ -71,8 +72,9 @@ class Session:
         if status is None:
             seen = f"not run to its end: {limit} s, or no time was left"
         else:
-            lines = [line for line in text.splitlines() if line.strip()]
-            seen = read(text, status, wall, cpu) if read else (lines or [""])[-1]
+            lines = [line for line in text.splitlines() if line.strip()] or [""]
+            verdicts = [line for line in lines if line.split(":")[0] in VERDICTS]
+            seen = read(text, status, wall, cpu) if read else (verdicts or lines[-1:])[0]
             seen = f"{seen}; exit {status}, {wall:.1f} s, {cpu:.0f} CPU s"
         self.note(name, goal, seen, command, wall, cpu)
         return text if status is not None else ""
@@ -127,7 +129,7 @@ def contention(session):
     session.step("twin", "", [PATHLINE, "model", "fit", "contention", "-o", "twin.toml"], 60)
     command = [PATHLINE, "run", "concurrent", "--seed", "777", "-o", "random", "-q"]
     session.step("240 random sets", "", command, 60)
-    check = [PATHLINE, "model", "check", "-m", "twin.toml", "--against", "random"]
+    check = [PATHLINE, "model", "predict", "-m", "twin.toml", "--against", "random"]
     session.step("twin against them", "p95 within repeatability", check, 30)
 
 
@@ -170,7 +172,7 @@ def watch(session):
 
 
 def preset(session):
-    command = [PATHLINE, "model", "check", "-m", "hgx-h200", "--against", "default"]
+    command = [PATHLINE, "model", "predict", "-m", "hgx-h200", "--against", "default"]
     read = lambda text, *_: "; ".join(re.findall(r"median[^\n]*", text)[:6])
     session.step("hgx-h200 against the run", "median 4 %", command, 30, read)
 

@@ -4,7 +4,7 @@ use pathline_schema::{SizeEffect, SizeEffects};
 
 use crate::advice::{Advice, AdviceVerdict};
 
-/// Limits each setting that gains at one size and harms another to the sizes at which it gains.
+/// Limits each setting that gains at one size and slows another to the sizes at which it gains.
 pub(crate) fn say_by_size(answers: &mut [Advice]) {
     let effects: Vec<SizeEffects> = answers.iter().map(|a| effects_of(a, answers)).collect();
     for (answer, effects) in answers.iter_mut().zip(effects) {
