@@ -28,6 +28,9 @@ const SAME_RATE: f64 = 0.0025;
 /// Sizes that probes have: the least fills no pipeline of any link, the greatest fits any GPU.
 const SIZES: (u64, u64) = (16 << 20, 512 << 20);
 
+/// A part that each probe leaves more of unused than this share is not covered as others are.
+const MIN_SPARE: f64 = 0.1;
+
 /// A path that is measured once in each round.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct HealthProbe {
@@ -191,6 +194,7 @@ impl HealthPlan {
             .into_iter()
             .map(|parts| format!("{parts}: no test here would notice a {:.1} % loss", loss * 100.0))
             .collect();
+        plan.unseen.extend(unfilled(&seen, loss));
         let alone = plan.probes.iter().take(standing).filter(|p| plan.peers(p.class) == 0);
         let alone: Vec<String> =
             alone.map(|probe| format!("{}: it has no peer", probe.label)).collect();
@@ -389,6 +393,26 @@ fn choose(
 }
 
 /// Groups parts that differ only in their unit: `copy engines to the host of gpu0-gpu7`.
+/// Parts that no probe fills, by the least loss of speed that one would notice: a lost lane shows, a lower rate of all
+/// lanes may not.
+fn unfilled(seen: &[PartEdit], loss: f64) -> Vec<String> {
+    let mut by_loss: BTreeMap<i64, Vec<String>> = BTreeMap::new();
+    for edit in seen.iter().filter(|edit| edit.greatest_loss() >= loss) {
+        let spare = edit.exposures.iter().map(|exposure| exposure.spare).fold(1.0, f64::min);
+        let noticed = (100.0 * (1.0 - (1.0 - spare) * (1.0 - loss))).round() as i64;
+        if spare >= MIN_SPARE {
+            by_loss.entry(noticed).or_default().push(edit.element.to_string());
+        }
+    }
+    let text = |(noticed, parts): (i64, Vec<String>)| {
+        let parts = name_alike(parts.into_iter()).join(", ");
+        format!(
+            "{parts}: copies do not fill them, so only a loss of {noticed} % or more is noticed"
+        )
+    };
+    by_loss.into_iter().map(text).collect()
+}
+
 fn name_alike(parts: impl Iterator<Item = String>) -> Vec<String> {
     let mut kinds: Vec<(String, Vec<String>)> = Vec::new();
     for part in parts {

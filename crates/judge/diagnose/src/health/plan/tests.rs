@@ -25,7 +25,8 @@ fn kernels_are_probes_where_engines_are_blind() {
     };
     assert!(!seen("xGMI gpu0>gpu1", false) && seen("xGMI gpu0>gpu1", true));
     assert!(seen("xGMI gpu0>gpu2", false), "one link is narrower than the engine");
-    assert!(!plan.unseen.iter().any(|part| part.contains("xGMI")), "{:?}", plan.unseen);
+    let blind = |part: &String| part.contains("xGMI") && part.contains("no test here");
+    assert!(!plan.unseen.iter().any(blind), "{:?}", plan.unseen);
 }
 
 #[test]
@@ -102,10 +103,11 @@ fn sizes_last_long_enough_and_what_is_unseen_is_stated() {
     let first = plan.probes.iter().find(|probe| probe.label == "gpu0→gpu1, SDMA copy").unwrap();
     assert_eq!(first.case.timed[0].bytes, Bytes::mib(64));
     let blind = ["copy engines to the host of gpu0-gpu7", "DDR of numa0-numa3"];
-    assert_eq!(
-        plan.unseen,
-        blind.map(|part| format!("{part}: no test here would notice a 3.0 % loss"))
-    );
+    let blind = blind.map(|part| format!("{part}: no test here would notice a 3.0 % loss"));
+    let [rest @ .., unfilled] = plan.unseen.as_slice() else { panic!("{:?}", plan.unseen) };
+    assert_eq!(rest, blind);
+    // Two links carry 75.3 GB/s, and SDMA copies 50.4: 1 - 50.4 / 75.3 x 0.97 = 35 %.
+    assert!(unfilled.starts_with("xGMI gpu0>gpu6, ") && unfilled.contains(" 35 % "), "{unfilled}");
     let gpus = |n| (0..n).map(|index| Gpu { index, ..Gpu::default() }).collect();
     let of = |n| skipped_pairs(&Topology { gpus: gpus(n), ..Topology::default() });
     assert_eq!(of(40).as_deref(), Some("560 of 1560 pairs of GPUs"));
