@@ -12,7 +12,6 @@ use crate::{Finding, FindingSeverity};
 pub(super) const LIBRARY: &str = "collective-library";
 pub(super) const DIRECT: &str = "collectives-on-device-buffers";
 pub(super) const GRAPH: &str = "collectives-in-graphs";
-pub(super) const SHARE: &str = "collective-share-of-links";
 
 /// A measured collective of the usual kind: out of place, buffers registered where the library can.
 #[derive(Debug, Clone, Copy)]
@@ -33,8 +32,7 @@ struct CollectiveTime<'a> {
 
 pub(super) fn find(evidence: &Evidence) -> Vec<Finding> {
     let all = times(evidence);
-    let found =
-        [library(evidence, &all), direct(evidence, &all), graphs(evidence, &all), share(evidence)];
+    let found = [library(evidence, &all), direct(evidence, &all), graphs(evidence, &all)];
     found.into_iter().flatten().collect()
 }
 
@@ -265,8 +263,6 @@ pub(crate) struct LargestAllReduce<'a> {
     pub(crate) detail: String,
     /// Payload over size, GB/s.
     pub(crate) by_size: Vec<f64>,
-    library: String,
-    bytes: Bytes,
     pub(super) gpus: Vec<u32>,
 }
 
@@ -307,35 +303,6 @@ pub(crate) fn largest_all_reduce<'a>(evidence: &Evidence<'a>) -> Option<LargestA
         limit,
         detail: format!("{library}, busbw, {ranks} {of}, {size}"),
         by_size: by_size.into_iter().map(|point| point.1).collect(),
-        library,
-        bytes: one.bytes,
         gpus,
-    })
-}
-
-/// Bus bandwidth of the largest all_reduce against its limit.
-fn share(evidence: &Evidence) -> Option<Finding> {
-    let one = largest_all_reduce(evidence)?;
-    let (limit, limited_by) = one.limit?;
-    let observation = format!(
-        "all_reduce of {} over {} GPUs by {}: busbw {}{}, {} of the {} that no library exceeds ({limited_by}).",
-        one.bytes.rounded(),
-        one.gpus.len(),
-        one.library,
-        fmt::gbs(one.bus),
-        one.rate.within_text(),
-        fmt::percent(one.bus / limit),
-        fmt::gbs(limit),
-    );
-    Some(Finding {
-        short: format!(
-            "all_reduce has busbw {}, {} of the {} of {limited_by}",
-            fmt::gbs(one.bus),
-            fmt::percent(one.bus / limit),
-            fmt::gbs(limit)
-        ),
-        places: one.gpus.iter().map(|g| format!("gpu{g}")).collect(),
-        arms: vec![one.rate.arm("all_reduce, algbw")],
-        ..Finding::new(SHARE, FindingSeverity::Note, observation)
     })
 }

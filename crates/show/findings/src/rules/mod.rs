@@ -55,7 +55,7 @@ const RULES: &[FindingRule] = &[
     FindingRule { ids: &[load::THREADS, load::KERNEL], find: load::find },
     FindingRule { ids: &[messages::ID], find: messages::find },
     FindingRule {
-        ids: &[collectives::LIBRARY, collectives::DIRECT, collectives::GRAPH, collectives::SHARE],
+        ids: &[collectives::LIBRARY, collectives::DIRECT, collectives::GRAPH],
         find: collectives::find,
     },
     FindingRule { ids: &[collective_ranks::ID], find: collective_ranks::find },
