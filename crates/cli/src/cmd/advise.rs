@@ -214,7 +214,7 @@ impl AdviceRun<'_> {
             named.cloned().chain(open).collect::<Vec<_>>()
         };
         answers.extend(undecided(&untried, unmodelled));
-        // Of copies of its own choice a model states what a setting does at each size.
+        // Without a question, the model says what each setting does to the usual copies, by size.
         let on_usual = self.args.subject.is_empty() && self.args.ranks.is_none() && by_model;
         if let Some(model) = model.as_ref().filter(|_| on_usual) {
             answers.extend(review_by_size(&rest, model, &topology));

@@ -107,7 +107,7 @@ pub struct AdviceChoice {
 }
 
 impl AdviceChoice {
-    /// To set a variable, of which no trial is made.
+    /// Setting a variable, without a trial of it.
     pub fn of_setting(action: String, name: &str, value: &str) -> Self {
         let arm = TrialArm { label: String::new(), task: ArmTask::Command, env: ArmEnv::new() };
         let settings = ArmEnv::from([(name.to_owned(), value.to_owned())]);

@@ -1,5 +1,5 @@
-//! The links that a node should have, next to those that it reports: classes of peers and rates are those of the
-//! former, and each difference is a fact of its own.
+//! Links that a node should have, compared with those that it reports. Peer classes and expected rates use the links
+//! that it should have, and each difference is reported as a fact.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ const SAME_RATE: f64 = 0.01;
 
 type Ends = (LinkEnd, LinkEnd);
 
-/// Links between GPUs, or of a GPU and its switch or socket, with what they should be.
+/// Expected links between GPUs, or between a GPU and its switch or socket.
 fn expected_bundles(topology: &Topology, network: Option<&Network>) -> BTreeMap<Ends, LinkBundle> {
     let described = network.filter(|network| network.is_described());
     let Some(network) = described else { return board_bundles(topology).unwrap_or_default() };
@@ -29,8 +29,8 @@ fn fabric(topology: &Topology) -> impl Iterator<Item = &Link> {
     topology.links.iter().filter(|l| matches!(l.kind, LinkKind::Xgmi | LinkKind::Nvlink))
 }
 
-/// The links of the preset that this node is: as many GPUs of one architecture, joined alike by links of which none is
-/// wider and most are as wide.
+/// The links of the preset that matches this node: as many GPUs of the same architecture, the same pairs joined, no
+/// link wider and at most a quarter narrower.
 fn board_bundles(topology: &Topology) -> Option<BTreeMap<Ends, LinkBundle>> {
     let gpu = topology.gpus.first()?;
     let between_gpus = |topology: &Topology| -> BTreeMap<Ends, LinkBundle> {
@@ -127,8 +127,8 @@ pub struct NodeReadings<'a> {
     pub counters: (&'a BTreeMap<u32, GpuState>, &'a BTreeMap<u32, GpuState>),
 }
 
-/// The links of a node as trained, next to what they should be, and what limits these facts. `network` describes the
-/// node as it should be.
+/// Trained and expected width and speed of each link, and what could not be known about them. `network` describes the
+/// node without faults.
 pub fn trained_links(
     topology: &Topology,
     network: Option<&Network>,
@@ -148,7 +148,7 @@ pub fn trained_links(
     (links, limits)
 }
 
-/// The links that a node itself states to be less than they should, by its topology and what its GPUs state.
+/// Links that the topology or the GPUs report below their expected width or speed.
 pub fn reduced_links(
     topology: &Topology,
     network: Option<&Network>,

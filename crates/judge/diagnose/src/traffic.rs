@@ -1,4 +1,4 @@
-//! What the paths of a node carry, as a share of what they can carry, and which of them limits.
+//! Traffic of a node's paths as a share of their capacity, and which path limits.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -278,7 +278,7 @@ pub struct NodeTraffic {
 pub enum TrafficLimit<'t> {
     /// These directions of paths, the fullest first.
     Paths(Vec<(&'t TrafficPath, &'t WayTraffic)>),
-    /// None of those whose share is known; the fullest of them.
+    /// No path with a known share is full; this one is the fullest.
     NoneCounted(&'t TrafficPath, &'t WayTraffic),
     /// No share is known.
     Unknown,

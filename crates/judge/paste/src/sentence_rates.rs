@@ -1,5 +1,4 @@
-//! Rates that sentences state, and those that they name as what should be: where a paste has no output of a tool, they
-//! are all that it has. No cause follows from words.
+//! Rates in sentences, measured and expected, for pastes without output of a tool. Words give no cause.
 
 use crate::clean::PasteLine;
 use crate::document::{LineSpan, PasteContent, PasteDocument, PasteReading, StreamTable};

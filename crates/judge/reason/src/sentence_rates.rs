@@ -1,4 +1,4 @@
-//! Rates that sentences state, next to what these name or what the parts carry.
+//! Rates in sentences, compared with the rate that the text expects or with what its parts carry.
 
 use pathline_paste::{PasteContext, PlainTable, StreamTable};
 
@@ -9,7 +9,7 @@ use crate::memory::explain_streams;
 use crate::node_facts::{FactSource, NodeLimits};
 use crate::verdict::percent;
 
-/// What the text names, with the path that it is about: the first row of which it has a word.
+/// Words in a text and the path that they refer to. The first row with a match decides.
 const SUBJECTS: [(&str, CheckPath); 8] = [
     ("ib_write_bw|ib_read_bw|ib_send_bw|perftest", CheckPath::Adapter),
     ("gdsio|cufile|gpudirect storage|bam |libnvm", CheckPath::DirectFiles),

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use pathline_diagnose::{CapacitySource, NodeTraffic, PathCapacity, TrafficLimit, WayTraffic};
 use pathline_explain::fmt;
-use pathline_schema::{Rate, TrafficPath, TrafficWay, UncountedPath, decimal_text};
+use pathline_schema::{Rate, TrafficCounter, TrafficPath, TrafficWay, UncountedPath, decimal_text};
 use serde_json::{Value, json};
 
 use crate::health::TextPage;
@@ -58,6 +58,17 @@ pub fn page(traffic: &NodeTraffic, title: &str, full: bool, width: usize) -> Str
         let text = "peak is width times speed, which nothing reaches; --against RUN or TWIN gives what was \
                     measured";
         page.paragraph("capacity", text);
+    }
+    // A peak includes headers, what copies reach does not.
+    let exceeds = |way: &WayTraffic| {
+        way.is_busy()
+            && way.source == TrafficCounter::GPM
+            && source(way).is_some_and(|from| from != CapacitySource::Peak)
+    };
+    if traffic.ways().any(|(_, way)| exceeds(way)) {
+        let text = "NVML GPM counts packet headers too, 6 to 8 % of the payload of large copies: PCIe is less full \
+                    than shown";
+        page.paragraph("headers", text);
     }
     page.text
 }
@@ -208,7 +219,7 @@ pub fn json(traffic: &NodeTraffic, at: &str, title: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use pathline_diagnose::NodeCapacities;
-    use pathline_schema::{Nic, Ns, Topology, TrafficCounter, TrafficReading, Unit};
+    use pathline_schema::{Nic, Ns, Topology, TrafficReading, Unit};
 
     use super::*;
 
@@ -232,6 +243,17 @@ mod tests {
         let uncounted = [UncountedPath { path: memory, why: "nothing reads it".into() }];
         let capacities = NodeCapacities::new(topology);
         NodeTraffic::between(&counters, (&before, &after), &uncounted, &capacities)
+    }
+
+    #[test]
+    fn headers_in_a_counter_are_stated_next_to_payload_capacities() {
+        let mut node = traffic([Ok(9), Ok(9), Ok(9)]);
+        let way = &mut node.paths[0].1[0];
+        way.source = TrafficCounter::GPM.to_owned();
+        assert!(!page(&node, "node", false, 80).contains("headers"), "a peak includes them");
+        let way = &mut node.paths[0].1[0];
+        way.capacity = Some(PathCapacity { rate: Rate(9.0), source: CapacitySource::Measured });
+        assert!(page(&node, "node", false, 80).contains("headers"));
     }
 
     #[test]

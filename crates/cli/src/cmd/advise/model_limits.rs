@@ -96,7 +96,7 @@ pub(super) fn state_copies_by_size(
     }
 }
 
-/// The answers about settings by what they do at each size on a model, where they gain at some and lose at others.
+/// Answers about settings that, on a model, gain at some sizes and lose at others.
 pub(super) fn review_by_size(
     settings: &ArmEnv,
     model: &MachineModel,

@@ -37,8 +37,10 @@ impl AdviceRun<'_> {
         stated
     }
 
-    /// The variables that are set and asked about, and those that are asked about and not set; `must_have` refuses that
-    /// there is none. A value after a name counts as set.
+    /// Variables to review: those that are set, and named ones that are not. `NAME=VALUE` counts as set.
+    ///
+    /// # Errors
+    /// None is set although `must_have`.
     pub(super) fn reviewed(
         &self,
         job: Option<&JobScript>,

@@ -67,7 +67,7 @@ impl NvidiaTraffic {
             Self { device, origin, links: links_counted, pcie, totals, counters, uncounted };
         meter.pcie = meter.pcie_source();
         let pcie = meter.pcie.map(|source| match source {
-            PcieSource::Monitors => "NVML GPM",
+            PcieSource::Monitors => TrafficCounter::GPM,
             PcieSource::Windows => "NVML, windows of 20 ms",
         });
         meter.add(links, meter.links.then_some("NVML"), KIB, "NVML reads no bytes of its NVLinks");

@@ -14,7 +14,7 @@ use pathline_schema::{Topology, TrafficCounter, TrafficReading, UncountedPath};
 /// How long counters may take to open, or to be read.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Readings of the counters of this host, made by a thread of their own: a driver that hangs holds that alone.
+/// Readings of this host's counters. A separate thread reads them, so that a driver that hangs blocks only that.
 #[derive(Debug)]
 pub struct HostTraffic {
     /// The counters.
