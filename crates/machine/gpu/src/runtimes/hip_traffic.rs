@@ -44,7 +44,7 @@ const LAYOUTS: [MetricsLayout; 5] = [
     layout(8, 3360, 136, 288),
 ];
 
-/// What the links of a GPU have moved, in counts of [`GRAIN`] bytes.
+/// What the links of a GPU have moved, in counts of 1,024 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct XgmiCounts {
     /// Read over all links.
