@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::edits::PartEdit;
+use crate::edits::{PartEdit, ProbeExposure};
+
+/// A part is filled by a probe that leaves no more than this share of it unused.
+pub(crate) const MIN_SPARE: f64 = 0.1;
 
 /// A class of candidates.
 #[derive(Debug, Clone, Default)]
@@ -80,13 +83,19 @@ struct Shown<'a> {
 }
 
 impl Shown<'_> {
-    /// Parts whose least damage makes a probe of the class slower by the loss.
+    /// Parts whose least damage makes a probe of the class slower by the loss. Where other candidates fill the part
+    /// and this probe does not, it would miss smaller losses, and does not count.
     fn by(&self, class: usize) -> Vec<usize> {
         let Some(class) = self.classes.get(&class) else { return Vec::new() };
         let sees = |edit: &PartEdit| {
-            edit.exposures.iter().any(|exposure| {
+            let shows = |exposure: &&ProbeExposure| {
+                1.0 - (-exposure.slowdown(edit.least)).exp() >= self.loss
+            };
+            let showing = || edit.exposures.iter().filter(shows);
+            let fullest = showing().map(|exposure| exposure.spare).fold(1.0, f64::min);
+            showing().any(|exposure| {
                 class.probes.contains(&exposure.probe)
-                    && 1.0 - (-exposure.slowdown(edit.least)).exp() >= self.loss
+                    && exposure.spare <= fullest.max(MIN_SPARE)
             })
         };
         self.edits.iter().enumerate().filter(|(_, edit)| sees(edit)).map(|(n, _)| n).collect()
@@ -117,7 +126,6 @@ impl Shown<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::edits::ProbeExposure;
 
     fn edit(element: &str, probes: &[usize]) -> PartEdit {
         let exposure = |&probe: &usize| ProbeExposure { probe, spare: 0.0, moving: 1.0 };

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::edits::{FlowShape, PartEdit, element_edits, general_edits};
 use crate::expected_links::expected_topology;
-use crate::health::coverage::{CandidateClass, choose_classes};
+use crate::health::coverage::{CandidateClass, MIN_SPARE, choose_classes};
 use crate::health::report::as_text;
 use crate::labels::{TailKind, case_label, tail_kind};
 use crate::peers::peer_classes;
@@ -27,9 +27,6 @@ const MAX_ROUND: f64 = 200e6;
 const SAME_RATE: f64 = 0.0025;
 /// Sizes that probes have: the least fills no pipeline of any link, the greatest fits any GPU.
 const SIZES: (u64, u64) = (16 << 20, 512 << 20);
-
-/// A part that each probe leaves more of unused than this share is not covered as others are.
-const MIN_SPARE: f64 = 0.1;
 
 /// A path that is measured once in each round.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -392,7 +389,6 @@ fn choose(
     choose_classes(&classes, &edits, loss, longest)
 }
 
-/// Groups parts that differ only in their unit: `copy engines to the host of gpu0-gpu7`.
 /// Parts that no probe fills, by the least loss of speed that one would notice: a lost lane shows, a lower rate of all
 /// lanes may not.
 fn unfilled(seen: &[PartEdit], loss: f64) -> Vec<String> {
@@ -413,6 +409,7 @@ fn unfilled(seen: &[PartEdit], loss: f64) -> Vec<String> {
     by_loss.into_iter().map(text).collect()
 }
 
+/// Groups parts that differ only in their unit: `copy engines to the host of gpu0-gpu7`.
 fn name_alike(parts: impl Iterator<Item = String>) -> Vec<String> {
     let mut kinds: Vec<(String, Vec<String>)> = Vec::new();
     for part in parts {

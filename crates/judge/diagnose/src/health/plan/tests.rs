@@ -104,10 +104,13 @@ fn sizes_last_long_enough_and_what_is_unseen_is_stated() {
     assert_eq!(first.case.timed[0].bytes, Bytes::mib(64));
     let blind = ["copy engines to the host of gpu0-gpu7", "DDR of numa0-numa3"];
     let blind = blind.map(|part| format!("{part}: no test here would notice a 3.0 % loss"));
-    let [rest @ .., unfilled] = plan.unseen.as_slice() else { panic!("{:?}", plan.unseen) };
-    assert_eq!(rest, blind);
-    // Two links carry 75.3 GB/s, and SDMA copies 50.4: 1 - 50.4 / 75.3 x 0.97 = 35 %.
-    assert!(unfilled.starts_with("xGMI gpu0>gpu6, ") && unfilled.contains(" 35 % "), "{unfilled}");
+    // Kernel copies fill both links of a pair, of which SDMA copies fill one: no line says that they are half seen.
+    assert_eq!(plan.unseen, blind);
+    // No copy fills a host link: of packets of 256 bytes and 34.1 of headers an engine moves 88 % of the wire's rate,
+    // and answers of the other direction take some of the rest.
+    let host = self::plan("mi300x").unseen;
+    let unfilled = host.iter().find(|line| line.contains("do not fill")).unwrap();
+    assert!(unfilled.starts_with("copy engines to the host") && unfilled.contains(" 16 % "), "{unfilled}");
     let gpus = |n| (0..n).map(|index| Gpu { index, ..Gpu::default() }).collect();
     let of = |n| skipped_pairs(&Topology { gpus: gpus(n), ..Topology::default() });
     assert_eq!(of(40).as_deref(), Some("560 of 1560 pairs of GPUs"));
