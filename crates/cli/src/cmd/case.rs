@@ -1,7 +1,7 @@
 //! `pathline explain CASE`.
 
 use anyhow::{Result, anyhow, bail};
-use pathline_flow::{Network, RuntimeEnv, SetPredictor};
+use pathline_flow::{MachineDesc, Network, RuntimeEnv, SetPredictor};
 use pathline_message::{ExchangeSpec, MessageLayer, MessageLibrary, exchange_of};
 use pathline_runner::MachineModel;
 use pathline_schema::{
@@ -46,11 +46,11 @@ pub(super) fn run(text: &str, machine: Option<&str>) -> Result<ExitKind> {
     }
     outln!("measure it     {} --case {}", measure_command(&case), shell_word(&text));
     let name = machine.unwrap_or(PREDICTED_ON);
-    match (predicted(&case, name), machine) {
-        (Ok(predicted), None) => outln!("predict it     {}", predict_command(name, &predicted)),
-        (Ok(predicted), Some(_)) => {
+    match (check_predicted(&case, name), machine) {
+        (Ok(()), None) => outln!("predict it     {}", predict_command(name, &text)),
+        (Ok(()), Some(_)) => {
             outln!("on {name}, simulated:");
-            return predict::run(&PredictArgs::of_text(name, predicted));
+            return predict::run(&PredictArgs::of_text(name, text));
         }
         (Err(why), None) => outln!("predict it     not for {name}: {why}"),
         (Err(why), Some(_)) => bail!("{name} cannot carry {text}: {why}"),
@@ -85,28 +85,42 @@ fn predict_command(machine: &str, text: &str) -> String {
     format!("pathline model predict --machine {machine} {}", shell_word(text))
 }
 
-/// The text that predicts a case on a simulated machine; the error is why nothing does.
-fn predicted(case: &Case, machine: &str) -> Result<String, String> {
-    let text = |error: &dyn std::fmt::Display| error.to_string();
-    let model = MachineModel::read(machine).map_err(|e| text(&e))?;
+/// Whether a simulated machine predicts a case; the error is why it does not.
+fn check_predicted(case: &Case, machine: &str) -> Result<()> {
+    let model = MachineModel::read(machine)?;
     let desc = model.desc();
-    let Some(wire) = case.flows().find_map(|flow| flow.by.wire()) else {
-        let network = Network::new(desc, RuntimeEnv::default()).map_err(|e| text(&e))?;
-        SetPredictor::new(&network).durations(case).map_err(|e| text(&e))?;
-        return Ok(case.to_string());
-    };
-    let by = match wire.via {
-        Transport::Mpi => MessageLibrary::CrayMpich { sdma: wire.agent != Some(CopyAgent::Kernel) },
-        Transport::Ccl => MessageLibrary::Rccl,
-        other => return Err(format!("models have no messages by {other}")),
-    };
-    if !case.background.is_empty() {
-        return Err("the model of messages has no background load".to_owned());
+    match exchange_of_messages(case, desc) {
+        Some(exchange) => exchange.map(drop),
+        None => {
+            let network = Network::new(desc, RuntimeEnv::default())?;
+            SetPredictor::new(&network).durations(case)?;
+            Ok(())
+        }
     }
-    let (exchange, _) = exchange_of(case, &members(case), by)?;
-    let layer = MessageLayer::new(desc).map_err(|e| text(&e))?;
-    layer.time(&exchange).map_err(|e| text(&e))?;
-    Ok(exchange.to_string())
+}
+
+/// The exchange that a case of messages stands for; None for a case of other flows.
+pub(super) fn exchange_of_messages(
+    case: &Case,
+    desc: &MachineDesc,
+) -> Option<Result<ExchangeSpec>> {
+    let wire = case.flows().find_map(|flow| flow.by.wire())?;
+    let exchange = || {
+        let by = match wire.via {
+            Transport::Mpi => {
+                MessageLibrary::CrayMpich { sdma: wire.agent != Some(CopyAgent::Kernel) }
+            }
+            Transport::Ccl => MessageLibrary::Rccl,
+            other => bail!("models have no messages by {other}"),
+        };
+        if !case.background.is_empty() {
+            bail!("the model of messages has no background load");
+        }
+        let (exchange, _) = exchange_of(case, &members(case), by).map_err(|why| anyhow!(why))?;
+        MessageLayer::new(desc)?.time(&exchange)?;
+        Ok(exchange)
+    };
+    Some(exchange())
 }
 
 /// The processes that a case names, each with the GPU that it names, else GPU n for rank n.

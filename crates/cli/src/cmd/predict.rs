@@ -119,7 +119,16 @@ impl NamedFigures {
                 named.exchanges.push((exchange, name));
             } else {
                 let case = Case::parse_with_defaults(&text);
-                named.cases.push((case.map_err(|e| anyhow!("{place}{short}: {e}"))?, name));
+                let case = case.map_err(|e| anyhow!("{place}{short}: {e}"))?;
+                let desc = model.desc();
+                match super::case::exchange_of_messages(&case, desc) {
+                    Some(exchange) => {
+                        let exchange = exchange
+                            .map_err(|why| anyhow!("{} cannot predict {name}: {why}", desc.name))?;
+                        named.exchanges.push((exchange, name));
+                    }
+                    None => named.cases.push((case, name)),
+                }
             }
         }
         named.trust = named.find_trust(model)?;

@@ -13,12 +13,16 @@ const KERNEL: &str = "copy-w16-u4-b256-g2sm";
 const CPU: &str = "copy-memcpy-t1";
 
 /// Movers that a text may name without their unit.
-const MOVERS: [&str; 5] = ["dma", "blit", "kernel", "cpu", "migrate"];
+const MOVERS: [&str; 8] = ["dma", "blit", "kernel", "cpu", "migrate", "mpi", "ccl", "ucx"];
+
+/// Operation of a message that names none: as OSU's bandwidth test, 64 in flight.
+const MESSAGE: &str = "send-w64";
 
 impl Case {
     /// Parses a case text as people write it. Flows may leave out memory kinds (`vram` of a GPU, `pinned` of a
     /// NUMA domain), the mover or its unit and variant, and the size (256 MiB); `->`, `→` and `to` stand for
-    /// `>`, units may be in capitals, and a blank may part a size from its unit.
+    /// `>`, units may be in capitals, and a blank may part a size from its unit. Messages whose ends name no rank go
+    /// from rank 0 to rank 1.
     ///
     /// # Errors
     /// The completed text is no case.
@@ -100,7 +104,15 @@ fn complete_flow(words: &[&str], text: &str) -> Result<String, ParseError> {
         ["x", size, rest @ ..] => (*size, rest),
         rest => (SIZE, rest),
     };
-    let (src, dst) = (complete_place(src), complete_place(dst));
+    let mover = match mover {
+        "nccl" | "rccl" => "ccl",
+        mover => mover,
+    };
+    let is_message = is_message(mover);
+    let (src, mut dst) = (complete_place(src, is_message)?, complete_place(dst, is_message)?);
+    if is_message && [&src, &dst].iter().all(|place| is_unit(place)) {
+        dst.insert_str(0, "r1.");
+    }
     let mover = complete_mover(mover, &src, &dst)?;
     let mut flow = vec![src, ">".to_owned(), dst, "by".to_owned(), mover, "x".to_owned()];
     flow.push(size.to_owned());
@@ -117,14 +129,24 @@ fn is_unit(part: &str) -> bool {
     ["gpu", "numa", "store"].iter().any(|name| part.starts_with(name))
 }
 
-fn complete_place(place: &str) -> String {
-    let last = place.rsplit('.').next().unwrap_or(place);
-    match last {
+fn is_message(mover: &str) -> bool {
+    ["mpi", "ccl", "ucx"].contains(&mover.split(['@', '[']).next().unwrap_or(mover))
+}
+
+/// Adds the memory: pinned memory of a domain for copies, and what `malloc` gives for messages.
+fn complete_place(place: &str, is_message: bool) -> Result<String, ParseError> {
+    if ["host", "cpu", "dram"].contains(&place.split('.').next().unwrap_or(place)) {
+        let form = "host memory of a NUMA domain, such as numa0 or numa0.paged; `pathline topo` shows \
+                    which is next to a GPU";
+        return Err(ParseError::new("place", place, form));
+    }
+    Ok(match place.rsplit('.').next().unwrap_or(place) {
         unit if unit.starts_with("gpu") => format!("{place}.vram"),
+        unit if unit.starts_with("numa") && is_message => format!("{place}.paged"),
         unit if unit.starts_with("numa") => format!("{place}.pinned"),
         unit if unit.starts_with("store") => format!("{place}.file"),
         _ => place.to_owned(),
-    }
+    })
 }
 
 /// The mover of a flow that names none: the copy engine, or a core between host memories.
@@ -140,15 +162,10 @@ fn complete_mover(mover: &str, src: &str, dst: &str) -> Result<String, ParseErro
     };
     if !MOVERS.contains(&kind) {
         if rest.is_empty() {
-            let near = match kind {
-                "nccl" | "rccl" => {
-                    "; collectives are measured by `pathline run ccl-collectives`".into()
-                }
-                _ => did_you_mean(kind, MOVERS),
-            };
             let expected = format!(
-                "{} without a unit, or a whole mover such as mpi@gpu0[send-w64]{near}",
-                MOVERS.join(", ")
+                "{} without a unit, or a whole mover such as mpi@gpu0[send-w64]{}",
+                MOVERS.join(", "),
+                did_you_mean(kind, MOVERS)
             );
             return Err(ParseError::new("mover", kind, expected));
         }
@@ -156,7 +173,9 @@ fn complete_mover(mover: &str, src: &str, dst: &str) -> Result<String, ParseErro
     }
     let units = [unit(src), unit(dst)];
     let kind_of_unit = if kind == "cpu" { "numa" } else { "gpu" };
-    let own = units.into_iter().find(|unit| unit.starts_with(kind_of_unit)).unwrap_or(units[0]);
+    let of_source = is_message(kind);
+    let own = units.into_iter().find(|unit| of_source || unit.starts_with(kind_of_unit));
+    let own = own.unwrap_or(units[0]);
     let (at, variant) = match rest.split_once('[') {
         Some((at, variant)) => (at, Some(format!("[{variant}"))),
         None => (rest, None),
@@ -166,6 +185,7 @@ fn complete_mover(mover: &str, src: &str, dst: &str) -> Result<String, ParseErro
         "kernel" => format!("[{KERNEL}]"),
         "cpu" => format!("[{CPU}]"),
         "migrate" => "[fault]".to_owned(),
+        _ if of_source => format!("[{MESSAGE}]"),
         _ => String::new(),
     });
     Ok(format!("{kind}{at}{variant}"))
@@ -195,6 +215,18 @@ mod tests {
             ("GPU0.vram -> GPU1", "r0.gpu0.vram > r0.gpu1.vram by dma@gpu0 x 256MiB"),
             ("gpu0 to gpu1 by dma x 1 MiB", "r0.gpu0.vram > r0.gpu1.vram by dma@gpu0 x 1MiB"),
             (
+                "gpu2 > gpu5 by mpi x 64KiB",
+                "r0.gpu2.vram > r1.gpu5.vram by mpi@gpu2[send-w64] x 64KiB",
+            ),
+            (
+                "r3.gpu0 > gpu1 by rccl x 1MiB",
+                "r3.gpu0.vram > r0.gpu1.vram by ccl@gpu0[send-w64] x 1MiB",
+            ),
+            (
+                "numa0 > numa1 by ucx[ping] x 8B",
+                "r0.numa0.paged > r1.numa1.paged by ucx@numa0[ping] x 8B",
+            ),
+            (
                 "gpu0 > gpu1 x 16 B isolated",
                 "r0.gpu0.vram > r0.gpu1.vram by dma@gpu0 x 16B isolated",
             ),
@@ -218,6 +250,7 @@ mod tests {
         assert!(error("gpu0 gpu1").contains("SRC > DST"), "{}", error("gpu0 gpu1"));
         assert!(error("all_reduce over gpu0-gpu7 by rccl").contains("ccl-collectives"));
         assert!(error("gpu0 > gpu1 &").contains("SRC > DST"));
+        assert!(error("host.paged > gpu1").contains("such as numa0 or numa0.paged"));
         assert!(error("").contains("SRC > DST"));
     }
 }
