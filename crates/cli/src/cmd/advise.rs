@@ -3,6 +3,7 @@
 mod advice_progress;
 mod answer_files;
 mod answer_parts;
+mod host_memory_table;
 mod model_limits;
 mod mpi_controls;
 mod on_command;
@@ -30,6 +31,7 @@ use pathline_schema::{Case, MemKind, MpiControls, Place, RunSettings, Unit, Worl
 use self::advice_progress::AdviceProgress;
 use self::answer_files::{earlier_answers, write_answers};
 use self::answer_parts::{answer_origin, host_parts, machine_parts};
+use self::host_memory_table::host_memory_table;
 use self::model_limits::{
     add_rates, ignore_unmodelled, is_modelled, review_by_size, state_copies_by_size, unset_on,
     without_assumed,
@@ -90,6 +92,9 @@ pub(super) fn run(args: &AdviseArgs) -> Result<ExitKind> {
         out!("{}", file.text());
     } else {
         show(&file, session.earlier.as_ref(), &session.limits());
+        if let (Some(machine), false) = (&args.machine, args.subject.is_empty()) {
+            out!("{}", host_memory_table(&file.answers, &MachineModel::read(machine)?));
+        }
     }
     if let Some(dir) = &args.emit {
         let names = write_answers(dir, &mut file, session.placement.as_ref())?;

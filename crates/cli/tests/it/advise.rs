@@ -77,6 +77,26 @@ fn a_model_advises_blit_for_large_messages_and_sdma_next_to_compute() {
     assert!((pinned - 7.8).abs() < 0.3 && (more - 1.5).abs() < 0.1, "{pinned} {more}");
 }
 
+/// 4 KiB is best pageable and 100 MiB pinned, whichever kind is asked about: 0.67 to 0.30 GB/s, and 28.2 to 3.61.
+#[test]
+fn kinds_of_host_memory_are_a_table_by_size() {
+    let table = |kind: &str| {
+        let case = |size: &str| format!("numa3.{kind} > gpu0 x {size}");
+        let args = ["--machine", "mi250x", "--for", &case("4KiB"), "--for", &case("100MiB")];
+        let text = out(&advise(&args, &[]));
+        let at = text.find("GB/s by the model").unwrap_or_else(|| panic!("{text}"));
+        let rows = text[at..]
+            .lines()
+            .skip(2)
+            .map(|row| row.split_whitespace().collect::<Vec<_>>().join(" "));
+        rows.collect::<Vec<_>>()
+    };
+    let pinned = table("pinned");
+    assert_eq!(pinned[0], "pageable, staged copy *0.67 3.61");
+    assert!(pinned.contains(&"pinned, SDMA copy 0.30 *28.2".to_owned()), "{pinned:?}");
+    assert_eq!(table("paged"), pinned);
+}
+
 /// What `run`, `advise` and `advise --review` say of a setting that gains at some sizes only.
 #[test]
 fn commands_agree_on_a_setting_by_size() {

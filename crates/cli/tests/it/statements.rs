@@ -262,17 +262,24 @@ fn advice(case: &str) -> (String, String) {
 
 #[test]
 fn the_commands_that_a_case_prints_run() {
-    let (measure, predict) =
-        advice("r0.gpu0.vram > r1.gpu1.vram by mpi@gpu0[send-w64,blit] x 16MiB");
+    let message = "r0.gpu0.vram > r1.gpu1.vram by mpi@gpu0[send-w64,blit] x 16MiB";
+    let (measure, predict) = advice(message);
     assert!(measure.starts_with("mpirun -n 2 pathline run --case "), "{measure}");
+    assert_eq!(predict, format!("pathline model predict --machine mi250x '{message}'"));
+    // A case of messages and the exchange that it stands for are one prediction.
+    let predicted = |text: &str| {
+        let output = pathline(&["model", "predict", "--machine", "mi250x", text], &[]);
+        assert!(output.status.success(), "{output:?}");
+        output.stdout
+    };
     let exchange = "send over gpu0>gpu1 by cray-mpich[blit] x 16MiB window 64";
-    assert_eq!(predict, format!("pathline model predict --machine mi250x '{exchange}'"));
-    let args = ["model", "predict", "--machine", "mi250x", exchange];
-    assert!(pathline(&args, &[]).status.success());
+    assert_eq!(predicted(message), predicted(exchange));
 
     let (measure, predict) = advice("r0.gpu0.vram > r7.gpu7.vram by ccl@gpu0[all_reduce] x 1MiB");
     assert!(measure.starts_with("pathline run --ranks 8 --case "), "{measure}");
-    assert!(predict.ends_with("'all_reduce over gpu0-gpu7 by rccl x 1MiB'"), "{predict}");
+    let sum = "r0.gpu0.vram > r7.gpu7.vram by ccl@gpu0[all_reduce] x 1MiB";
+    assert!(predict.ends_with(&format!("'{sum}'")), "{predict}");
+    assert_eq!(predicted(sum), predicted("all_reduce over gpu0-gpu7 by rccl x 1MiB"));
 
     let (_, predict) = advice(
         "r0.numa0.huge > r1.numa0.huge by shm@numa0[send-w1,avx2-nt+memcpy,same-l3] x 16MiB",

@@ -140,7 +140,7 @@ fn unset_answer(name: &str, model: Option<&MachineModel>, topology: &Topology) -
 }
 
 /// The rate of an arm by a model, GB/s.
-fn rate_on(model: &MachineModel, arm: &TrialArm) -> Option<f64> {
+pub(super) fn rate_on(model: &MachineModel, arm: &TrialArm) -> Option<f64> {
     let ArmTask::Case(case) = &arm.task else { return None };
     predict_rate(&Network::new(model.desc(), RuntimeEnv::default()).ok()?, case)
 }

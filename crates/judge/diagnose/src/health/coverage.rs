@@ -94,8 +94,7 @@ impl Shown<'_> {
             let showing = || edit.exposures.iter().filter(shows);
             let fullest = showing().map(|exposure| exposure.spare).fold(1.0, f64::min);
             showing().any(|exposure| {
-                class.probes.contains(&exposure.probe)
-                    && exposure.spare <= fullest.max(MIN_SPARE)
+                class.probes.contains(&exposure.probe) && exposure.spare <= fullest.max(MIN_SPARE)
             })
         };
         self.edits.iter().enumerate().filter(|(_, edit)| sees(edit)).map(|(n, _)| n).collect()

@@ -110,7 +110,10 @@ fn sizes_last_long_enough_and_what_is_unseen_is_stated() {
     // and answers of the other direction take some of the rest.
     let host = self::plan("mi300x").unseen;
     let unfilled = host.iter().find(|line| line.contains("do not fill")).unwrap();
-    assert!(unfilled.starts_with("copy engines to the host") && unfilled.contains(" 16 % "), "{unfilled}");
+    assert!(
+        unfilled.starts_with("copy engines to the host") && unfilled.contains(" 16 % "),
+        "{unfilled}"
+    );
     let gpus = |n| (0..n).map(|index| Gpu { index, ..Gpu::default() }).collect();
     let of = |n| skipped_pairs(&Topology { gpus: gpus(n), ..Topology::default() });
     assert_eq!(of(40).as_deref(), Some("560 of 1560 pairs of GPUs"));
