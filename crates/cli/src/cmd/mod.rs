@@ -15,6 +15,7 @@ mod fleet;
 mod health;
 mod hello;
 mod machines;
+mod message_cases;
 mod net;
 mod place;
 mod place_cluster;

@@ -13,6 +13,7 @@ use pathline_report::{csv, html, link_loads, predicted, terminal};
 use pathline_runner::MachineModel;
 use pathline_schema::{Case, ParseError, WorldKind as Recorded};
 
+use super::message_cases::exchange_of_messages;
 use super::{ExitKind, judge_source};
 use crate::args::PredictArgs;
 use crate::files;
@@ -121,7 +122,7 @@ impl NamedFigures {
                 let case = Case::parse_with_defaults(&text);
                 let case = case.map_err(|e| anyhow!("{place}{short}: {e}"))?;
                 let desc = model.desc();
-                match super::case::exchange_of_messages(&case, desc) {
+                match exchange_of_messages(&case, desc) {
                     Some(exchange) => {
                         let exchange = exchange
                             .map_err(|why| anyhow!("{} cannot predict {name}: {why}", desc.name))?;
