@@ -39,7 +39,7 @@ fn an_answer_fits_eighty_columns() {
         assert!(text.contains(&format!("\n  {label} ")), "{label}: {text}");
     }
     assert!(text.contains("440 / 478 GB/s = 92 %"), "{text}");
-    assert!(unwrapped(&output.stderr).contains("1 of 5 lines"));
+    assert!(unwrapped(&output.stderr).contains("1 of 4 lines"));
 }
 
 #[test]

@@ -42,7 +42,7 @@ pub(crate) fn clean_lines(bytes: &[u8]) -> (Vec<PasteLine>, bool) {
     let bytes = bytes.get(..MAX_BYTES).unwrap_or(bytes);
     let text = decode(bytes);
     let mut lines = Vec::new();
-    for (number, line) in (1..).zip(text.split('\n')) {
+    for (number, line) in (1..).zip(text.split_terminator('\n')) {
         // A progress display redraws its line after a carriage return: the last state counts.
         let line = line.trim_end_matches('\r').rsplit('\r').next().unwrap_or(line);
         let end = line.char_indices().nth(MAX_LINE).map_or(line.len(), |(at, _)| at);

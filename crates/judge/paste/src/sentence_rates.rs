@@ -1,7 +1,12 @@
 //! Rates in sentences, measured and expected, for pastes without output of a tool. Words give no cause.
 
 use crate::clean::PasteLine;
-use crate::document::{LineSpan, PasteContent, PasteDocument, PasteReading, StreamTable};
+use crate::document::{
+    CollectiveRow, CollectiveTable, LineSpan, PasteContent, PasteDocument, PasteReading,
+    StreamTable,
+};
+use crate::nccl_tests::operation;
+use crate::number::size;
 use crate::plain_rows::{PlainColumn, PlainRows, PlainTable};
 use crate::plain_table::rates_of_line;
 use crate::stated_rates::line_rate;
@@ -19,6 +24,11 @@ const NEAR: usize = 6;
 const EXPECTED_BEHIND: &str = "theoretic expect nominal rated advertis";
 /// Words right before a rate that compare it with the one before.
 const COMPARED: [&str; 6] = ["of", "vs", "vs.", "versus", "than", "against"];
+
+/// Beginnings of names of what is measured, by programs of the field, and lines of a text that is about one of them.
+const MEASURED: &str = "busbw algbw all_reduce allreduce all_gather allgather reduce_scatter alltoall sendrecv osu_ \
+                        ib_write_bw ib_read_bw ib_send_bw nvbandwidth h2d d2h d2d p2p";
+const FEW_LINES: usize = 2;
 
 /// A rate of a clause.
 #[derive(Clone, Copy, PartialEq)]
@@ -39,8 +49,17 @@ pub(crate) fn add_sentences(reading: &mut PasteReading, lines: &[PasteLine]) {
     if reading.documents.iter().any(is_output) || !reading.context.failures.is_empty() {
         return;
     }
+    if let Some((number, table)) = lines.iter().take(MAX_LINES).find_map(stated_collective) {
+        let span = LineSpan { first: number, last: number };
+        reading.unread.retain(|lines| (lines.first, lines.last) != (number, number));
+        reading.documents.push(PasteDocument { span, content: PasteContent::Collective(table) });
+        return;
+    }
     let mut rows: Vec<(u32, RatePair)> = Vec::new();
-    let mut is_asked = false;
+    // Who pastes one measured figure asks about it.
+    let mut is_asked = lines.iter().filter(|line| !line.text.trim().is_empty()).count()
+        <= FEW_LINES
+        && lines.iter().any(|line| names_measure(&line.text));
     for line in lines.iter().take(MAX_LINES) {
         let is_question = |word: &str| word.ends_with('?') && !word.contains("://");
         is_asked |= line.text.split_whitespace().any(is_question);
@@ -78,6 +97,41 @@ pub(crate) fn add_sentences(reading: &mut PasteReading, lines: &[PasteLine]) {
         total: None,
     };
     reading.documents.push(PasteDocument { span, content: PasteContent::Plain(table) });
+}
+
+/// `all_reduce busbw 120 GB/s at 1 GiB, 8 ranks`: the row that nccl-tests would have printed.
+fn stated_collective(line: &PasteLine) -> Option<(u32, CollectiveTable)> {
+    const RANKS: [&str; 4] = ["rank", "gpu", "gcd", "process"];
+    let lower = line.text.to_lowercase();
+    let op = operation(&lower).filter(|_| lower.contains("busbw") || lower.contains("bus band"))?;
+    let [only] = rates(&line.text)[..] else { return None };
+    let words: Vec<&str> = lower.split([' ', ',', '(', ')']).filter(|w| !w.is_empty()).collect();
+    let mut pairs = words.windows(2).filter_map(|two| Some((*two.first()?, *two.last()?)));
+    let is_ranks = |word: &str| RANKS.iter().any(|name| word.starts_with(name));
+    let ranks = pairs.clone().find_map(|(count, of)| count.parse().ok().filter(|_| is_ranks(of)));
+    let ranks: u32 = ranks.filter(|ranks| (2..=1 << 20).contains(ranks))?;
+    let bytes = pairs.find_map(|(count, unit)| {
+        size(count).filter(|b| *b > 1 << 10).or_else(|| {
+            size(&format!("{count}{unit}")).filter(|_| !unit.contains('/') && unit.contains('b'))
+        })
+    })?;
+    let algbw = only.gbs / op.bus_factor(ranks as usize);
+    let time_us = bytes as f64 / algbw / 1e3;
+    let row = CollectiveRow { bytes, time_us, algbw, busbw: only.gbs, ..Default::default() };
+    let table = CollectiveTable {
+        op: Some(op),
+        ranks: Some(ranks),
+        rows: vec![row],
+        profiler: Some(StreamTable::STATED),
+        ..Default::default()
+    };
+    Some((line.number, table))
+}
+
+fn names_measure(text: &str) -> bool {
+    let lower = text.to_lowercase();
+    let mut words = lower.split(|c: char| !c.is_alphanumeric() && c != '_');
+    words.any(|word| MEASURED.split(' ').any(|name| word.starts_with(name)))
 }
 
 /// Joins what a point of a number or a short word parted: a clause ends before a blank.
@@ -143,6 +197,8 @@ fn pairs(rates: &[SentenceRate]) -> Vec<RatePair> {
 
 #[cfg(test)]
 mod tests {
+    use pathline_schema::Collective;
+
     use super::*;
     use crate::read::read_paste;
 
@@ -154,6 +210,33 @@ mod tests {
         });
         let [stated, named] = &rows.unwrap_or_default()[..] else { return Vec::new() };
         stated.values.iter().copied().zip(named.values.iter().copied()).collect()
+    }
+
+    /// 120 / (2 x 7 / 8) = 68.57 GB/s; 1 GiB in 15.66 ms.
+    #[test]
+    fn a_collective_with_size_and_ranks_is_a_row() {
+        let table = |text: &str| {
+            let reading = read_paste(text.as_bytes());
+            reading.documents.into_iter().find_map(|one| match one.content {
+                PasteContent::Collective(table) => Some(table),
+                _ => None,
+            })
+        };
+        let texts = [
+            "all_reduce busbw 120 GB/s at 1 GiB, 8 ranks",
+            "8 GPUs: allreduce 1GiB, 120GB/s busbw",
+        ];
+        for text in texts {
+            let table = table(text).unwrap_or_else(|| panic!("{text}"));
+            assert_eq!((table.op, table.ranks), (Some(Collective::AllReduce), Some(8)), "{text}");
+            let row = table.rows[0];
+            assert_eq!((row.bytes, row.busbw), (1 << 30, 120.0), "{text}");
+            assert!((row.algbw - 68.57).abs() < 0.01 && (row.time_us - 15_659.0).abs() < 1.0);
+        }
+        for none in ["all_reduce 120 GB/s at 1 GiB, 8 ranks", "all_reduce busbw 120 GB/s, 8 ranks"]
+        {
+            assert!(table(none).is_none(), "{none}");
+        }
     }
 
     #[test]
@@ -170,6 +253,10 @@ mod tests {
         );
         assert_eq!(found("I see 23000 MB/s here and 11 GB/s there. Why?").len(), 2);
         assert_eq!(found("It reads 5 GB/s; with two it is only 8 GB/s.").len(), 2);
+        let measured = "all_reduce busbw 120 GB/s on 8 GPUs";
+        assert_eq!(found(measured), [(Some(120.0), None)]);
+        // In a longer text it is one of many figures.
+        assert!(found(&format!("{measured}\nfirst\nsecond")).is_empty());
         for none in ["It now does 31 GB/s vs. 20 GB/s before.", "A 200 Gb/s NIC?", "31 GB of RAM?"]
         {
             assert!(found(none).is_empty(), "{none}");

@@ -8,8 +8,15 @@ use crate::number::{number, rate_unit};
 const LINE_RATES: [f64; 12] =
     [1.0, 2.5, 10.0, 20.0, 25.0, 40.0, 50.0, 56.0, 100.0, 200.0, 400.0, 800.0];
 /// InfiniBand's names of line rates at four lanes; digits behind one are the rate itself.
-const RATE_NAMES: [(&str, f64); 6] =
-    [("QDR", 40.0), ("FDR", 56.0), ("EDR", 100.0), ("HDR", 200.0), ("NDR", 400.0), ("XDR", 800.0)];
+const RATE_NAMES: [(&str, f64); 7] = [
+    ("SDR", 10.0),
+    ("QDR", 40.0),
+    ("FDR", 56.0),
+    ("EDR", 100.0),
+    ("HDR", 200.0),
+    ("NDR", 400.0),
+    ("XDR", 800.0),
+];
 /// Rates of SATA and SAS, Gbit/s, of which 8 of 10 bits are data.
 const DRIVE_RATES: [f64; 4] = [1.5, 3.0, 6.0, 12.0];
 /// Classes of devices whose lanes are not those of a GPU or drive.
