@@ -219,7 +219,7 @@ function lineLegend(names, drawn) {
       event.currentTarget.setAttribute('aria-pressed', String(on));
       for (const [u, lines] of drawn) lines.forEach((line, s) => { if (line.name === name) u.setSeries(s + 1, { show: on }); });
     },
-  }, el('i', { className: Math.floor(i / 4) % 2 ? 'hollow' : '' }), name)));
+  }, el('i', { className: i >= INKS ? 'dashed' : i >= INKS / 2 ? 'hollow' : '' }), name)));
 }
 
 const axesNote = (yUnit, yLog, xUnit) => {
