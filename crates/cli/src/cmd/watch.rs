@@ -14,9 +14,12 @@ use pathline_schema::{
     Case, Gpu, Ns, ParseError, TrafficCounter, TrafficReading, UncountedPath, WorldKind,
 };
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use super::ExitKind;
 use super::health::{CheckReference, difference, reference};
 use crate::args::WatchArgs;
+use crate::progress::StopRequest;
 use crate::say::{self, errln, outln};
 
 /// How often it is looked whether the command has ended.
@@ -163,9 +166,10 @@ fn watch_host(args: &WatchArgs) -> Result<ExitKind> {
         None => watch_until_ended(&screen, &traffic, &host),
         Some((program, arguments)) => {
             let first = traffic.next_reading()?;
+            let stopper = StopRequest::new(Instant::now(), None);
             let child = Command::new(program).args(arguments).spawn();
             let child = child.with_context(|| program.to_string_lossy().into_owned())?;
-            watch_command(&screen, &traffic, &host, (child, first))
+            watch_command(&screen, &traffic, &host, (child, first), &stopper)
         }
     }
 }
@@ -190,17 +194,24 @@ fn watch_until_ended(
 }
 
 /// Waits for a command, and shows what passed from its start to its end; with --json each interval instead. Where
-/// counters fall silent, the command goes on without them.
+/// counters fall silent, the command goes on without them. Ctrl-C reaches the command too, whose status and traffic
+/// follow; a signal without a terminal is passed on.
 fn watch_command(
     screen: &WatchScreen<'_>,
     traffic: &HostTraffic,
     host: &str,
     (mut child, first): (Child, Vec<TrafficReading>),
+    stopper: &StopRequest,
 ) -> Result<ExitKind> {
     let begun = Instant::now();
     let mut last = first.clone();
     let mut silent = None;
+    let mut is_passed_on = std::io::stdin().is_terminal();
     let status = loop {
+        if stopper.interrupted() && !std::mem::replace(&mut is_passed_on, true) {
+            // It may have ended by itself.
+            let _ = kill_process(Pid::from_child(&child), Signal::TERM);
+        }
         match traffic.next_within(TICK) {
             Ok(None) => {}
             Ok(Some(reading)) => {

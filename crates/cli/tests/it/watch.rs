@@ -3,6 +3,7 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Output, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::common::{unwrapped, wait_until};
@@ -98,6 +99,26 @@ fn a_command_keeps_its_output_and_its_exit_status() {
     let objects = watch(&["--json", "--interval", "100ms", "--", "sleep", "0.4"]);
     let objects = lines(&String::from_utf8_lossy(&objects.stderr));
     assert!(objects.len() >= 3, "{objects:?}");
+}
+
+/// Without a terminal the signal is the watcher's alone: the command gets it, and its status and traffic are kept.
+#[test]
+fn a_signal_ends_the_command_and_not_the_watcher() {
+    let mut watcher = Command::new(assert_cmd::cargo::cargo_bin!("pathline"))
+        .args(["watch", "--interval", "100ms", "--"])
+        .args(["sh", "-c", "trap 'exit 9' TERM; echo ready; while :; do sleep 0.05; done"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    let mut ready = String::new();
+    BufReader::new(watcher.stdout.as_mut().unwrap()).read_line(&mut ready).unwrap();
+    kill_process(Pid::from_child(&watcher), Signal::INT).unwrap();
+    let output = watcher.wait_with_output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((ready.as_str(), output.status.code()), ("ready\n", Some(9)), "{error}");
+    assert!(error.contains(" s of the command\n"), "{error}");
 }
 
 #[test]
