@@ -308,7 +308,8 @@ const EACH_NODE: [&str; 6] =
 /// `srun -N2`, `#SBATCH --nodes=8`, `#PBS -l select=4:ncpus=64`, `flux run -N 4`, `#BSUB -nnodes 4`, `mpirun -H a:8,b:8`,
 /// and `-np 16 -N 8`. The first one is of the allocation: steps may take fewer.
 fn nodes_of_launcher(context: &mut PasteContext, text: &str) {
-    let is_mpi = text.contains("mpirun ") || text.contains("mpiexec ");
+    let is_mpi =
+        ["mpirun ", "mpiexec ", "mpirun.", "mpiexec."].iter().any(|name| text.contains(name));
     let has = |names: &[&str]| names.iter().any(|name| text.contains(name));
     let options = NODE_OPTIONS.iter().find(|(names, _)| has(names)).map(|(_, options)| *options);
     if options.is_none() && !is_mpi {
@@ -340,8 +341,9 @@ fn nodes_of_launcher(context: &mut PasteContext, text: &str) {
     // `--map-by ppr:8:node`.
     let by_map =
         || whole(words.iter().find_map(|word| word.strip_prefix("ppr:"))?.strip_suffix(":node")?);
-    let of_ranks = value(&["-np", "-n", "--ntasks"])
-        .and_then(whole)
+    let processes = value(&["-np", "-n", "--ntasks"]).and_then(whole);
+    context.processes = context.processes.or(processes.filter(|n| (1..=1 << 20).contains(n)));
+    let of_ranks = processes
         .zip(value(&EACH_NODE).and_then(whole).or_else(by_map))
         .filter(|(_, each)| *each > 0)
         .map(|(ranks, each)| ranks.div_ceil(each));
@@ -446,6 +448,7 @@ mod tests {
             ("mpirun -np 16 -H a1:8,a2:8 ./all_reduce_perf", 2),
             ("mpirun -np 2 -N 1 ./all_reduce_perf -g 1", 2),
             ("mpirun --hosts cn2,cn3 -np 2 ./osu_bw", 2),
+            ("mpirun.mpich -np 4 -ppn 2 ./osu_bw", 2),
             ("mpirun -np 16 --map-by ppr:4:node ./a", 4),
             ("srun --ntasks=16 --ntasks-per-node=8 ./a", 2),
         ] {

@@ -61,6 +61,8 @@ pub struct PasteContext {
     pub adapters: Option<u32>,
     /// Nodes that a sentence counts.
     pub nodes: Option<u32>,
+    /// Processes that a launcher starts.
+    pub processes: Option<u32>,
     /// Drives that a sentence counts.
     pub drives: Option<u32>,
     /// What the link of a drive can carry each way, GB/s.

@@ -56,12 +56,18 @@ pub(crate) fn explain(
         true => "; the profiler's file does not say that every record was written",
         false => "",
     };
+    let ranks = match shape.is_guess {
+        true => "an unknown number of ranks".to_owned(),
+        false => format!("{} ranks", shape.ranks),
+    };
+    let formula = match shape.is_guess && of_rows.is_none() {
+        true => String::new(),
+        false => format!(" = size / time x {}", figure(factor)),
+    };
     let mut draft = DraftAnswer {
         meaning: format!(
-            "{name} over {} ranks{nodes}, GPU memory: busbw {} GB/s (1e9 B/s) = size / time x {}; {}{incomplete}",
-            shape.ranks,
+            "{name} over {ranks}{nodes}, GPU memory: busbw {} GB/s (1e9 B/s){formula}; {}{incomplete}",
             figure(best),
-            figure(factor),
             match table.ranks {
                 Some(1) => "no link carries it",
                 _ => "one direction of a GPU's links, if a ring carries it",

@@ -97,7 +97,17 @@ pub(crate) fn find_messages(context: &PasteContext, log: Option<&NcclLog>) -> Ve
         add_normal_form(&mut text, line);
     }
     let mut found: Vec<FoundMessage> = Vec::new();
+    // What the system says of a call says less than the library that made it: it counts where it stands alone.
+    let is_general = |row: &KnownMessage| row.source.starts_with("errno(3)");
+    let specific = |line: &str| {
+        known_messages()
+            .iter()
+            .any(|row| !is_general(row) && row.texts.iter().any(|t| line.contains(t)))
+    };
+    let general: String =
+        text.lines().filter(|line| !specific(line)).map(|line| format!("\n{line}")).collect();
     for row in known_messages() {
+        let text = if is_general(row) { &general } else { &text };
         let text = row.texts.iter().find(|known| text.contains(**known));
         if let Some(text) = text.filter(|_| found.iter().all(|f| f.row.id != row.id)) {
             found.push(FoundMessage { row, text, devices: Vec::new() });
@@ -163,6 +173,18 @@ mod tests {
                 assert!(text.len() >= 12 || text.contains(' '), "{text}: too short to be exact");
             }
         }
+    }
+
+    #[test]
+    fn a_text_of_the_system_counts_where_no_library_says_more() {
+        let ids = |prose: &str| -> Vec<&str> {
+            let context = PasteContext { prose: prose.to_owned(), ..PasteContext::default() };
+            find_messages(&context, None).iter().map(|message| message.row.id).collect()
+        };
+        let (system, library) = (": no space left on device\n", "failed to extend /dev/shm/nccl-1");
+        assert_eq!(ids(&format!("fio{system}")), ["disk-full"]);
+        assert_eq!(ids(&format!("{library}{system}")), ["shm-too-small"]);
+        assert_eq!(ids(&format!("{library}{system}fio{system}")), ["disk-full", "shm-too-small"]);
     }
 
     #[test]

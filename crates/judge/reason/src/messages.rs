@@ -98,6 +98,12 @@ fn memory_of(table: &MessageTable, context: &PasteContext) -> Option<(bool, bool
     }
 }
 
+/// Whether the text around a table speaks of memory of GPUs.
+fn names_gpu(context: &PasteContext) -> bool {
+    let names = ["device to device", "device buffer", "gpu to gpu", "gpu buffer", "gpu memory"];
+    names.iter().any(|name| context.prose.contains(name))
+}
+
 /// Rates and times of messages.
 pub(crate) fn explain(
     table: &MessageTable,
@@ -109,7 +115,7 @@ pub(crate) fn explain(
         Some((true, true)) => "GPU to GPU memory",
         Some((false, true)) => "host to GPU memory",
         Some((true, false)) => "GPU to host memory",
-        None if table.tool == "ucx_perftest" => "memory not stated",
+        None if table.tool == "ucx_perftest" || names_gpu(context) => "memory not stated",
         _ => "host memory",
     };
     let on_gpu = memory.is_some_and(|(a, b)| a || b);
@@ -131,7 +137,10 @@ pub(crate) fn explain(
         return draft;
     }
     let ways = if table.test == MessageTest::BothWays { 2.0 } else { 1.0 };
-    let best = table.rows.iter().map(|r| r.1).fold(0.0, f64::max);
+    let unsteady = unsteady(&table.intervals);
+    // The mean of a run that goes up and down is no peak.
+    let peaks = table.intervals.iter().filter(|_| unsteady.is_some());
+    let best = table.rows.iter().map(|r| &r.1).chain(peaks).copied().fold(0.0, f64::max);
     let at = table.rows.iter().find(|r| r.1 >= best * 0.999).map_or(0, |r| r.0);
     draft.meaning = format!(
         "bandwidth of messages, {where_}{between}: peak {} (1 GB = 1e9 B){}; {}",
@@ -155,7 +164,7 @@ pub(crate) fn explain(
     draft.features.push(ObservedFeature::new("best", best.max(1e-4) / ways));
     draft.outliers = slow_rows(&moving_rows(&table.rows), MESSAGE_DIP);
     draft.outliers.extend(falls_off(&table.rows));
-    draft.outliers.extend(unsteady(&table.intervals));
+    draft.outliers.extend(unsteady);
     let fall = deepest_fall(&table.rows);
     if let Some(fall) = fall {
         draft.features.push(ObservedFeature::new("fall", fall.ratio.clamp(1e-3, 1.0)));

@@ -17,6 +17,8 @@ pub(crate) const RING_SHARE: f64 = 0.81;
 /// What a table shows.
 pub(crate) struct TableSummary {
     pub(crate) ranks: u32,
+    /// Whether nothing states or implies them, and `ranks` is the least that there can be.
+    pub(crate) is_guess: bool,
     pub(crate) nodes: u32,
     /// Whether the number of nodes is a lower bound, derived from the number of ranks alone.
     pub(crate) is_least: bool,
@@ -49,6 +51,10 @@ impl TableSummary {
         let logged = logged.or(log.filter(|log| is_net(log)).map(|_| 2));
         let stated = table.nodes.or(log.and_then(|log| log.nodes)).or(logged).unwrap_or(1);
         let ranks = table.ranks.or(log.and_then(|log| log.ranks));
+        // Each process of nccl-tests drives one GPU unless -g or -t say more (its README).
+        let launched = context.processes.filter(|_| table.profiler.is_none());
+        let each = table.gpus_per_thread.unwrap_or(1);
+        let ranks = ranks.or(launched.and_then(|processes| processes.checked_mul(each)));
         // A list of devices that was cut names too few hosts: then the text's count, and no node has more
         // than 16 GPUs.
         let is_cut = ranks.is_none_or(|ranks| (table.devices.len() as u64) < u64::from(ranks));
@@ -60,7 +66,9 @@ impl TableSummary {
         let least = ranks.map_or(1, |ranks| ranks.div_ceil(most));
         let named = listed.max(stated).max(written.min(ranks.unwrap_or(u32::MAX)));
         let nodes = named.max(least);
-        let ranks = ranks.or(node.and_then(|n| n.gpus)).unwrap_or(2).max(1);
+        let ranks = ranks.or(node.and_then(|n| n.gpus));
+        let is_guess = ranks.is_none();
+        let ranks = ranks.unwrap_or(2).max(1);
         // A rack of which each GPU reaches each other over NVLink.
         let of_rack = context.prose.contains("nvl72").then_some(72);
         let domain = log.and_then(|log| log.nvlink_domain).max(of_rack);
@@ -74,6 +82,7 @@ impl TableSummary {
         let before = before.filter(|row| times(row) <= 4.0);
         Self {
             ranks,
+            is_guess,
             nodes,
             is_least: nodes > named,
             is_one_domain: domain.is_some_and(|size| size >= ranks),
