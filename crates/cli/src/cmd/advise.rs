@@ -33,7 +33,7 @@ use self::answer_files::{earlier_answers, write_answers};
 use self::answer_parts::{answer_origin, host_parts, machine_parts};
 use self::host_memory_table::host_memory_table;
 use self::model_limits::{
-    add_rates, ignore_unmodelled, is_modelled, review_by_size, state_copies_by_size, unset_on,
+    add_rates, ignore_unmodelled, is_modelled, review_by_size, state_transfers_by_size, unset_on,
     without_assumed,
 };
 use self::mpi_controls::{controls_of_ranks, ignore_missing, judge_settings};
@@ -219,8 +219,8 @@ impl AdviceRun<'_> {
             named.cloned().chain(open).collect::<Vec<_>>()
         };
         answers.extend(undecided(&untried, unmodelled));
-        // Without a question, the model says what each setting does to the usual copies, by size.
-        let on_usual = self.args.subject.is_empty() && self.args.ranks.is_none() && by_model;
+        // Without a question, the model says what each setting does to the usual transfers, by size.
+        let on_usual = self.args.subject.is_empty() && by_model;
         if let Some(model) = model.as_ref().filter(|_| on_usual) {
             answers.extend(review_by_size(&rest, model, &topology));
         }
@@ -268,7 +268,7 @@ impl AdviceRun<'_> {
         self.case_trials(|about, runner, scopes, withheld| {
             let mut answers = self.answers(&scopes, runner, &self.limits());
             if let Some(model) = &model {
-                state_copies_by_size(&mut answers, model, &about.topology);
+                state_transfers_by_size(&mut answers, model, &about.topology);
                 add_rates(&mut answers, model);
             }
             answers.extend(withheld);

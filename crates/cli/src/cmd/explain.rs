@@ -14,7 +14,7 @@ use pathline_reason::{
 use pathline_runner::{
     CaseTrials, HostMachine, HostSurvey, MachineChoice, MachineModel, RunRequest, StorePlaces,
 };
-use pathline_schema::{RunSettings, shell_word};
+use pathline_schema::{RunSettings, SizeEffects, shell_word};
 
 use super::case_machine::{on_machine, plan_cases};
 use super::{ExitKind, case};
@@ -240,9 +240,13 @@ fn show(explained: &PasteExplanation, all: bool) {
     for known in &explained.settings {
         let text = format!("{}: {} ({})", known.setting, known.meaning, known.source);
         show_labelled("set", &text, columns);
-        let action = known.by_size.as_deref().unwrap_or(known.action);
-        if !action.is_empty() {
-            show_labelled("do", action, columns);
+        match known.by_size.as_ref().and_then(SizeEffects::answer) {
+            Some((verdict, table)) => {
+                show_labelled("do", &format!("{verdict}."), columns);
+                table.iter().for_each(|line| outln!("  {line}"));
+            }
+            None if known.action.is_empty() => (),
+            None => show_labelled("do", known.action, columns),
         }
     }
     if explained.answers.is_empty() && explained.settings.is_empty() {

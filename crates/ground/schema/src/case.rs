@@ -4,8 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::{
-    Bytes, Collective, IoEngine, IoOp, IoSpec, MAX_META_BYTES, MAX_META_ITEMS, MemKind, MessageOp,
-    MetaOp, MetaSpec, Mover, ParseError, Place, RuntimeCall, Transport, Unit, WireOp,
+    Bytes, Collective, CopyAgent, IoEngine, IoOp, IoSpec, MAX_META_BYTES, MAX_META_ITEMS, MemKind,
+    MessageOp, MetaOp, MetaSpec, Mover, ParseError, Place, RuntimeCall, Transport, Unit, WireOp,
     serde_as_text, words,
 };
 
@@ -35,7 +35,13 @@ impl Flow {
     pub fn by_copy_kernel(&self) -> Self {
         let is_between = self.src.unit.gpu().is_some() && self.dst.unit.gpu().is_some();
         let at = if is_between { self.dst.unit } else { self.by.at() };
-        Self { by: Mover::Blit { at }, ..*self }
+        let by = match self.by {
+            Mover::Wire { at, wire } => {
+                Mover::Wire { at, wire: MessageOp { agent: Some(CopyAgent::Kernel), ..wire } }
+            }
+            _ => Mover::Blit { at },
+        };
+        Self { by, ..*self }
     }
 
     /// The memory that a runtime call is about: what is allocated, freed, or pageable and to be

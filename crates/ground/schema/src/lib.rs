@@ -85,7 +85,7 @@ pub use record::{
 };
 pub use repeats::RunRepeat;
 pub use select::CasePattern;
-pub use size_effects::{SizeEffect, SizeEffects};
+pub use size_effects::{EffectBasis, SizeEffect, SizeEffects, SizedTransfer};
 pub use stripes::StripeLayout;
 pub use suite::SuiteId;
 pub use switch::UcxSetting;

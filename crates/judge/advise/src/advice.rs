@@ -1,6 +1,6 @@
 //! What trials came to, for people and for files.
 
-use pathline_schema::{Bytes, SizeEffects};
+use pathline_schema::{Bytes, SizeEffects, SizedTransfer};
 use pathline_tuner::TunerRow;
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -88,9 +88,12 @@ pub struct Advice {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_row_only: bool,
     /// Where alone a variable gains that loses elsewhere, `in processes that move 1MiB or more`: no job sets it for
-    /// all that it runs. The reason has what it does by size.
+    /// all that it runs. The reason says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub only: Option<String>,
+    /// What such a setting does by size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by_size: Option<SizeEffects>,
     /// Rates of the default and of the choice by a model, GB/s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rates: Option<[f64; 2]>,
@@ -135,6 +138,7 @@ impl Advice {
             bound: None,
             by_row_only: false,
             only: None,
+            by_size: None,
             rates: None,
             harmed: None,
             guarded: Vec::new(),
@@ -181,11 +185,19 @@ impl Advice {
 
     /// States where alone its setting gains, if these effects have a size at which it loses; whether they have.
     pub fn limit_to_sizes(&mut self, effects: &SizeEffects) -> bool {
-        let (Some(text), Some((jobs, _))) = (effects.text(), effects.advice("move")) else {
+        let own = self.baseline.transfer().unwrap_or(SizedTransfer::Peers);
+        let (Some(text), Some(sizes)) = (effects.verdict(), effects.sizes_of_gain(own)) else {
             return false;
         };
-        (self.reason, self.only) = (text, Some(format!("in processes {jobs}")));
+        (self.reason, self.only) = (text, Some(format!("in processes that move {sizes}")));
+        self.by_size = Some(effects.clone());
         true
+    }
+
+    /// The answer for a variable that is set and gains at some sizes and loses at others, if these effects have such.
+    pub fn of_sizes((name, value): (&str, &str), effects: &SizeEffects) -> Option<Self> {
+        let answer = untried_setting(name, value, AdviceVerdict::Unclear, effects.verdict()?);
+        Some(Self { by_size: Some(effects.clone()), ..answer })
     }
 
     /// An answer about choices that no trial was made for: `why` is a sentence without a full stop.

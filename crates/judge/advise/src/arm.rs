@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use pathline_schema::{Bytes, Case, Flow, MemKind, Mover};
+use pathline_schema::{Bytes, Case, Flow, MemKind, Mover, SizedTransfer};
 use serde::{Deserialize, Serialize};
 
 /// Environment variables of the process of an arm: name and value; an empty value removes the variable.
@@ -43,6 +43,13 @@ impl TrialArm {
             ArmTask::Case(case) => Some(case.timed.first()?.bytes),
             ArmTask::Command => None,
         }
+    }
+
+    /// The kind of its transfer, if it is one that settings are judged by.
+    pub(crate) fn transfer(&self) -> Option<SizedTransfer> {
+        let ArmTask::Case(case) = &self.task else { return None };
+        let [flow] = case.timed.as_slice() else { return None };
+        SizedTransfer::of_flow(flow).filter(|_| case.background.is_empty())
     }
 
     /// The host memory of a copy by the runtime between host and GPU, and whether it is the source; none of other

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use pathline_schema::{MemKind, SizeEffect, SizeEffects};
+use pathline_schema::{EffectBasis, SizeEffects};
 
 use crate::advice::{Advice, AdviceVerdict, removal_choice, untried_setting};
 use crate::arm::{AdviceScope, ArmEnv, TrialArm};
@@ -90,10 +90,15 @@ impl AdviceSession<'_> {
             }
         }
         let arm = scopes.first().map_or_else(|| baseline.clone(), |s| s.baseline.clone());
-        let (verdict, reason, gain) = conclude(name, value, &effects, target.min_gain);
-        let choice = removal_choice(name, arm.clone());
+        let choice = Some(removal_choice(name, arm.clone()));
         let subject = format!("{name}={value}");
-        Advice { choice: Some(choice), gain, ..Advice::new(subject, arm, verdict, reason) }
+        let by_size = setting_by_size((name, value), &effects, self.runner.is_model());
+        if let Some(answer) = Advice::of_sizes((name, value), &by_size) {
+            let reason = format!("{}; {}", answer.reason, tried_text(&effects));
+            return Advice { choice, baseline: arm, reason, ..answer };
+        }
+        let (verdict, reason, gain) = conclude(name, value, &effects, target.min_gain);
+        Advice { choice, gain, ..Advice::new(subject, arm, verdict, reason) }
     }
 
     fn removal_effect<'s>(
@@ -145,21 +150,23 @@ fn harms_any(check: &HarmCheck, guards: &[GuardCheck]) -> Option<bool> {
     }
 }
 
-/// What a variable that is set does by size, where it gains at some and loses at others.
-fn setting_by_size(effects: &[RemovalEffect<'_>]) -> Option<String> {
-    let all = effects.iter().filter_map(|of| {
-        let gain = of.gain.filter(|_| of.harms.is_some())?;
-        // To set it is the inverse of its removal.
-        Some((of.scope, gain.inverse().at(of.scope.baseline.bytes()?)))
-    });
-    let host = |(scope, effect): &(&AdviceScope, SizeEffect)| {
-        let (memory, is_inward) = scope.baseline.host_copy()?;
-        (memory == MemKind::Pinned).then_some((is_inward, *effect))
-    };
-    let all: Vec<(&AdviceScope, SizeEffect)> = all.collect();
-    SizeEffects::new(all.iter().map(|(scope, effect)| (&scope.ends, *effect)))
-        .with_host(all.iter().filter_map(host))
-        .text()
+/// What a variable that is set does by size.
+fn setting_by_size(
+    (name, value): (&str, &str),
+    effects: &[RemovalEffect<'_>],
+    is_simulated: bool,
+) -> SizeEffects {
+    let basis = if is_simulated { EffectBasis::Simulated } else { EffectBasis::Measured };
+    let mut found = SizeEffects::new(format!("{name}={value}"), basis);
+    for of in effects.iter().filter(|of| of.harms.is_some()) {
+        let RemovalEffect { scope, gain, .. } = of;
+        let (transfer, bytes) = (scope.baseline.transfer(), scope.baseline.bytes());
+        if let (Some(transfer), Some(bytes), Some(gain)) = (transfer, bytes, gain) {
+            // To set it is the inverse of its removal.
+            found.add(transfer, scope.ends.as_str(), gain.inverse().at(bytes));
+        }
+    }
+    found
 }
 
 /// Between which ends the removal was tried, and whether time was left for all.
@@ -186,13 +193,6 @@ fn conclude(
     let harmed = effects.iter().filter(|effect| effect.harms == Some(true));
     let loss = |effect: &&RemovalEffect| effect.gain.map_or(0.0, |gain| gain.gain);
     let harmed = harmed.min_by(|a, b| loss(a).total_cmp(&loss(b)));
-    if let Some(by_size) = setting_by_size(effects) {
-        let tried = tried_text(effects);
-        let why = format!(
-            "{by_size}. Whether to keep it depends on the sizes that the job moves; {tried}"
-        );
-        return (AdviceVerdict::Unclear, why, None);
-    }
     if let Some(harmed) = harmed {
         let by = harmed.gain.map(|gain| format!(": {gain}")).unwrap_or_default();
         let why = match &harmed.harmed {
@@ -331,11 +331,11 @@ mod tests {
             // Without it 64 KiB take 1 / 1.25 of the time, and 1 MiB twice as long.
             let effects = scopes.iter().zip([0.25, -0.5]).zip(harms).map(of);
             let effects: Vec<RemovalEffect<'_>> = effects.collect();
-            (setting_by_size(&effects), tried_text(&effects))
+            (setting_by_size(("X", "1"), &effects, false).verdict(), tried_text(&effects))
         };
         let (by_size, tried) = text([Some(false), Some(true)]);
-        let expected = "not as a global setting: where it gains most, faster from 1MiB on (100 %), 20 % slower \
-                        at 64KiB";
+        let expected = "X=1, measured: from 1MiB on DO between GPUs (up to 100 %), below DROP (up to 20 % slower): \
+                        set it per process";
         assert_eq!(by_size.as_deref(), Some(expected));
         assert_eq!(tried, "tried 1 of 1: a");
         for harms in [[None, Some(true)], [Some(false), None]] {

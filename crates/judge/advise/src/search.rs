@@ -1,6 +1,6 @@
 //! From questions to answers: short trials select, fresh trials prove.
 
-use pathline_schema::Bytes;
+use pathline_schema::{Bytes, EffectBasis};
 use pathline_tuner::TunerRow;
 
 use crate::advice::{ALIKE, Advice, AdviceVerdict, ScreenedChoice};
@@ -320,8 +320,12 @@ impl AdviceSession<'_> {
             }
         }
         let mut answers: Vec<Advice> = scopes.into_iter().map(SelectedScope::into_advice).collect();
-        say_by_size(&mut answers);
-        if self.runner.is_model() {
+        let is_model = self.runner.is_model();
+        say_by_size(
+            &mut answers,
+            if is_model { EffectBasis::Simulated } else { EffectBasis::Measured },
+        );
+        if is_model {
             answers.iter_mut().for_each(Advice::predict);
         }
         answers

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use pathline_schema::{Rate, plain_line};
+use pathline_schema::{Rate, SizeEffects, plain_line};
 
 use crate::advice::{Advice, AdviceVerdict};
 use crate::arm::ArmTask;
@@ -52,9 +52,14 @@ pub fn answers_text(answers: &[Advice], limits: &AdviceLimits, width: usize) -> 
             "PREDICTED: gains of the model, not measured. Run this on the node to prove them.";
         text.push_str(&wrapped("", sure, 0, width));
     }
+    let mut shown: Vec<&SizeEffects> = Vec::new();
     for group in groups(answers) {
         text.push('\n');
-        text.push_str(&group.text(width));
+        // A table of a setting stands once.
+        let effects = group.first.by_size.as_ref().filter(|effects| !shown.contains(effects));
+        let table = effects.and_then(SizeEffects::answer).map(|(_, table)| table);
+        shown.extend(effects);
+        text.push_str(&group.text(&table.unwrap_or_default(), width));
     }
     text
 }
@@ -143,7 +148,7 @@ fn split(subject: &str) -> (&str, &str) {
 }
 
 impl AnswerGroup<'_> {
-    fn text(&self, width: usize) -> String {
+    fn text(&self, table: &[String], width: usize) -> String {
         let Advice { verdict, choice, reason, .. } = self.first;
         let label = format!("{:<INDENT$}", verdict.word());
         if *verdict == AdviceVerdict::Keep
@@ -170,6 +175,10 @@ impl AnswerGroup<'_> {
         let mut text = wrapped(&label, &format!("{head}."), INDENT, width);
         if self.first.only.is_some() {
             text.push_str(&wrapped("", &format!("{}.", capital(reason)), INDENT, width));
+        }
+        for line in table {
+            let indent = INDENT.min(width.saturating_sub(line.chars().count()));
+            let _ = writeln!(text, "{:indent$}{line}", "");
         }
         for (ends, members) in self.by_ends() {
             let of: Vec<String> = members.iter().map(|(size, a)| member_text(size, a)).collect();

@@ -7,7 +7,9 @@ use pathline_diagnose::{PredictedFigure, find_figure_trust, predict_setting};
 use pathline_flow::{DescError, MachineDesc, MachineFault, Network, RuntimeEnv};
 use pathline_message::{ExchangeOp, ExchangeSpec, MessageLayer};
 use pathline_paste::{CopyMeans, MatrixEnd, RateCount, RateMatrix};
-use pathline_schema::{Bytes, Case, Flow, MemKind, Mover, Ns, Place, Rate, Topology, Unit};
+use pathline_schema::{
+    Bytes, Case, Flow, MemKind, Mover, Ns, Place, Rate, SizeEffects, Topology, Unit,
+};
 
 use crate::predicted_row::PredictedRow;
 
@@ -167,9 +169,10 @@ impl RowPredictor {
     }
 
     /// What a setting of the runtime's copies does by size on a described machine, if that differs.
-    pub(crate) fn setting_by_size(&self, setting: &str) -> Option<String> {
+    pub fn setting_by_size(&self, setting: &str) -> Option<SizeEffects> {
         self.desc.as_ref()?;
-        predict_setting(&self.network, &self.topology, setting).sentence()
+        let found = predict_setting((&self.network, self.layer()), &self.topology, setting);
+        found.verdict().is_some().then_some(found)
     }
 
     /// The libraries of messages, if the machine is described.

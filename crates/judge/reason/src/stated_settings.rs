@@ -1,6 +1,7 @@
 //! Settings and options whose effect a manual states: data.
 
 use pathline_paste::PasteContext;
+use pathline_schema::SizeEffects;
 use serde::Serialize;
 
 use crate::row_predictor::RowPredictor;
@@ -8,7 +9,7 @@ use crate::row_predictor::RowPredictor;
 const TABLE: &str = include_str!("../data/settings.tsv");
 
 /// A setting of the paste whose effect is known.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct StatedSetting {
     /// As the paste has it: `NCCL_P2P_DISABLE=1`, `--gpu-bind=closest`; an option without its value where any
     /// value has the effect.
@@ -19,7 +20,7 @@ pub struct StatedSetting {
     pub action: &'static str,
     /// What it does by size on the machine, where it gains at some and loses at others.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub by_size: Option<String>,
+    pub by_size: Option<SizeEffects>,
     /// The manual.
     pub source: &'static str,
     /// The message that it explains; empty if none.

@@ -1,6 +1,6 @@
 //! Findings: what was observed, what causes it, what to do about it, and what that gains.
 
-use pathline_schema::Case;
+use pathline_schema::{Case, SizeEffects};
 use serde::Serialize;
 
 /// How much a finding matters.
@@ -71,6 +71,9 @@ pub struct Finding {
     pub gain: Option<ExpectedGain>,
     /// What the action costs: compute units, memory, overlap. Empty if nothing.
     pub cost: String,
+    /// What its setting does by size, where it gains at some and loses at others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by_size: Option<SizeEffects>,
     /// Paths and units that it concerns: `gpu0→gpu1`.
     pub places: Vec<String>,
     /// The values that are compared.
@@ -96,6 +99,7 @@ impl Finding {
             action: String::new(),
             gain: None,
             cost: String::new(),
+            by_size: None,
             places: Vec::new(),
             arms: Vec::new(),
             weight: 0.0,

@@ -10,6 +10,7 @@ mod finding;
 mod host_copies;
 mod plain;
 mod rules;
+mod setting_sizes;
 mod tile;
 mod verdict;
 
@@ -62,6 +63,7 @@ impl RunConclusions {
         (desc, text): (&MachineDesc, &str),
     ) -> Self {
         let evidence = evidence::Evidence::new(journal, Some(network));
+        setting_sizes::add_messages(&evidence, desc, &mut self.findings);
         let Some(finding) = rules::find_below_model(&evidence, desc, text) else { return self };
         let is_unjudged = matches!(self.verdict.state, None | Some(NodeVerdict::Ok));
         if is_unjudged && finding.severity == FindingSeverity::Fault {

@@ -43,6 +43,7 @@ fn plain_finding(finding: &mut Finding) {
         action,
         gain: _,
         cost,
+        by_size: _,
         places,
         arms,
         weight: _,

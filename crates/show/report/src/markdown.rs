@@ -3,6 +3,7 @@
 use pathline_explain::figure::{RunIdentity, RunReport};
 use pathline_explain::fmt;
 use pathline_findings::{RunConclusions, SummaryTile};
+use pathline_schema::SizeEffects;
 
 use crate::terminal::first_screen::{describe_gain, tile_cells, warnings_by_effect};
 
@@ -40,7 +41,12 @@ pub fn markdown(report: &RunReport, conclusions: &RunConclusions) -> String {
             bold(&plain(&finding.action)),
             join_filled(&[gain, cost], "; "),
         ];
-        format!("{}. {}", at + 1, join_filled(&lines, "\n   "))
+        let by_size = finding.by_size.as_ref().and_then(SizeEffects::answer);
+        let by_size = by_size.map(|(verdict, table)| {
+            format!("\n   {}\n   ```text\n   {}\n   ```", plain(&verdict), table.join("\n   "))
+        });
+        let text = join_filled(&lines, "\n   ");
+        format!("{}. {text}{}", at + 1, by_size.unwrap_or_default())
     });
     let items: Vec<String> = items.collect();
     if !items.is_empty() {

@@ -3,11 +3,12 @@
 use anyhow::{Result, bail};
 use pathline_advise::{
     Advice, AdviceChoice, AdviceScope, AdviceVerdict, ArmEnv, ArmTask, TrialArm, meant_setting,
-    not_reviewed, unset_setting,
+    unset_setting,
 };
 use pathline_bench::RunPlan;
 use pathline_diagnose::{predict_rate, predict_setting};
 use pathline_flow::{Network, RuntimeEnv};
+use pathline_message::MessageLayer;
 use pathline_runner::{MachineModel, RunRequest, assumed_cases, switches};
 use pathline_schema::{SizeEffects, Topology};
 
@@ -74,24 +75,28 @@ pub(super) fn is_modelled(name: &str, value: &str) -> bool {
 
 /// What a setting such as `HSA_ENABLE_SDMA=0` does by size on a model; nothing of other settings.
 pub(super) fn effects_on(model: &MachineModel, topology: &Topology, setting: &str) -> SizeEffects {
-    let network = Network::new(model.desc(), RuntimeEnv::default());
-    network.map(|network| predict_setting(&network, topology, setting)).unwrap_or_default()
+    let Ok(network) = Network::new(model.desc(), RuntimeEnv::default()) else {
+        return SizeEffects::default();
+    };
+    let layer = MessageLayer::new(model.desc()).ok();
+    predict_setting((&network, layer.as_ref()), topology, setting)
 }
 
-/// States of copies between GPUs what the setting of their engine does by size and direction on a model: its trials are
-/// of the pairs that were asked about.
-pub(super) fn state_copies_by_size(
+/// States of copies and messages between GPUs what the setting of their engine does by size and kind of transfer on a
+/// model: its trials are of the pairs that were asked about.
+pub(super) fn state_transfers_by_size(
     answers: &mut [Advice],
     model: &MachineModel,
     topology: &Topology,
 ) {
     let Some(name) = topology.gpu_env(|caps| caps.copy_engine_env) else { return };
     let effects = effects_on(model, topology, &format!("{name}=0"));
-    // That of messages is of the engine alone.
-    let peers = topology.gpu_env(|caps| caps.peer_engine_env);
-    let is_copy = |choice: &AdviceChoice| peers.is_some_and(|p| choice.settings.contains_key(p));
+    let peers = topology.gpu_env(|caps| caps.peer_engine_env).unwrap_or(name);
+    let is_set = |choice: &AdviceChoice| {
+        [name, peers].iter().any(|name| choice.settings.contains_key(*name))
+    };
     let limited = answers.iter_mut().filter(|answer| answer.only.is_some());
-    for answer in limited.filter(|answer| answer.choice.as_ref().is_some_and(is_copy)) {
+    for answer in limited.filter(|answer| answer.choice.as_ref().is_some_and(is_set)) {
         answer.limit_to_sizes(&effects);
     }
 }
@@ -103,11 +108,10 @@ pub(super) fn review_by_size(
     topology: &Topology,
 ) -> Vec<Advice> {
     let of = |(name, value): (&String, &String)| {
-        let text = effects_on(model, topology, &format!("{name}={value}")).text()?;
-        let why = format!("{text}. Whether to keep it depends on the sizes that the job moves");
-        Some(not_reviewed(&ArmEnv::from([(name.clone(), value.clone())]), &why))
+        let effects = effects_on(model, topology, &format!("{name}={value}"));
+        Advice::of_sizes((name, value), &effects)
     };
-    settings.iter().filter_map(of).flatten().collect()
+    settings.iter().filter_map(of).collect()
 }
 
 /// Answers about variables that are not set, with what to set them to on a model, if that gains at some sizes.

@@ -2,26 +2,24 @@
 
 use std::collections::BTreeMap;
 
-use pathline_diagnose::predict_rate;
 use pathline_explain::figures::overlap::{kept, work_label};
 use pathline_explain::figures::pairs::{MeasuredPair, PairMover, level_text, pairs};
 use pathline_explain::fmt;
-use pathline_explain::run::{CaseQuantity, RunEntry};
+use pathline_explain::run::CaseQuantity;
 use pathline_schema::{
-    Case, CopyAgent, Flow, GpuCaps, KernelOp, MemKind, Mover, SizeEffect, SizeEffects, SuiteId,
-    Unit,
+    Case, CopyAgent, GpuCaps, KernelOp, Mover, SizeEffects, SizedTransfer, SuiteId, Unit,
 };
 
 use crate::evidence::{
     Evidence, LEAST_GAIN, SoundValue, factor_text, lost, median, range_of, range_text, widest_text,
 };
+use crate::rules::ONE_RATE;
+use crate::setting_sizes::{predict_kernel, setting_sizes};
 use crate::{Finding, FindingArm, FindingSeverity, GainBasis};
 
 pub(super) const ID: &str = "engine-limits-pairs";
 pub(super) const READ: &str = "kernel-reads-faster";
 
-/// Rates of one engine that differ by no more than this factor are one rate.
-const ONE_RATE: f64 = 1.1;
 /// A kernel that keeps this share of its rate has lost nothing.
 const FULL_SPEED: f64 = 0.99;
 /// Links whose peaks differ by this factor are of different widths.
@@ -178,14 +176,12 @@ fn compare<'a>(
     Some(factor.map(|factor| SlowPair { src, dst, engine, kernel, kernel_verb, factor, peak }))
 }
 
-/// The blit kernel by the model, where the model knows the rate of the engine on the same path.
+/// The blit kernel by the model.
 fn predict_blit<'a>(evidence: &Evidence<'a>, engine: &SoundValue<'a>) -> Option<KernelArm<'a>> {
-    let rate = |case: &Case| predict_rate(evidence.network?, case);
-    let ratio = rate(engine.case)? / engine.value;
     let [flow] = engine.case.timed.as_slice() else { return None };
-    let case = Case::together(vec![flow.by_copy_kernel()]);
-    let known = (1.0 / ONE_RATE..ONE_RATE).contains(&ratio);
-    Some(KernelArm::Predicted(rate(&case).filter(|_| known)?, case))
+    let blit = flow.by_copy_kernel();
+    let rate = predict_kernel(evidence, engine, &blit)?;
+    Some(KernelArm::Predicted(rate, Case::together(vec![blit])))
 }
 
 fn finding(evidence: &Evidence, caps: &GpuCaps, slow: &[SlowPair], all: usize) -> Option<Finding> {
@@ -221,6 +217,8 @@ fn finding(evidence: &Evidence, caps: &GpuCaps, slow: &[SlowPair], all: usize) -
         (PairMover::Read, _) => "copy kernel that reads at the destination".to_owned(),
         _ => "copy kernel that writes at the source".to_owned(),
     };
+    let by_size = by_runtime.then(|| setting_sizes(evidence));
+    let by_size = by_size.filter(|effects| effects.verdict().is_some());
     let mut arms = Vec::new();
     for pair in [most, least] {
         arms.push(pair.engine.arm(engine_label.clone()));
@@ -238,7 +236,8 @@ fn finding(evidence: &Evidence, caps: &GpuCaps, slow: &[SlowPair], all: usize) -
             fmt::range(low, high)
         ),
         cause: cause(caps, slow),
-        action: action(evidence, by_runtime, predicted, &factors),
+        action: action(evidence, by_size.as_ref(), (by_runtime, predicted), &factors),
+        by_size,
         gain,
         cost: cost(evidence, caps, by_runtime),
         places: slow.iter().map(|p| format!("gpu{}→gpu{}", p.src, p.dst)).collect(),
@@ -271,49 +270,17 @@ fn cause(caps: &GpuCaps, slow: &[SlowPair]) -> String {
     )
 }
 
-/// What the blit kernel does instead of the engine at each usual size that was measured: between GPUs, and from and
-/// to pinned host memory.
-fn by_size<'a>(evidence: &Evidence<'a>) -> SizeEffects {
-    let effect = |(entry, flow): (&RunEntry<'a>, &'a Flow)| {
-        let is_copy = matches!(flow.by, Mover::Dma { .. }) && flow.src.unit != flow.dst.unit;
-        let by_engine = entry.copy_agent() == Some(CopyAgent::Engine);
-        if !(is_copy && by_engine && SizeEffects::ALL.contains(&flow.bytes)) {
-            return None;
-        }
-        let engine = evidence.rate(entry)?;
-        let blit = flow.by_copy_kernel();
-        let measured = evidence.lone().find(|(_, other)| **other == blit);
-        let effect = match measured.and_then(|(entry, _)| evidence.rate(entry)) {
-            Some(kernel) => kernel.effect_on(&engine)?,
-            None => {
-                let rate = predict_blit(evidence, &engine)?.rate();
-                SizeEffect::exact(flow.bytes, rate / engine.value - 1.0)
-            }
-        };
-        Some((flow, effect))
-    };
-    let all: Vec<(&Flow, SizeEffect)> = evidence.lone().filter_map(effect).collect();
-    let between = all
-        .iter()
-        .filter_map(|(flow, effect)| Some(((flow.src.unit.gpu()?, flow.dst.unit.gpu()?), *effect)));
-    // One GPU stands for all, as its peers do.
-    let first = all.iter().find(|(flow, _)| has_pinned(flow)).map(|(flow, _)| flow.by);
-    let host = all.iter().filter(|(flow, _)| has_pinned(flow) && Some(flow.by) == first);
-    SizeEffects::new(between)
-        .with_host(host.map(|(flow, effect)| (flow.dst.unit.gpu().is_some(), *effect)))
-}
-
-/// Whether one end is pinned host memory.
-fn has_pinned(flow: &Flow) -> bool {
-    [flow.src, flow.dst].iter().any(|place| place.mem == MemKind::Pinned)
-}
-
-fn action(evidence: &Evidence, by_runtime: bool, predicted: bool, factors: &[f64]) -> String {
+fn action(
+    evidence: &Evidence,
+    by_size: Option<&SizeEffects>,
+    (by_runtime, predicted): (bool, bool),
+    factors: &[f64],
+) -> String {
     let caps = evidence.caps();
     let has_small = evidence.lone().any(|(entry, flow)| {
         entry.copy_agent() == Some(CopyAgent::Engine) && flow.bytes == SizeEffects::USUAL[0]
     });
-    let effects = by_size(evidence).advice("copy");
+    let effects = by_size.and_then(|effects| effects.sizes_of_gain(SizedTransfer::Peers));
     let unseen = match effects.is_none() && !has_small {
         true => format!(
             ". Smaller ones were not measured and may be slower: `{}` decides",
@@ -321,12 +288,10 @@ fn action(evidence: &Evidence, by_runtime: bool, predicted: bool, factors: &[f64
         ),
         false => String::new(),
     };
-    let (where_, loss) = match effects {
-        Some((sizes, loss)) => {
-            (format!(" in processes {sizes} between GPUs"), format!("; it is {loss}"))
-        }
-        None if has_small => Default::default(),
-        None => (" for copies of this size".to_owned(), String::new()),
+    let where_ = match effects {
+        Some(sizes) => format!(" in processes that copy {sizes} between GPUs"),
+        None if has_small => String::new(),
+        None => " for copies of this size".to_owned(),
     };
     // The other setting keeps these copies out of the engine as well.
     let unknown = match (predicted, evidence.is_simulated()) {
@@ -336,7 +301,7 @@ fn action(evidence: &Evidence, by_runtime: bool, predicted: bool, factors: &[f64
     };
     let unknown = if caps.peer_engine_env.is_some() { unknown } else { "" };
     match caps.set_copy_kernel(&where_).filter(|_| by_runtime) {
-        Some(set) => format!("{set}{unknown}{loss}{unseen}."),
+        Some(set) => format!("{set}{unknown}{unseen}."),
         None => format!(
             "Copy between these GPUs by a kernel, not by {} ({}).",
             caps.copy_calls[0],

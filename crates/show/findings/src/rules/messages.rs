@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use pathline_explain::fmt;
 use pathline_explain::message_records::library_name;
-use pathline_schema::{Bytes, CopyAgent, MemKind, Place, SizeEffects, Transport, WireOp};
+use pathline_schema::{Bytes, CopyAgent, MemKind, Place, SizedTransfer, Transport, WireOp};
 
 use crate::evidence::{Evidence, SoundValue, lost, range_text, widest_text};
+use crate::setting_sizes::setting_sizes;
 use crate::{Finding, FindingSeverity};
 
 pub(super) const ID: &str = "engine-limits-messages";
@@ -56,11 +57,7 @@ fn finding(evidence: &Evidence, via: Transport) -> Option<Finding> {
     let setting = caps.copy_engine_env?;
     let mut compared = Vec::new();
     let mut slow = Vec::new();
-    let mut effects = Vec::new();
     for ((src, dst), sizes) in rates(evidence, via) {
-        let effect =
-            |rates: &AgentRates<'_>| Some(((src, dst), rates.kernel?.effect_on(&rates.engine?)?));
-        effects.extend(sizes.values().filter_map(effect));
         let both = |rates: &AgentRates<'_>| rates.engine.is_some() && rates.kernel.is_some();
         let Some((size, rates)) = sizes.into_iter().rfind(|(_, rates)| both(rates)) else {
             continue;
@@ -91,6 +88,8 @@ fn finding(evidence: &Evidence, via: Transport) -> Option<Finding> {
         caps.engine_name,
         range_text(&kernels),
     );
+    let by_size = setting_sizes(evidence);
+    let transfer = if via == Transport::Ucx { SizedTransfer::Ucx } else { SizedTransfer::Mpi };
     let name = |place: Place| format!("r{}.{}", place.rank.0, place.unit);
     Some(Finding {
         short: format!(
@@ -104,15 +103,16 @@ fn finding(evidence: &Evidence, via: Transport) -> Option<Finding> {
             "The library copies with the runtime, and one {} engine has one rate whatever the links.",
             caps.engine_name.trim_end_matches(" engine")
         ),
-        action: match SizeEffects::new(effects).advice("send") {
-            Some((jobs, loss)) => format!(
-                "Start jobs {jobs} at once with {setting}=0, unless their messages must overlap with kernels; \
-                 it is {loss}."
+        action: match by_size.sizes_of_gain(transfer) {
+            Some(sizes) => format!(
+                "Start jobs that send {sizes} at once with {setting}=0, unless their messages must overlap \
+                 with kernels."
             ),
             None => format!(
                 "Start the job with {setting}=0, unless its messages must overlap with kernels."
             ),
         },
+        by_size: by_size.verdict().is_some().then_some(by_size),
         gain: evidence.gain(&factors),
         cost: "The copies occupy compute units of the sender.".to_owned(),
         places: slow.iter().map(|m| format!("{}→{}", name(m.src), name(m.dst))).collect(),

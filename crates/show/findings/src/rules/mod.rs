@@ -31,6 +31,9 @@ struct FindingRule {
     find: fn(&Evidence) -> Vec<Finding>,
 }
 
+/// Rates that differ by no more than this factor are one rate.
+pub(crate) const ONE_RATE: f64 = 1.1;
+
 /// All rules. A new one is a file, a row and a section of docs/understand/findings.md.
 const RULES: &[FindingRule] = &[
     FindingRule { ids: &[failed_part::ID], find: failed_part::find },
@@ -87,6 +90,9 @@ pub(crate) fn findings(evidence: &Evidence) -> Vec<Finding> {
         debug_assert!(!finding.short.is_empty(), "{} has no short form", finding.id);
     }
     sort(&mut all);
+    // The table of the setting stands once.
+    let stated = all.iter_mut().filter(|finding| finding.by_size.is_some());
+    stated.skip(1).for_each(|finding| finding.by_size = None);
     all
 }
 

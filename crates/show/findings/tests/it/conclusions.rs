@@ -11,7 +11,7 @@ use pathline_findings::{
 use pathline_flow::{MachineDesc, Network};
 use pathline_schema::{
     Bytes, Case, CaseOutcome, GpuReadings, GpuState, Journal, LinkEnd, MeasuredCase, NodeVerdict,
-    SuiteId, Unit, VerifyResult,
+    SuiteId, Unit, VerifyResult, WorldKind,
 };
 
 use crate::common::{conclusions, fixture, made, simulated, simulated_ranks, simulated_with, text};
@@ -170,6 +170,10 @@ fn a_kernel_that_was_not_measured_is_predicted_and_named_so() {
     assert!(finding.observation.contains("is predicted to move"), "{}", finding.observation);
     // Without small sizes nobody knows whether they gain: the command that measures them is named.
     journal.outcomes.retain(|outcome| outcome.case().flows().all(|f| f.bytes >= Bytes::mib(64)));
+    let all = conclude_alone(&journal, &network);
+    let simulated = find(&all, "engine-limits-pairs").unwrap().by_size.as_ref().unwrap();
+    assert!(simulated.verdict().unwrap().contains("simulated: from 1MiB on DO between GPUs"));
+    journal.begin.world = WorldKind::Real;
     let all = conclude_alone(&journal, &network);
     let action = &find(&all, "engine-limits-pairs").unwrap().action;
     assert!(action.starts_with("Set HSA_ENABLE_SDMA=0 for copies of this size"), "{action}");

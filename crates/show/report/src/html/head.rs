@@ -4,7 +4,7 @@ use pathline_explain::figure::{Headline, HeadlineTone, RunReport};
 use pathline_findings::{
     ExpectedGain, Finding, FindingArm, FindingSeverity, GainBasis, RunConclusions, SummaryTile,
 };
-use pathline_schema::NodeVerdict;
+use pathline_schema::{NodeVerdict, SizeEffects};
 
 use super::build::{HtmlBuilder, anchor};
 use super::machine::write_facts;
@@ -158,6 +158,9 @@ fn write_card(h: &mut HtmlBuilder, finding: &Finding) {
                 });
             }
         });
+        if let Some((verdict, table)) = finding.by_size.as_ref().and_then(SizeEffects::answer) {
+            h.leaf("p", &[], verdict).leaf("pre", &[], table.join("\n"));
+        }
         write_evidence(h, finding);
     });
 }

@@ -10,7 +10,7 @@ use pathline_explain::loss_breakdown::loss_classes;
 use pathline_findings::{
     ExpectedGain, Finding, FindingSeverity, GainBasis, RunAnswer, RunConclusions, SummaryTile,
 };
-use pathline_schema::{Case, NodeVerdict};
+use pathline_schema::{Case, NodeVerdict, SizeEffects};
 
 use super::draw::{self, TermColumn, TermPage, TermPaint, TermTable};
 
@@ -257,6 +257,10 @@ pub(super) fn write_finding(page: &mut TermPage, number: usize, finding: &Findin
     };
     let arrow = format!("{:>indent$} {}", "", page.paint.bold("→"));
     page.wrapped(&arrow, indent + 2, &second);
+    if let Some((verdict, table)) = finding.by_size.as_ref().and_then(SizeEffects::answer) {
+        page.wrapped(&arrow, indent + 2, &verdict);
+        table.iter().for_each(|line| page.line(&format!("{:indent$} {line}", "")));
+    }
 }
 
 /// `1.5 to 3.1x (predicted)`.

@@ -122,6 +122,7 @@ fn full_conclusions() -> RunConclusions {
         action: "set HSA_ENABLE_PEER_SDMA=0 for copies between these GPUs".into(),
         gain,
         cost: "compute units of the source".into(),
+        by_size: None,
         places: Vec::new(),
         arms: Vec::new(),
         weight: 1.0,

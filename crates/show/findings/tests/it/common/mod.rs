@@ -14,7 +14,7 @@ use pathline_bench::{
 };
 use pathline_findings::{Finding, RunConclusions, conclude};
 use pathline_flow::{MachineDesc, Network, RuntimeEnv};
-use pathline_schema::{Bytes, Journal, SuiteId};
+use pathline_schema::{Bytes, Journal, SizeEffects, SuiteId};
 use pathline_sim::SimOptions;
 
 const MEMORY: Bytes = Bytes::gib(64);
@@ -119,6 +119,9 @@ fn finding_text(finding: &Finding) -> String {
     if let Some(gain) = &finding.gain {
         let (low, high) = gain.factor;
         writeln!(text, "  gain: {low:.2} to {high:.2} ({:?})", gain.basis).unwrap();
+    }
+    if let Some((verdict, table)) = finding.by_size.as_ref().and_then(SizeEffects::answer) {
+        writeln!(text, "  by size: {verdict}\n    {}", table.join("\n    ")).unwrap();
     }
     writeln!(text, "  places ({}): {}", finding.places.len(), finding.places.join(", ")).unwrap();
     for arm in &finding.arms {
