@@ -15,8 +15,8 @@ use crate::known_name::KnownName;
 )]
 pub(crate) struct ExplainArgs {
     /// Output of a benchmark, a log, a topology or a whole issue text; `-` or nothing is standard input. Or the text of
-    /// a case, such as 'gpu0 > gpu1 by dma', or a run.
-    #[arg(value_name = "FILE|CASE|RUN")]
+    /// a case, such as 'gpu0 > gpu1 by dma', a setting, such as HSA_ENABLE_SDMA=0, or a run.
+    #[arg(value_name = "FILE|CASE|SETTING|RUN")]
     pub(crate) file: Option<PathBuf>,
     /// Take the limits from this simulated machine.
     #[arg(long, short, value_name = "NAME|FILE", value_parser = KnownName::MACHINES)]

@@ -17,7 +17,7 @@ use pathline_runner::{
 use pathline_schema::{RunSettings, SizeEffects, shell_word};
 
 use super::case_machine::{on_machine, plan_cases};
-use super::{ExitKind, case};
+use super::{ExitKind, case, setting};
 use crate::args::ExplainArgs;
 use crate::files;
 use crate::progress::StopRequest;
@@ -38,6 +38,10 @@ pub(super) fn run(args: &ExplainArgs) -> Result<ExitKind> {
     if args.file.as_deref().is_some_and(|file| !file.exists()) && named.contains(['>', '→', ' '])
     {
         return case::run(&named, args.machine.as_deref());
+    }
+    let is_file = args.file.as_deref().is_none_or(|file| file.exists());
+    if let Some((name, value)) = setting::read_setting(&named).filter(|_| !is_file) {
+        return setting::run(args, name, value);
     }
     if let Some(run) =
         args.file.as_deref().filter(|file| files::journal_path(file).is_file() && file.is_dir())
@@ -122,7 +126,7 @@ fn other_machine(args: &ExplainArgs, listed: &str, own: &str) -> String {
 }
 
 /// The node whose figures a paste has, if one is named.
-fn node(args: &ExplainArgs) -> Result<Option<RowPredictor>> {
+pub(super) fn node(args: &ExplainArgs) -> Result<Option<RowPredictor>> {
     if args.check && args.from.is_some() {
         bail!("--check measures this node (--here) or a simulated one (--machine), not a file");
     }
@@ -280,7 +284,7 @@ fn show(explained: &PasteExplanation, all: bool) {
 }
 
 /// A label with its text, wrapped behind it.
-fn show_labelled(label: &str, text: &str, columns: usize) {
+pub(super) fn show_labelled(label: &str, text: &str, columns: usize) {
     for (at, line) in wrap(text, columns - 11).into_iter().enumerate() {
         outln!("  {:<8} {line}", if at == 0 { label } else { "" });
     }

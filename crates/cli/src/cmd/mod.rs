@@ -27,6 +27,7 @@ mod repeat;
 mod report;
 mod resume;
 mod run;
+mod setting;
 mod setting_words;
 mod suites;
 mod topo;

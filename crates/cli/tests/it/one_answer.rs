@@ -196,37 +196,62 @@ fn predict_explain_run_and_advise_agree_on_copies() {
     assert_eq!(copies, 16);
 }
 
-/// What to do by size and direction about HSA_ENABLE_SDMA, in the words of all commands: set, given to a review, not
-/// set, and in a paste.
+/// HSA_ENABLE_SDMA by size and kind of transfer, in one sentence and one table of all commands: set, given to a review,
+/// not set, asked by name, in a paste, and in a run.
 #[test]
 fn run_advise_review_and_explain_say_one_thing_of_a_setting() {
     let dir = tempfile::TempDir::new().unwrap();
-    let folder = dir.path().join("run");
     let on = |args: &[&str], input: &str| {
         let text = pathline(&[args, &["--machine", "mi250x"]].concat(), input);
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        let (_, said) =
-            text.split_once("Not as a global setting: ").unwrap_or_else(|| panic!("{text}"));
-        said.split_once("64MiB.").unwrap().0.to_owned() + "64MiB."
+        let begin = "HSA_ENABLE_SDMA=0, simulated: ";
+        let (_, said) = text.split_once(begin).unwrap_or_else(|| panic!("{text}"));
+        let (said, _) = said.split_once("-2 % to 3.1x").unwrap_or_else(|| panic!("{text}"));
+        // A sentence ends with a full stop, or with the line.
+        said.replace("process. simulated", "process simulated")
     };
     let advised = on(&["advise"], "");
     // By the model of 4 KiB from gpu0 to gpu2 0.458 GB/s by engine and 0.271 by kernel: 41 %. H2D of 4 KiB 0.304 and
     // 0.270, of 1 MiB 19.3 and 18.7; D2H of 64 MiB 25.8 and 26.4.
-    let loss = "22 to 28 % slower at 4KiB, 64KiB, up to 41 % slower between others (4KiB); H2D 3 to 11 % slower; \
-                D2H 1 to 11 % slower at 4KiB, 64KiB, 1MiB, 3 % faster at 64MiB.";
-    let expected = format!("where it gains most, faster from 1MiB on (1.5 to 3.4x), {loss}");
-    assert_eq!(advised, expected);
-    assert_eq!(on(&["advise", "--review", "HSA_ENABLE_SDMA"], ""), advised);
-    assert_eq!(on(&["advise", "--review", "HSA_ENABLE_SDMA=0"], ""), advised);
+    let expected = "from 1MiB on DO between GPUs (up to 3.4x, but up to 6 % slower on some pairs at 1MiB) and \
+                    MPI messages (up to 3.1x, but up to 12 % slower on some pairs at 1MiB, 64MiB), below DROP (up \
+                    to 41 % slower): set it per process simulated 4KiB 64KiB 1MiB 64MiB between GPUs -41 to -3 % \
+                    -36 to -1 % -6 to +50 % +7 % to 3.4x H2D -11 % -10 % -3 % -10 % D2H -11 % -9 % -1 % +3 % \
+                    MPI messages -38 % -33 to -29 % -12 to +56 % ";
+    assert_eq!(advised, expected.trim_end().to_owned() + " ");
+    let setting = "HSA_ENABLE_SDMA=0";
+    for args in [
+        &["advise", "--ranks", "8"][..],
+        &["advise", "--review", "HSA_ENABLE_SDMA"],
+        &["advise", "--review", setting],
+        &["explain", setting],
+        &["explain", "HSA_ENABLE_SDMA"],
+    ] {
+        assert_eq!(on(args, ""), advised, "{args:?}");
+    }
     assert_eq!(on(&["explain", "-"], "export HSA_ENABLE_SDMA=0\n"), advised);
-    // A finding has the gain of all of its pairs next to it.
-    let folder = folder.to_str().unwrap();
-    pathline(&["run", "--suite", "pairs,sweep", "--machine", "mi250x", "--out", folder, "-q"], "");
-    let run = pathline(&["report", folder], "");
-    let run = run.split_whitespace().collect::<Vec<_>>().join(" ");
-    let said = "Set HSA_ENABLE_SDMA=0 in processes that copy 1MiB or more between GPUs";
-    let loss = format!("it is {}", loss.trim_end_matches('.'));
-    assert!(run.contains(said) && run.contains(&loss), "{run}");
+    let folder = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    for (name, args) in
+        [("copies", &["pairs", "sweep"][..]), ("ranks", &["mpi-peers", "--ranks", "8"])]
+    {
+        let (folder, machine) = (folder(name), ["--machine", "mi250x", "-q", "--out"]);
+        pathline(&[&["run"], args, &machine, &[&folder]].concat(), "");
+        let run = pathline(&["report", &folder], "");
+        let run = run.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(run.contains(advised.trim_end()), "{run}");
+        let page = pathline(&["report", &folder, "--format", "markdown"], "");
+        assert!(page.contains("below DROP (up to 41 % slower)"), "{page}");
+    }
+    let error = Command::new(assert_cmd::cargo::cargo_bin!("pathline"))
+        .args(["explain", "HSA_ENABLE_SMDA=0"])
+        .output()
+        .unwrap();
+    let said =
+        String::from_utf8_lossy(&error.stderr).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        said.contains("did you mean HSA_ENABLE_SDMA?") && error.status.code() == Some(2),
+        "{said}"
+    );
 }
 
 /// What to do is in the answer, set or not: `advise` and a review of a variable that is not set recommend it where it
@@ -241,7 +266,7 @@ fn a_setting_that_gains_from_a_size_on_is_recommended_for_it() {
         text.split_whitespace().collect::<Vec<_>>().join(" ")
     };
     let action = "PREDICTED Set HSA_ENABLE_SDMA=0, or HSA_ENABLE_PEER_SDMA=0 to keep SDMA for host copies, in \
-                  processes that move 1MiB or more. Not as a global setting";
+                  processes that move 1MiB or more. HSA_ENABLE_SDMA=0, simulated: from 1MiB on DO";
     let advised = plain(&[&["advise"][..], &emit].concat());
     assert!(advised.contains(action), "{advised}");
     let shell = std::fs::read_to_string(folder.join("advice.env")).unwrap();

@@ -20,8 +20,8 @@ pub(crate) struct SettingRow {
     /// The libraries that read it.
     pub(crate) reader: &'static str,
     /// `2.17-`, `2.1-2.4`, `-2.3`.
-    versions: &'static str,
-    values: &'static str,
+    pub(crate) versions: &'static str,
+    pub(crate) values: &'static str,
     pub(crate) default: &'static str,
     pub(crate) effect: &'static str,
     pub(crate) helps: &'static str,
@@ -30,17 +30,56 @@ pub(crate) struct SettingRow {
     pub(crate) source: &'static str,
 }
 
+/// What a manual states of a value of a variable, or of an option of a launcher or benchmark.
+#[derive(Debug, Clone, Copy)]
+pub struct StatedValue {
+    /// `NAME=VALUE|OTHER`, `--option` with any value, or `--option=VALUE|OTHER:`, of which one with a colon stands for
+    /// all values that begin so.
+    pub pattern: &'static str,
+    /// What it does.
+    pub meaning: &'static str,
+    /// What to do.
+    pub action: &'static str,
+    /// Title of the manual.
+    pub source: &'static str,
+    /// The message that it explains; empty if none.
+    pub explains: &'static str,
+}
+
+impl StatedValue {
+    /// The name of the variable or option.
+    pub fn name(&self) -> &'static str {
+        self.pattern.split_once('=').map_or(self.pattern, |(name, _)| name)
+    }
+
+    /// Whether it is of this value; none of its own means any.
+    pub fn is_of(&self, value: &str) -> bool {
+        let Some((_, values)) = self.pattern.split_once('=') else { return true };
+        values.split('|').any(|one| match one.ends_with(':') {
+            true => value.starts_with(one),
+            false => value.eq_ignore_ascii_case(one),
+        })
+    }
+}
+
+/// All values and options of which a manual states the effect.
+pub fn stated_values() -> &'static [StatedValue] {
+    &table().values
+}
+
 /// The table, read once.
 struct SettingTable {
     rows: BTreeMap<&'static str, SettingRow>,
     /// Further names that libraries read, of which no more is known.
     names: BTreeMap<&'static str, &'static str>,
+    values: Vec<StatedValue>,
 }
 
 fn table() -> &'static SettingTable {
     static READ: OnceLock<SettingTable> = OnceLock::new();
     READ.get_or_init(|| {
-        let mut found = SettingTable { rows: BTreeMap::new(), names: BTreeMap::new() };
+        let mut found =
+            SettingTable { rows: BTreeMap::new(), names: BTreeMap::new(), values: Vec::new() };
         let mut titles = BTreeMap::new();
         for line in TABLE.lines().filter(|line| !line.starts_with('#')) {
             let cells: Vec<&'static str> = line.split('\t').collect();
@@ -48,6 +87,10 @@ fn table() -> &'static SettingTable {
                 ["source", key, title, _] => drop(titles.insert(key, title)),
                 ["names", reader, _, names] => {
                     found.names.extend(names.split(' ').map(|name| (name, reader)));
+                }
+                ["value", pattern, meaning, action, key, explains] => {
+                    let source = titles.get(key).copied().unwrap_or_default();
+                    found.values.push(StatedValue { pattern, meaning, action, source, explains });
                 }
                 [name, reader, versions, values, default, effect, helps, harms, key] => {
                     let source = titles.get(key).copied().unwrap_or_default();
@@ -83,15 +126,21 @@ pub(crate) fn setting_row(name: &str) -> Option<&'static SettingRow> {
     rows.get(name).or_else(|| rows.get(mpich_name(name)?.as_str()))
 }
 
+/// The library that reads a variable of this name.
+pub(crate) fn reader_of(name: &str) -> Option<&'static str> {
+    let listed = |name: &str| table().names.get(name).copied();
+    let known = setting_row(name).map(|row| row.reader).or_else(|| listed(name));
+    known.or_else(|| listed(&mpich_name(name)?))
+}
+
 /// Whether a library reads a variable of this name.
 pub(crate) fn is_known_name(name: &str) -> bool {
-    let has = |name: &str| table().names.contains_key(name);
-    setting_row(name).is_some() || has(name) || mpich_name(name).is_some_and(|name| has(&name))
+    reader_of(name).is_some()
 }
 
 /// Names of variables of Cray MPICH, without `MPICH_`.
 pub(crate) fn cray_names() -> impl Iterator<Item = &'static str> {
-    let SettingTable { rows, names } = table();
+    let SettingTable { rows, names, .. } = table();
     let readers = rows.values().map(|row| (row.name, row.reader));
     let all = readers.chain(names.iter().map(|(name, reader)| (*name, *reader)));
     all.filter(|(_, reader)| *reader == "Cray MPICH")
@@ -121,7 +170,7 @@ pub(crate) fn meant_name(name: &str) -> Option<&'static str> {
         mine.len() == theirs.len()
             && mine.iter().zip(&theirs).enumerate().all(|(at, (a, b))| may_differ(at, a, b))
     };
-    let SettingTable { rows, names } = table();
+    let SettingTable { rows, names, .. } = table();
     let all = rows.keys().chain(names.keys()).copied();
     // Most names differ in length.
     let near = all.filter(|candidate| candidate.len().abs_diff(name.len()) <= 2);
@@ -237,13 +286,17 @@ impl SettingRow {
         applies.then_some(text)
     }
 
-    /// What it does, when it helps and what it costs: a sentence without a full stop, empty if nothing is known.
-    pub(crate) fn about(&self) -> String {
-        let harms = match self.harms.strip_prefix("!-") {
+    /// What it costs.
+    pub(crate) fn costs(&self) -> &'static str {
+        match self.harms.strip_prefix("!-") {
             Some(rest) => rest.split_once(": ").map_or(rest, |(_, text)| text),
             None => self.harms.trim_start_matches('!'),
-        };
-        let (effect, versions) = (self.effect, self.versions);
+        }
+    }
+
+    /// What it does, when it helps and what it costs: a sentence without a full stop, empty if nothing is known.
+    pub(crate) fn about(&self) -> String {
+        let (harms, effect, versions) = (self.costs(), self.effect, self.versions);
         let parts =
             [("", effect), ("helps: ", self.helps), ("costs: ", harms), ("versions ", versions)];
         let parts = parts.iter().filter(|(_, text)| !text.is_empty());
@@ -261,7 +314,10 @@ mod tests {
         for line in TABLE.lines().filter(|line| !line.starts_with('#')) {
             let cells = line.split('\t').count();
             assert!(
-                line.starts_with("source\t") || line.starts_with("names\t") || cells == 9,
+                line.starts_with("source\t")
+                    || line.starts_with("names\t")
+                    || line.starts_with("value\t") && cells == 6
+                    || cells == 9,
                 "{line}"
             );
             lines += usize::from(cells == 9);
@@ -269,6 +325,9 @@ mod tests {
         let rows = &table().rows;
         assert_eq!(rows.len(), lines, "no name twice");
         assert!(rows.values().filter(|row| !row.effect.is_empty()).count() >= 300);
+        assert!(
+            stated_values().iter().all(|row| !row.source.is_empty()) && stated_values().len() > 20
+        );
         for row in rows.values() {
             assert!(!row.source.is_empty(), "{}: its source is not listed", row.name);
             let default = row.default.trim_start_matches('~');

@@ -1,12 +1,11 @@
 //! Settings and options whose effect a manual states: data.
 
+use pathline_advise::{StatedValue, stated_values};
 use pathline_paste::PasteContext;
 use pathline_schema::SizeEffects;
 use serde::Serialize;
 
 use crate::row_predictor::RowPredictor;
-
-const TABLE: &str = include_str!("../data/settings.tsv");
 
 /// A setting of the paste whose effect is known.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -42,30 +41,20 @@ pub(crate) fn find_settings(
     context: &PasteContext,
     model: Option<&RowPredictor>,
 ) -> Vec<StatedSetting> {
-    let known = TABLE.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
-        let mut cells = line.split('\t');
-        let (pattern, meaning) = (cells.next()?, cells.next()?);
-        let (action, source) = (cells.next()?, cells.next()?);
-        let explains = cells.next().unwrap_or_default();
-        let setting = find_setting(context, pattern)?;
+    let known = stated_values().iter().filter_map(|row| {
+        let StatedValue { meaning, action, source, explains, .. } = *row;
+        let setting = find_setting(context, row)?;
         let by_size = model.and_then(|model| model.setting_by_size(&setting));
         Some(StatedSetting { setting, meaning, action, by_size, source, explains })
     });
     known.collect()
 }
 
-/// `NAME=VALUE|OTHER` of the environment, `--option` of a command with any value, or `--option=VALUE|OTHER:`, of
-/// which one with a colon stands for all values that begin so.
-fn find_setting(context: &PasteContext, setting: &str) -> Option<String> {
-    let (name, values) = setting.split_once('=').unwrap_or((setting, ""));
-    let is_value = |value: &str| {
-        values.split('|').any(|one| match one.ends_with(':') {
-            true => value.starts_with(one),
-            false => value.eq_ignore_ascii_case(one),
-        })
-    };
-    if !setting.starts_with('-') {
-        let value = context.settings.get(name).filter(|value| is_value(value))?;
+/// A variable of the environment, or an option of a command.
+fn find_setting(context: &PasteContext, row: &StatedValue) -> Option<String> {
+    let name = row.name();
+    if !name.starts_with('-') {
+        let value = context.settings.get(name).filter(|value| row.is_of(value))?;
         return Some(format!("{name}={value}"));
     }
     context.commands.iter().find_map(|command| {
@@ -73,9 +62,9 @@ fn find_setting(context: &PasteContext, setting: &str) -> Option<String> {
         let has_name = words.any(|word| word == name);
         // `verbose,` may stand before the kind of a binding.
         let value = words.next().unwrap_or_default().trim_start_matches("verbose,");
-        match values.is_empty() {
+        match row.pattern == name {
             true => has_name.then(|| name.to_owned()),
-            false => (has_name && is_value(value)).then(|| format!("{name}={value}")),
+            false => (has_name && row.is_of(value)).then(|| format!("{name}={value}")),
         }
     })
 }
@@ -98,6 +87,5 @@ mod tests {
         assert_eq!(found("srun --gpu-bind=verbose,map_gpu:0,1 ./a"), ["--gpu-bind=map_gpu:0,1"]);
         assert_eq!(found("export NCCL_P2P_LEVEL=loc"), ["NCCL_P2P_LEVEL=loc"]);
         assert!(found("NCCL_P2P_DISABLE=0 --gpu-bind=none, gpus per task").is_empty());
-        assert!(TABLE.lines().skip(1).all(|line| [4, 5].contains(&line.split('\t').count())));
     }
 }
