@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow};
-use pathline_diagnose::{SlowGroup, compare_run, slow_groups};
+use pathline_diagnose::{SlowGroup, compare_run, part_remedy, slow_groups};
 use pathline_explain::diff::{DiffError, DiffOptions, diff_runs};
+use pathline_explain::run_identity::machine_of;
 use pathline_flow::MachineDesc;
 use pathline_report::{comparison, html};
-use pathline_schema::{Journal, WorldKind, shell_word};
+use pathline_schema::{Journal, RunBegin, WorldKind, shell_word};
 
 use super::ExitKind;
 use crate::args::DiffArgs;
@@ -39,7 +40,12 @@ pub(super) fn run(args: &DiffArgs) -> Result<ExitKind> {
         Err(error) => return Err(error.into()),
     };
     if diff.is_worse() {
-        diff.part = part(&after, &b).filter(|found| part(&before, &a).as_ref() != Some(found));
+        let found = slow_group(&after, &b);
+        let known = slow_group(&before, &a).map(|group| group.name());
+        let found = found.filter(|group| Some(group.name()) != known);
+        diff.part = found.as_ref().map(SlowGroup::name);
+        let lost = diff.topology.iter().find(|change| change.is_loss).map(|change| &change.part);
+        diff.action = b.first().map(|run| action(run, found.as_ref(), lost)).unwrap_or_default();
     }
     let json = || serde_json::to_string_pretty(&comparison::json(&diff)).map(|text| text + "\n");
     match args.json {
@@ -49,6 +55,9 @@ pub(super) fn run(args: &DiffArgs) -> Result<ExitKind> {
     for file in &args.out {
         let text = if file.ending == "json" { json()? } else { html::diff::page(&diff) };
         files::write(&file.path, &text)?;
+        if !args.json {
+            outln!("\n{}", file.path.display());
+        }
     }
     Ok(match (diff.is_worse(), diff.missing()) {
         (true, _) => ExitKind::Wrong,
@@ -57,12 +66,38 @@ pub(super) fn run(args: &DiffArgs) -> Result<ExitKind> {
     })
 }
 
-/// The part that slows paths of the first of these runs below their peers, or what these paths are.
-fn part(paths: &[PathBuf], runs: &[Journal]) -> Option<String> {
+/// The paths of the first of these runs that are below their peers, by the part that slows most.
+fn slow_group(paths: &[PathBuf], runs: &[Journal]) -> Option<SlowGroup> {
     let (path, journal) = (paths.first()?, runs.first()?);
     let network = super::report::network(journal, &files::journal_path(path)).ok();
     let found = compare_run(journal, network.as_ref());
-    slow_groups(found.unlike_paths(&journal.topology)).first().map(SlowGroup::name)
+    slow_groups(found.unlike_paths(&journal.topology)).into_iter().next()
+}
+
+/// What to do about a node that became worse: what confirms it, and what follows if it stays. What the node states
+/// needs no confirmation.
+fn action(run: &Journal, group: Option<&SlowGroup>, lost: Option<&(String, Vec<u32>)>) -> String {
+    let RunBegin { world, host, .. } = &run.begin;
+    let command = match world {
+        WorldKind::Simulated(name) => {
+            format!("`pathline health -m {}`", shell_word(machine_of(&run.begin).unwrap_or(name)))
+        }
+        WorldKind::Real => format!("`pathline health` on {host}"),
+    };
+    match group {
+        Some(group) => format!(
+            "{command} measures {} in new processes; if it stays: {}",
+            group.name(),
+            group.remedy(&run.topology)
+        ),
+        None => match lost.filter(|(_, gpus)| !gpus.is_empty()) {
+            Some((part, gpus)) => {
+                let remedy = part_remedy(&run.topology, part, gpus);
+                format!("{part}: {remedy}; {command} shows what it slows")
+            }
+            None => format!("{command} measures all its paths in new processes"),
+        },
+    }
 }
 
 /// Runs before and after: what `--` separates, or two runs.

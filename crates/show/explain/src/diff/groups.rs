@@ -107,8 +107,12 @@ pub(super) fn groups(rows: &[DiffRow]) -> Vec<ChangeGroup> {
                 .filter(|(_, at)| open(at) > 1)
                 .max_by(|a, b| open(a.1).cmp(&open(b.1)).then(b.0.cmp(a.0)));
             let Some((place, at)) = best else { break };
-            covered.extend(at);
-            groups.extend(group(rows, change, place, at, compared.get(place).copied()));
+            // Each case counts in the first group that has it.
+            let new: Vec<usize> = at.iter().copied().filter(|at| !covered.contains(at)).collect();
+            let counted = at.len() - new.len();
+            let compared = compared.get(place).map(|all| all - counted);
+            groups.extend(group(rows, change, place, &new, compared));
+            covered.extend(new);
         }
     }
     groups

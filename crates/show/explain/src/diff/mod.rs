@@ -5,10 +5,13 @@ mod identity;
 mod noise;
 mod sides;
 mod text;
+mod topology_changes;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pathline_schema::{Case, Flow, Journal, KernelVariant, Mover, WorldKind, plain_line};
+use pathline_schema::{
+    Case, Flow, Journal, KernelVariant, LinkEnd, Mover, Topology, WorldKind, plain_line,
+};
 use pathline_stats::{FalseDiscovery, RunComparison};
 
 use crate::fmt;
@@ -17,6 +20,10 @@ pub use identity::SideIdentity;
 pub use noise::{ClassNoise, RepeatAdvice};
 use noise::{MIN_RUNS, NoiseTable, class_of, runs_for_ten};
 use sides::{CaseSide, case_sides, logs_of_runs};
+pub use topology_changes::TopologyChange;
+
+/// Share of the largest change from which on a change counts as one of the largest.
+const MOSTLY: f64 = 0.8;
 
 /// False discovery rate: the maximum expected share of false changes among those reported.
 const FALSE_SHARE: f64 = 0.05;
@@ -165,6 +172,8 @@ pub struct RunDiff {
     pub sides: [SideIdentity; 2],
     /// Differences between the runs' conditions: name, before, after.
     pub conditions: Vec<(String, String, String)>,
+    /// Differences between the nodes: GPUs, links.
+    pub topology: Vec<TopologyChange>,
     /// Impossible records: run, count, the first of them.
     pub rejected: Vec<String>,
     /// Changes with a common path or place, slower first.
@@ -177,6 +186,8 @@ pub struct RunDiff {
     pub repeats: Option<RepeatAdvice>,
     /// The part that slows the runs after and not those before, if it is known: `xGMI gpu2-gpu4`.
     pub part: Option<String>,
+    /// What to do where something is worse; empty without a finding.
+    pub action: String,
 }
 
 impl RunDiff {
@@ -225,6 +236,7 @@ impl RunDiff {
         let [before, after] = &self.sides;
         !self.rejected.is_empty()
             || after.gpu_count < before.gpu_count
+            || self.topology.iter().any(|change| change.is_loss)
             || worse.iter().any(|change| self.count(*change) > 0)
     }
 }
@@ -309,6 +321,7 @@ pub fn diff_runs(
     let noise = class_noises(&rows, &table, plan);
     let size = |r: &DiffRow| r.effect.map_or(0.0, |e| e.0.max(f64::MIN_POSITIVE).ln().abs());
     rows.sort_by(|x, y| x.change.cmp(&y.change).then(size(y).total_cmp(&size(x))));
+    list_direct_first(&mut rows, &first.topology, &size);
     let rejected = [("first", before), ("second", after)];
     let rejected = rejected
         .into_iter()
@@ -320,6 +333,7 @@ pub fn diff_runs(
     Ok(RunDiff {
         groups: groups::groups(&rows),
         conditions: identity::conditions(before, after),
+        topology: topology_changes::topology_changes(before, after),
         rows,
         tolerance: options.tolerance,
         sides,
@@ -328,7 +342,33 @@ pub fn diff_runs(
         judged,
         repeats,
         part: None,
+        action: String::new(),
     })
+}
+
+/// Of changes of nearly the size of the largest, one flow between neighbours comes before routes that include their
+/// link, and before several flows at once.
+fn list_direct_first(rows: &mut [DiffRow], topology: &Topology, size: &dyn Fn(&DiffRow) -> f64) {
+    let is_linked = |a: LinkEnd, b: LinkEnd| {
+        topology.links.iter().any(|link| (link.a, link.b) == (a, b) || (link.a, link.b) == (b, a))
+    };
+    let is_indirect = |row: &DiffRow| match row.case.timed.as_slice() {
+        [flow] if row.case.background.is_empty() => {
+            flow.src.unit.gpu().is_some()
+                && flow.dst.unit.gpu().is_some()
+                && !is_linked(flow.src.unit.into(), flow.dst.unit.into())
+        }
+        _ => true,
+    };
+    for change in [CaseChange::Slower, CaseChange::Faster] {
+        let begin = rows.partition_point(|row| row.change < change);
+        let most = rows.get(begin).filter(|row| row.change == change).map_or(0.0, size);
+        let is_large = |row: &&DiffRow| row.change == change && size(row) >= MOSTLY * most;
+        let count = rows.iter().skip(begin).take_while(is_large).count();
+        if let Some(large) = rows.get_mut(begin..begin + count) {
+            large.sort_by_key(is_indirect);
+        }
+    }
 }
 
 /// Whether the runs after ended, and were started by a command of the runs before (but for `--out`).

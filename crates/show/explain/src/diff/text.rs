@@ -13,6 +13,9 @@ const MAX_ROWS: usize = 12;
 /// The same where one part explains what is slower.
 const MAX_ROWS_OF_PART: usize = 3;
 
+/// Differences between the nodes without `--full`.
+const MAX_TOPOLOGY: usize = 8;
+
 /// Columns of the text; a command that is wider breaks between words.
 const COLUMNS: usize = 80;
 
@@ -72,7 +75,19 @@ impl RunDiff {
                 format!("SLOWER: {}", parts.collect::<Vec<_>>().join("; "))
             }
             (true, _, _) if others.is_empty() => {
-                "WORSE: GPUs or records are missing after".to_owned()
+                let lost = self.topology.iter().filter(|change| change.is_loss);
+                let lost: Vec<&str> = lost.map(|change| change.text.as_str()).collect();
+                match lost.as_slice() {
+                    [] => "WORSE: GPUs or records are missing after".to_owned(),
+                    [first, rest @ ..] => {
+                        let more = match rest.len() {
+                            0 => String::new(),
+                            n => format!(", and {n} more"),
+                        };
+                        let all = fmt::count(self.compared(), "case");
+                        format!("WORSE: {first}{more}; none of {all} is slower for it")
+                    }
+                }
             }
             (true, _, _) => format!("WORSE: {}", others.join(", ")),
             (false, _, Some(why)) if faster > 0 => {
@@ -172,11 +187,23 @@ impl RunDiff {
         for (name, a, b) in &self.conditions {
             writeln!(f, "  {name} differs: '{a}' and '{b}'")?;
         }
+        let most = if all { usize::MAX } else { MAX_TOPOLOGY };
+        for change in self.topology.iter().take(most) {
+            writeln!(f, "  {}", change.text)?;
+        }
+        match self.topology.len().saturating_sub(most) {
+            0 => (),
+            more => {
+                writeln!(f, "  and {more} more differences between the nodes (--full lists them)")?
+            }
+        }
         for records in &self.rejected {
             writeln!(f, "  {records}")?;
         }
         writeln!(f, "\n{}\n{}", self.counts(), self.false_changes())?;
-        for group in &self.groups {
+        // Where one part explains what is slower, its paths are no further answer.
+        let is_explained = |change| change == CaseChange::Slower && self.part.is_some() && !all;
+        for group in self.groups.iter().filter(|group| !is_explained(group.change)) {
             writeln!(f, "  {}: {}", group.change.word(), group.text())?;
         }
         self.write_rows(f, all)?;
@@ -210,14 +237,18 @@ impl RunDiff {
         if let Some(why) = self.undecided() {
             writeln!(f, "not judged: {why}")?;
         }
-        match self.missing() {
-            0 => Ok(()),
-            missing => writeln!(
-                f,
-                "not judged: {} without an outcome after; complete that run (--resume) or give both the same \
-                 selection",
-                fmt::count(missing, "case")
-            ),
+        if self.missing() > 0 {
+            let cases = fmt::count(self.missing(), "case");
+            let why = match (after.cut, self.topology.is_empty()) {
+                (0, true) => "the run after ended without them: give both the same selection",
+                (0, false) => "the run after ended without them: its node differs, as said above",
+                _ => "complete that run (--resume) or give both the same selection",
+            };
+            writeln!(f, "not judged: {cases} without an outcome after; {why}")?;
+        }
+        match self.action.as_str() {
+            "" => Ok(()),
+            action => writeln!(f, "\n→ {action}"),
         }
     }
 

@@ -2,7 +2,9 @@
 
 use crate::common::*;
 use pathline_explain::diff::{CaseChange, DiffError, DiffOptions, RunDiff, diff, diff_runs};
-use pathline_schema::{CaseOutcome, Journal, Topology, WorldKind};
+use pathline_schema::{
+    CaseOutcome, Gpu, Journal, Link, LinkEnd, LinkKind, Rate, Topology, WorldKind,
+};
 
 const CASE: &str = "numa0.huge > numa0.huge by cpu@numa0[copy-memcpy-t1] x 64MiB";
 const CHASE: &str = "numa0.huge > numa0.reg by cpu@numa0[chase-plain-t1] x 64MiB";
@@ -211,6 +213,53 @@ fn a_slow_link_is_one_line() {
     // Everything slower is one line, too.
     let all = diff(&run(1.0), &slower(&run(1.0), 1.25), 0.02).unwrap();
     assert_eq!(all.groups[0].text(), "all 36 cases: -20.0 % (-20.0 to -20.0)");
+}
+
+/// Three GPUs in a row, of which the link 0-1 is lost to a half: the copies over it, alone and as a part of a route.
+#[test]
+fn a_link_is_listed_before_routes_over_it_and_cases_count_once() {
+    let link = |a: u32, b: u32, width: u32| Link {
+        a: LinkEnd::Gpu(a),
+        b: LinkEnd::Gpu(b),
+        kind: LinkKind::Xgmi,
+        width,
+        peak: Some(Rate(50.0 * f64::from(width))),
+    };
+    let gpus = (0..3).map(|index| Gpu { index, ..Gpu::default() }).collect::<Vec<_>>();
+    let run = |width: u32, direct: f64, over: f64| {
+        let links = vec![link(0, 1, width), link(1, 2, 2)];
+        let topology = Topology { gpus: gpus.clone(), links, ..Topology::default() };
+        let copy = |a, b, size| format!("gpu{a}.vram > gpu{b}.vram by dma@gpu{a} x {size}");
+        let mut cases = Vec::new();
+        for size in ["256MiB", "1GiB", "2GiB"] {
+            cases.push(at_rate("pairs", &copy(0, 2, size), over));
+            cases.push(at_rate("pairs", &copy(0, 1, size), direct));
+            cases.push(at_rate("pairs", &copy(1, 2, size), 40.0));
+            let both = format!("{} & {}", copy(0, 1, size), copy(1, 2, size));
+            cases.push(at_rate("pairs", &both, direct));
+        }
+        journal(WorldKind::Real, topology, cases)
+    };
+    // The route loses 52 %, the link 50 %.
+    let found = diff(&run(2, 40.0, 40.0), &run(1, 20.0, 19.2), 0.02).unwrap();
+    let first = found.rows[0].case.to_string();
+    assert!(first.starts_with("r0.gpu0.vram > r0.gpu1.vram by dma@gpu0 x "), "{first}");
+    assert_eq!(found.topology[0].text, "xGMI gpu0-gpu1: 2 links before, 1 after");
+    assert_eq!(found.topology[0].part, ("xGMI gpu0-gpu1".to_owned(), vec![0, 1]));
+    assert!(found.topology[0].is_loss);
+    let counted: usize = found.groups.iter().map(|group| group.changed).sum();
+    assert!(counted <= found.count(CaseChange::Slower), "{counted} {found}");
+    let text = found.to_string();
+    assert!(text.contains("\n  xGMI gpu0-gpu1: 2 links before, 1 after\n"), "{text}");
+    // A part that is known stands for its paths.
+    let of_part = RunDiff { part: Some("xGMI gpu0-gpu1".into()), ..found.clone() };
+    assert!(text.contains("  slower: ") && !of_part.to_string().contains("  slower: "), "{text}");
+    // A node that states less is worse, whether or not a case shows it; one that states more is not.
+    let silent = diff(&run(2, 40.0, 40.0), &run(1, 40.0, 40.0), 0.02).unwrap();
+    let verdict =
+        "WORSE: xGMI gpu0-gpu1: 2 links before, 1 after; none of 12 cases is slower for it";
+    assert_eq!((silent.is_worse(), silent.verdict().as_str()), (true, verdict));
+    assert!(!diff(&run(1, 40.0, 40.0), &run(2, 40.0, 40.0), 0.02).unwrap().is_worse());
 }
 
 fn slower(journal: &Journal, factor: f64) -> Journal {

@@ -28,6 +28,12 @@ pub fn page(diff: &RunDiff) -> String {
 fn write_answer(h: &mut HtmlBuilder, diff: &RunDiff) {
     h.leaf("p", &[("class", &"lead")], diff.verdict());
     h.el("ul", &[("class", &"headlines")], |h| {
+        for change in &diff.topology {
+            write_line(h, if change.is_loss { "warn" } else { "plain" }, &change.text);
+        }
+        if !diff.action.is_empty() {
+            write_line(h, "plain", &diff.action);
+        }
         for group in &diff.groups {
             let tone = if group.change == CaseChange::Slower { "warn" } else { "good" };
             write_line(h, tone, &format!("{}: {}", group.change.word(), group.text()));
