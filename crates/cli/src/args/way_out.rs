@@ -56,6 +56,7 @@ const WAYS_OUT: &[([&str; 2], &str)] = &[
     (["--machine", "--resume"], "--resume goes on with the run's machine: leave out --machine"),
     (["--ranks <NUMBER>", "--nodes"], "such as --machine mi250x --ranks 16 --nodes 2"),
     (["--history <DIR>", "health"], "`pathline report RUN` shows the verdict of one run"),
+    (["'json'", "'--format"], "`--json` prints JSON, `-o FILE.json` writes it"),
     (["<RUN>", "report"], "a run is a folder such as runs/HOST-DATE, or its run.jsonl"),
     (["<NAME|FILE>", "model show"], "`pathline model list` names the machines"),
 ];

@@ -298,7 +298,7 @@ fn certify(args: &AuditArgs, desc: &MachineDesc, rows: &[LedgerRow]) -> Result<E
         Ok(rate) => {
             let text = format!(
                 "The cut around {} has a peak of {}, links to the host included; all flows over it at once \
-                 reach {rate} by the model. Measure it: pathline run --case '{case}'",
+                 reach {rate} by the model. Measure it: pathline run '{case}'",
                 cut.text(),
                 cut.peak
             );

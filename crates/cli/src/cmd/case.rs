@@ -44,7 +44,7 @@ pub(super) fn run(text: &str, machine: Option<&str>) -> Result<ExitKind> {
     if let Some(why) = case.flows().find_map(Flow::misfit) {
         outln!("  impossible   {why}");
     }
-    outln!("measure it     {} --case {}", measure_command(&case), shell_word(&text));
+    outln!("measure it     {} {}", measure_command(&case), shell_word(&text));
     let name = machine.unwrap_or(PREDICTED_ON);
     match (check_predicted(&case, name), machine) {
         (Ok(()), None) => outln!("predict it     {}", predict_command(name, &text)),
@@ -61,7 +61,7 @@ pub(super) fn run(text: &str, machine: Option<&str>) -> Result<ExitKind> {
 /// The node of the example command.
 const PREDICTED_ON: &str = "mi250x";
 
-/// The command that starts a run with what the case needs, up to its `--case`.
+/// The command that starts a run with what the case needs, up to its text.
 fn measure_command(case: &Case) -> String {
     let places = || case.flows().flat_map(|flow| [flow.src, flow.dst]);
     let ranks = places().map(|place| place.rank.0).max().unwrap_or(0).saturating_add(1);

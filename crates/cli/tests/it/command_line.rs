@@ -164,6 +164,12 @@ fn slips_end_with_code_2_and_a_remedy() {
         (vec!["run", "-m", "mi250x", "--gpus", "3,3"], "named twice"),
         (vec!["run", "--suite", "pears"], "pairs"),
         (vec!["run", "pairs", "--quick"], "leave it out, or the suites"),
+        (vec!["report", "--format", "json", "x"], "`--json` prints JSON"),
+        (
+            vec!["run", "allreduce", "-m", "mi250x"],
+            "all_reduce is measured by suite ccl-collectives",
+        ),
+        (vec!["advise", "--job", "Cargo.toml"], "this is no job script"),
         (vec!["run", "quick"], "did you mean --quick"),
         (vec!["run", "hgx-h200"], "write -m hgx-h200"),
         (vec!["run", "-m", "mi250x", "--store", "/tmp"], "leave out --store"),

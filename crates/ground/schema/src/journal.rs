@@ -134,6 +134,9 @@ pub enum JournalError {
     /// The first line is not a begin.
     #[error("the first line is no 'begin' message: this is no journal of pathline")]
     NoBegin,
+    /// It ends within the first line, which begins as a begin does.
+    #[error("it ends within its first line: a journal that was cut there has no case")]
+    CutHead,
     /// A later part was measured in another world than the first.
     #[error(
         "line {line}: resumed as {second:?} after {first:?}; real and simulated figures cannot share a journal"
@@ -184,6 +187,9 @@ impl Journal {
             if text.last() != Some(&b'\n') {
                 if read >= MAX_LINE {
                     return Err(JournalError::TooLong { line });
+                }
+                if journal.is_none() && text.starts_with(br#"{"type":"begin""#) {
+                    return Err(JournalError::CutHead);
                 }
                 torn = true;
                 break;

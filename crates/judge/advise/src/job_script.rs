@@ -122,6 +122,16 @@ impl JobScript {
         Self { settings, mpi, vendor, rocm, steps, cpu_maps, picks_by_local_id, text }
     }
 
+    /// Whether the text is one that a shell or a batch system runs: it names its interpreter, launches, loads modules or
+    /// sets a variable.
+    pub fn is_script(&self) -> bool {
+        let has_facts = self.mpi.is_some() || self.vendor.is_some() || !self.cpu_maps.is_empty();
+        self.text.starts_with("#!")
+            || has_facts
+            || !self.steps.is_empty()
+            || !self.settings.is_empty()
+    }
+
     /// Whether a variable is one that the script itself uses, and none of a library.
     pub fn is_own_variable(&self, name: &str) -> bool {
         !is_known_name(name) && self.uses(name)

@@ -482,7 +482,7 @@ impl AdviceSession<'_> {
             ProofState::Proven if undecided.is_some() => is_full.then(|| {
                 let open = undecided.unwrap_or_default();
                 let why = format!(
-                    "{} gains in {MAX_BLOCKS} blocks; {open}; a larger --guard-margin may be",
+                    "{} gains in {MAX_BLOCKS} blocks; {open}; docs/use/advise.md says how a guard gets a wider margin",
                     choice.arm.label
                 );
                 (AdviceVerdict::Unclear, why)

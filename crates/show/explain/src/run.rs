@@ -626,7 +626,7 @@ impl<'a> RunView<'a> {
         let mut arguments: Vec<&str> = ["pathline", "run"].into_iter().chain(given).collect();
         arguments.push(suite.word());
         if !pattern.is_empty() {
-            arguments.extend(["--case", pattern]);
+            arguments.push(pattern);
         }
         let command = shell_line(arguments);
         // Ranks that pathline did not start have an unknown launcher.

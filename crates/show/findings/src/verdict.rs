@@ -145,7 +145,13 @@ fn incomplete(journal: &Journal, report: &RunReport, evidence: &Evidence) -> Run
         ));
     }
     if journal.end.is_none() {
-        ended.push(format!("the run did not end: {all} so far"));
+        ended.push(match journal.outcomes.is_empty() && journal.partial.is_empty() {
+            true => {
+                "the journal ends before its first case: the run was stopped there, or the file is a part of one"
+                    .to_owned()
+            }
+            false => format!("the run did not end: {all} so far"),
+        });
     }
     if count > 0 {
         ended.push(format!("{count} of {all} did not finish: {cause}{others}"));

@@ -415,7 +415,7 @@ fn notes(page: &mut TermPage, report: &RunReport) {
         if let Some(figure) = figure_of.get(&worst.subject) {
             let again = match is_long {
                 true => figure.command.clone(),
-                false => format!("pathline run --case {}", shell_word(&worst.subject)),
+                false => format!("pathline run {}", shell_word(&worst.subject)),
             };
             page.command("again:", &again);
         }

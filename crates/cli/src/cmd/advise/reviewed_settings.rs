@@ -12,12 +12,32 @@ use pathline_schema::Topology;
 use super::AdviceRun;
 use super::answer_files::MAX_FILE;
 
+/// Endings of documents.
+const DOCUMENTS: [&str; 6] = ["md", "rst", "adoc", "html", "json", "csv"];
+
 impl AdviceRun<'_> {
     /// The job script, if one is reviewed.
     pub(super) fn script(&self) -> Result<Option<String>> {
         let read = |path: &PathBuf| {
             let what = || format!("--job {}: expected a job script", path.display());
-            read_text(path, MAX_FILE).with_context(what)
+            let text = read_text(path, MAX_FILE).with_context(what)?;
+            // A document may quote scripts.
+            let is_document = path
+                .extension()
+                .is_some_and(|end| DOCUMENTS.iter().any(|known| end.eq_ignore_ascii_case(known)));
+            if !text.starts_with("#!") && (is_document || !JobScript::read(&text).is_script()) {
+                bail!(
+                    "--job {}: this is no job script: it has no #! line, and {}; give what sbatch or a \
+                     shell runs",
+                    path.display(),
+                    if is_document {
+                        "it is a document by its name"
+                    } else {
+                        "it sets and launches nothing"
+                    }
+                );
+            }
+            Ok(text)
         };
         self.args.job.as_ref().map(read).transpose()
     }

@@ -413,12 +413,12 @@ fn the_command_of_a_figure_carries_what_the_run_was_given() {
     };
     journal.begin.world = WorldKind::Real;
     let command = local(&journal, None);
-    assert!(command.starts_with("pathline run pairs --case '"), "{command}");
+    assert!(command.starts_with("pathline run pairs '"), "{command}");
     journal.begin.world = WorldKind::Simulated("a node".to_owned());
     assert!(local(&journal, None).starts_with("pathline run --machine 'a node' pairs "));
     let given = ["--machine", "x y.toml", "--noise", "0.5"].map(str::to_owned);
     let command = local(&journal, Some(&given));
-    let expected = "pathline run --machine 'x y.toml' --noise 0.5 pairs --case ";
+    let expected = "pathline run --machine 'x y.toml' --noise 0.5 pairs '";
     assert!(command.starts_with(expected), "{command}");
     // Ranks came from a launcher, or from pathline itself.
     journal.begin.ranks = (0..4).map(member).collect();
