@@ -26,7 +26,9 @@ pub(super) fn run(text: &str, machine: Option<&str>) -> Result<ExitKind> {
         outln!("on {name}, simulated:");
         return predict::run(&PredictArgs::of_text(name, text.to_owned()));
     }
-    let case = Case::parse_with_defaults(text).map_err(|error| anyhow!("{error}"))?;
+    let exchange = text.parse::<ExchangeSpec>().err().filter(|_| text.contains(" over "));
+    let case = Case::parse_with_defaults(text)
+        .map_err(|error| exchange.map_or_else(|| anyhow!("{error}"), |why| anyhow!("{why}")))?;
     let text = case.to_string();
     outln!("{text}");
     for flow in &case.timed {

@@ -516,6 +516,7 @@ fn names_that_do_not_exist_have_a_suggestion() {
             "'dma'",
         ),
         (vec!["explain", "gpu0 > gpu1 by dam"], "did you mean 'dma'"),
+        (vec!["explain", "allreduce over gpu0-gpu7 by rccl x 1MiB"], "did you mean 'all_reduce'"),
         (vec!["explain", "gpu0 > gpu9", "-m", "mi250x"], "this machine has no gpu9"),
         (vec!["run", "gpu0 > gpu9", "-m", "mi250x", "--dry-run"], "there is no gpu9"),
         (vec!["run", "allreduce", "-m", "mi250x"], "suite ccl-collectives"),
@@ -550,7 +551,7 @@ fn a_case_text_is_explained_and_completed() {
     assert_eq!(code(&output), 0, "{}", err(&output));
     let text = out(&output);
     assert!(text.starts_with("r0.numa3.pinned > r0.gpu1.vram by dma@gpu1 x 256MiB\n"), "{text}");
-    assert!(text.contains("SDMA copy") && text.contains("pathline run --case"), "{text}");
+    assert!(text.contains("SDMA copy") && text.contains("pathline run 'r0.numa3"), "{text}");
 }
 
 #[test]
