@@ -255,7 +255,7 @@ fn without_runs_it_has_model_bound_and_the_case_of_the_cut() {
     // 7/8 GiB enters a GPU; GPU 1 has 6 links of 50 GB/s and one of 36 to the host:
     // 0.9395 GB / 336 GB/s = 2.80 ms.
     assert!(found.contains("2.80 ms") && found.contains("6.35 ms"), "{found}");
-    assert!(found.contains("pathline run --case 'r0.gpu1"), "{found}");
+    assert!(found.contains("pathline run 'r0.gpu1"), "{found}");
     let output = pathline(&["advise", "--collectives", "--machine", "mi250x", "--gpus", "0,9"]);
     assert_eq!(output.status.code(), Some(2));
 }

@@ -301,7 +301,7 @@ fn the_command_on_a_page_repeats_a_figure() {
         |text: &str| text.replace("&#39;", "'").replace("&gt;", ">").replace("&amp;", "&");
     let commands: Vec<String> =
         code.map(unescaped).filter(|text| text.starts_with("pathline run ")).collect();
-    let command = commands.iter().find(|c| c.contains(" --case ")).expect("one of a pattern");
+    let command = commands.iter().find(|c| c.contains(" > ")).expect("one of a pattern");
     let line = format!("pathline() {{ \"$PATHLINE\" \"$@\"; }}; {command} --quiet --out again");
     let program = assert_cmd::cargo::cargo_bin!("pathline");
     let mut shell = Command::new("sh");

@@ -264,7 +264,7 @@ fn advice(case: &str) -> (String, String) {
 fn the_commands_that_a_case_prints_run() {
     let message = "r0.gpu0.vram > r1.gpu1.vram by mpi@gpu0[send-w64,blit] x 16MiB";
     let (measure, predict) = advice(message);
-    assert!(measure.starts_with("mpirun -n 2 pathline run --case "), "{measure}");
+    assert!(measure.starts_with("mpirun -n 2 pathline run '"), "{measure}");
     assert_eq!(predict, format!("pathline model predict --machine mi250x '{message}'"));
     // A case of messages and the exchange that it stands for are one prediction.
     let predicted = |text: &str| {
@@ -276,7 +276,7 @@ fn the_commands_that_a_case_prints_run() {
     assert_eq!(predicted(message), predicted(exchange));
 
     let (measure, predict) = advice("r0.gpu0.vram > r7.gpu7.vram by ccl@gpu0[all_reduce] x 1MiB");
-    assert!(measure.starts_with("pathline run --ranks 8 --case "), "{measure}");
+    assert!(measure.starts_with("pathline run --ranks 8 '"), "{measure}");
     let sum = "r0.gpu0.vram > r7.gpu7.vram by ccl@gpu0[all_reduce] x 1MiB";
     assert!(predict.ends_with(&format!("'{sum}'")), "{predict}");
     assert_eq!(predicted(sum), predicted("all_reduce over gpu0-gpu7 by rccl x 1MiB"));
@@ -288,7 +288,7 @@ fn the_commands_that_a_case_prints_run() {
     let (measure, predict) = advice(
         "store0.file > numa0.huge by uring@numa0[rand-read,direct,shared,2GiB,q4,n1,t1] x 4KiB",
     );
-    assert!(measure.starts_with("pathline run --store DIR --case "), "{measure}");
+    assert!(measure.starts_with("pathline run --store DIR '"), "{measure}");
     let (_, there) = advice("gpu0.vram > gpu9.vram by dma@gpu0 x 1MiB");
     // A prediction is offered only where it succeeds.
     for predict in [predict, there] {
