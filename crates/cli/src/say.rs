@@ -252,6 +252,13 @@ macro_rules! errln {
 }
 pub(crate) use {errln, out, outln};
 
+/// A label with its text, wrapped behind it.
+pub(crate) fn show_labelled(label: &str, text: &str, columns: usize) {
+    for (at, line) in wrap(text, columns - 11).into_iter().enumerate() {
+        outln!("  {:<8} {line}", if at == 0 { label } else { "" });
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -21,7 +21,7 @@ use super::{ExitKind, case, setting};
 use crate::args::ExplainArgs;
 use crate::files;
 use crate::progress::StopRequest;
-use crate::say::{self, errln, outln, width, wrap};
+use crate::say::{self, errln, outln, show_labelled, width};
 
 /// Seconds after which a check begins no further copies.
 const PROBE_SECS: f64 = 8.0;
@@ -41,7 +41,7 @@ pub(super) fn run(args: &ExplainArgs) -> Result<ExitKind> {
     }
     let is_file = args.file.as_deref().is_none_or(|file| file.exists());
     if let Some((name, value)) = setting::read_setting(&named).filter(|_| !is_file) {
-        return setting::run(args, name, value);
+        return setting::run(name, value, node(args)?, args.json);
     }
     if let Some(run) =
         args.file.as_deref().filter(|file| files::journal_path(file).is_file() && file.is_dir())
@@ -126,7 +126,7 @@ fn other_machine(args: &ExplainArgs, listed: &str, own: &str) -> String {
 }
 
 /// The node whose figures a paste has, if one is named.
-pub(super) fn node(args: &ExplainArgs) -> Result<Option<RowPredictor>> {
+fn node(args: &ExplainArgs) -> Result<Option<RowPredictor>> {
     if args.check && args.from.is_some() {
         bail!("--check measures this node (--here) or a simulated one (--machine), not a file");
     }
@@ -280,12 +280,5 @@ fn show(explained: &PasteExplanation, all: bool) {
             explained.lines,
             ranges.join(", ")
         );
-    }
-}
-
-/// A label with its text, wrapped behind it.
-pub(super) fn show_labelled(label: &str, text: &str, columns: usize) {
-    for (at, line) in wrap(text, columns - 11).into_iter().enumerate() {
-        outln!("  {:<8} {line}", if at == 0 { label } else { "" });
     }
 }

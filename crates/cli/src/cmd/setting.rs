@@ -7,9 +7,7 @@ use pathline_runner::MachineModel;
 use pathline_schema::{SizeEffects, is_variable_name};
 
 use super::ExitKind;
-use super::explain::{node, show_labelled};
-use crate::args::ExplainArgs;
-use crate::say::{outln, width};
+use crate::say::{outln, show_labelled, width};
 
 /// The simulated node whose figures are shown where no node is named.
 const USUAL_NODE: &str = "mi250x";
@@ -25,11 +23,15 @@ pub(super) fn read_setting(text: &str) -> Option<(&str, Option<&str>)> {
 }
 
 /// Prints what is known of a variable, and what it does by size where a model says that.
-pub(super) fn run(args: &ExplainArgs, name: &str, value: Option<&str>) -> Result<ExitKind> {
+pub(super) fn run(
+    name: &str,
+    value: Option<&str>,
+    node: Option<RowPredictor>,
+    json: bool,
+) -> Result<ExitKind> {
     let facts = setting_facts(name, value).map_err(|why| anyhow!("{why}"))?;
-    let named = node(args)?;
     let setting = format!("{name}={}", value.unwrap_or("0"));
-    let (of, by_size) = match &named {
+    let (of, by_size) = match &node {
         Some(node) => (String::new(), node.setting_by_size(&setting)),
         None => {
             let usual = RowPredictor::from_desc(MachineModel::read(USUAL_NODE)?.desc())?;
@@ -37,7 +39,7 @@ pub(super) fn run(args: &ExplainArgs, name: &str, value: Option<&str>) -> Result
             (note, usual.setting_by_size(&setting))
         }
     };
-    if args.json {
+    if json {
         let facts =
             facts.iter().map(|(label, text)| serde_json::json!({"label": label, "text": text}));
         let found = serde_json::json!({

@@ -9,7 +9,9 @@ use pathline_schema::{
 
 use crate::Finding;
 use crate::evidence::{Evidence, SoundValue};
-use crate::rules::ONE_RATE;
+
+/// Rates that differ by no more than this factor are one rate.
+pub(crate) const ONE_RATE: f64 = 1.1;
 
 /// Its gains as this run measured them. Of a size without a copy by the runtime's kernel the model has it, if it has
 /// the rate of the engine; a simulated run has all sizes by its model.

@@ -13,8 +13,7 @@ use pathline_schema::{
 use crate::evidence::{
     Evidence, LEAST_GAIN, SoundValue, factor_text, lost, median, range_of, range_text, widest_text,
 };
-use crate::rules::ONE_RATE;
-use crate::setting_sizes::{predict_kernel, setting_sizes};
+use crate::setting_sizes::{ONE_RATE, predict_kernel, setting_sizes};
 use crate::{Finding, FindingArm, FindingSeverity, GainBasis};
 
 pub(super) const ID: &str = "engine-limits-pairs";

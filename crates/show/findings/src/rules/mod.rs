@@ -31,9 +31,6 @@ struct FindingRule {
     find: fn(&Evidence) -> Vec<Finding>,
 }
 
-/// Rates that differ by no more than this factor are one rate.
-pub(crate) const ONE_RATE: f64 = 1.1;
-
 /// All rules. A new one is a file, a row and a section of docs/understand/findings.md.
 const RULES: &[FindingRule] = &[
     FindingRule { ids: &[failed_part::ID], find: failed_part::find },
