@@ -2,7 +2,7 @@
 
 use pathline_schema::{Case, decimal_text};
 
-use crate::figure::FigureCell;
+use crate::figure::{FigureCell, extremes};
 
 /// Three significant digits without a unit: `50.3`, `174`, `8.72`, `1256`, `752k`, `1.00M`.
 pub fn number(value: f64) -> String {
@@ -61,6 +61,13 @@ pub fn range(low: f64, high: f64) -> String {
     if low == high { low } else { format!("{low}-{high}") }
 }
 
+/// `37.1-37.6`; `None` without values.
+pub(crate) fn range_any(values: impl IntoIterator<Item = f64>) -> Option<String> {
+    let values: Vec<f64> = values.into_iter().collect();
+    let (low, high) = extremes(&values);
+    (!values.is_empty()).then(|| range(low, high))
+}
+
 /// `28 %`, one decimal below 10.
 pub fn percent(share: f64) -> String {
     let percent = share * 100.0;
@@ -105,6 +112,17 @@ pub fn list(items: &[String]) -> String {
         [one] => one.clone(),
         [head @ .., last] => format!("{} and {last}", head.join(", ")),
     }
+}
+
+/// `a, b and c`; `None` without items.
+pub(crate) fn list_any(items: impl IntoIterator<Item = String>) -> Option<String> {
+    let items: Vec<String> = items.into_iter().collect();
+    (!items.is_empty()).then(|| list(&items))
+}
+
+/// Items with this between them; `None` without items.
+pub(crate) fn join_any(items: impl IntoIterator<Item = String>, separator: &str) -> Option<String> {
+    items.into_iter().reduce(|all, item| all + separator + &item)
 }
 
 /// A reason without the case that it names, so that equal reasons have equal texts.

@@ -14,7 +14,9 @@ use pathline_stats::SeriesSummary;
 use crate::beyond_ceiling::{BeyondCeiling, beyond_ceiling};
 use crate::busy::{BusyCases, busy_cases};
 use crate::exchange_bounds::ExchangeBounds;
-use crate::figure::{FigureCell, LossBreakdown, NodeInterval, PublishedValue, Suspicion};
+use crate::figure::{
+    BetterWhen, FigureCell, LossBreakdown, NodeInterval, PublishedValue, Suspicion,
+};
 use crate::message_records::library_name;
 use crate::repeats::RepeatIndex;
 use crate::shown_value::ShownValue;
@@ -39,6 +41,13 @@ impl CaseQuantity {
             Self::Payload | Self::Traffic => "GB/s",
             Self::StepNs => "ns",
             Self::StepUs => "us",
+        }
+    }
+    /// Its unit, and which values are better.
+    pub(crate) fn rating(self) -> (&'static str, BetterWhen) {
+        match self {
+            Self::Payload | Self::Traffic => (self.unit(), BetterWhen::Higher),
+            Self::StepNs | Self::StepUs => (self.unit(), BetterWhen::Lower),
         }
     }
     fn metric(self) -> Option<PublishedMetric> {
@@ -84,12 +93,27 @@ impl<'a> RunEntry<'a> {
             _ => None,
         }
     }
+    /// The timed flow and the one that runs meanwhile, of a case of these two.
+    pub(crate) fn one_during_one(&self) -> Option<(&'a Flow, &'a Flow)> {
+        match (self.case.timed.as_slice(), self.case.background.as_slice()) {
+            ([timed], [background]) => Some((timed, background)),
+            _ => None,
+        }
+    }
+    /// Whether it is neither skipped nor failed.
+    pub(crate) fn is_sampled(&self) -> bool {
+        matches!(self.state, EntryState::Sampled(_))
+    }
     /// Its samples, one series per timed flow; empty for a skip or a fault.
     pub fn series(&self) -> &'a [FlowSeries] {
         match self.state {
             EntryState::Sampled(series) => series,
             EntryState::Absent(_) => &[],
         }
+    }
+    /// Numbers of samples by visit.
+    pub(crate) fn visits(&self) -> &'a [u32] {
+        self.series().first().map_or(&[][..], |series| &series.visits)
     }
     /// Both timed flows, if the case is bidirectional between two units.
     pub fn both_ways(&self) -> Option<(&'a Flow, &'a Flow)> {
@@ -672,7 +696,7 @@ pub(crate) fn is_stream(flow: &Flow) -> bool {
 }
 
 /// The memories of a flow; registers replace the other end.
-fn memories(flow: &Flow) -> (Unit, Unit) {
+pub(crate) fn memories(flow: &Flow) -> (Unit, Unit) {
     match (flow.src.mem, flow.dst.mem) {
         (MemKind::Reg, _) => (flow.dst.unit, flow.dst.unit),
         (_, MemKind::Reg) => (flow.src.unit, flow.src.unit),

@@ -49,7 +49,7 @@ use crate::figure::{
     FigurePanel, Headline, HeadlineTone, MatrixBody, PanelsBody, extremes,
 };
 use crate::fmt;
-use crate::run::{CaseQuantity, EntryState, RunEntry, RunView, is_stream, stream_name};
+use crate::run::{CaseQuantity, RunEntry, RunView, is_stream, stream_name};
 use crate::run_identity::shorten_command;
 
 use pivot::frame;
@@ -296,7 +296,7 @@ fn others(run: &RunView, figures: &[Figure]) -> Option<Figure> {
     let rest: Vec<&RunEntry> = run
         .entries
         .iter()
-        .filter(|e| matches!(e.state, EntryState::Sampled(_)) && !shown.contains(e.case))
+        .filter(|e| e.is_sampled() && !shown.contains(e.case))
         .filter(|e| !e.suites.iter().any(|s| suites.contains(s.as_str())))
         .filter(|e| !e.case.timed.iter().any(|f| f.by.is_chase()))
         .collect();
@@ -321,16 +321,14 @@ fn others(run: &RunView, figures: &[Figure]) -> Option<Figure> {
         0 => String::new(),
         more => format!(" {more} more are in the CSV."),
     };
+    let count = fmt::sentence(&fmt::count(rest.len(), "case"));
     Some(Figure {
         id: "cases".into(),
         suite: String::new(),
         title: "Other cases".into(),
-        finding: format!(
-            "{} outside the suites' figures.{more}",
-            fmt::sentence(&fmt::count(rest.len(), "case"))
-        ),
+        finding: format!("{count} outside the suites' figures.{more}"),
         command: shorten_command(&run.journal.begin.command),
-        body: FigureBody::Bars(BarsBody::new(("GB/s", BetterWhen::Higher), bars)),
+        body: BarsBody { unit: "GB/s".into(), bars, better: BetterWhen::Higher }.into(),
     })
 }
 
@@ -392,16 +390,13 @@ fn kept(run: &RunView, suite: SuiteId, entry: &RunEntry, timed: &Flow) -> Figure
     let alone = alone.and_then(|e| run.value(e, CaseQuantity::StepNs));
     let cell = run.cell(entry, CaseQuantity::StepNs);
     let share = alone.zip(cell.value).map(|(alone, now)| 100.0 * alone / now);
-    let relative = cell.value.map_or(0.0, |v| cell.half_width / v);
-    FigureCell {
-        value: share,
-        half_width: share.unwrap_or(0.0) * relative,
-        ceiling: Some(100.0),
-        bound: None,
-        published: None,
-        path: cell.path.map(|path| crate::figure::LossBreakdown { losses: Vec::new(), ..path }),
-        ..cell
-    }
+    let cell = cell.in_proportion(share).without_losses();
+    FigureCell { ceiling: Some(100.0), published: None, ..cell }
+}
+
+/// Range of the values of cells: `37.1-37.6`; `None` without a value.
+fn range_of<'a>(cells: impl IntoIterator<Item = &'a FigureCell>) -> Option<String> {
+    fmt::range_any(cells.into_iter().filter_map(|cell| cell.value))
 }
 
 /// Values of cells that have one.
@@ -409,15 +404,18 @@ fn values<'a>(cells: impl Iterator<Item = &'a FigureCell>) -> Vec<f64> {
     cells.filter_map(|c| c.value).collect()
 }
 
-/// Smallest and largest share of the ceiling: ` (75-76 % of the peak)`.
+/// Smallest and largest share of the ceiling: ` (75-76 % of the ceiling)`.
 fn shares<'a>(cells: impl Iterator<Item = &'a FigureCell>) -> String {
     let shares: Vec<f64> = cells.filter_map(FigureCell::share_of_ceiling).collect();
-    let (low, high) = extremes(&shares);
-    match (shares.is_empty(), fmt::percent(low), fmt::percent(high)) {
-        (true, ..) => String::new(),
-        (false, a, b) if a == b => format!(" ({a} of the ceiling)"),
-        (false, a, b) => format!(" ({}-{b} of the ceiling)", a.trim_end_matches(" %")),
+    match shares.is_empty() {
+        true => String::new(),
+        false => format!(" ({} of the ceiling)", fmt::percent_range(extremes(&shares))),
     }
+}
+
+/// All cells of lines.
+fn line_cells(lines: &[ChartLine]) -> impl Iterator<Item = &FigureCell> {
+    lines.iter().flat_map(|line| line.points.iter().map(|point| &point.1))
 }
 
 /// Deviation of measured values from published ones, for the finding of a figure.
@@ -429,12 +427,8 @@ fn published_clause<'a>(cells: impl Iterator<Item = &'a FigureCell>) -> String {
     if ratios.is_empty() {
         return String::new();
     }
-    let worst = ratios.iter().map(|r| (r - 1.0).abs()).fold(0.0, f64::max);
-    format!(
-        " Against {}: at most {} apart.",
-        fmt::count(ratios.len(), "published value"),
-        fmt::percent(worst)
-    )
+    let worst = fmt::percent(ratios.iter().map(|r| (r - 1.0).abs()).fold(0.0, f64::max));
+    format!(" Against {}: at most {worst} apart.", fmt::count(ratios.len(), "published value"))
 }
 
 /// Display name of a kind of memory.

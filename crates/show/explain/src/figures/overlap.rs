@@ -2,10 +2,9 @@
 
 use pathline_schema::{CopyAgent, Flow, KernelOp, Mover, SuiteId};
 
-use super::pivot::CellPivot;
+use super::pivot::{CellPivot, OF_ALONE, least};
 use super::{
-    BetterWhen, Figure, FigureCell, SuiteFindings, distinct, frame, is_host, mover_words,
-    observed_engine,
+    Figure, FigureCell, SuiteFindings, distinct, frame, is_host, mover_words, observed_engine,
 };
 use crate::fmt;
 use crate::run::{RunEntry, RunView};
@@ -57,11 +56,7 @@ fn copy_label(flow: &Flow, engine: &str) -> String {
 pub fn kept<'b, 'a>(run: &'b RunView<'a>) -> Vec<OverlapCell<'b, 'a>> {
     run.suite(SUITE)
         .filter_map(|entry| {
-            let ([timed], [background]) =
-                (entry.case.timed.as_slice(), entry.case.background.as_slice())
-            else {
-                return None;
-            };
+            let (timed, background) = entry.one_during_one()?;
             let cell = super::kept(run, SUITE, entry, timed);
             let of_copy = is_work(background);
             let (copy, work) = if of_copy { (timed, background) } else { (background, timed) };
@@ -85,18 +80,16 @@ fn figure(run: &RunView, kept: &[OverlapCell], finding: String) -> Option<Figure
         let first = timed().find(|b| b.copy == *copy);
         first.map_or(String::new(), |b| copy_label(b.copy, b.entry.engine()))
     };
-    let name = |(work, of_copy): &(&Flow, bool)| {
-        let work = work_label(work);
-        if *of_copy { format!("copy during {work}") } else { format!("{work} during copy") }
+    let name = |(work, of_copy): &(&Flow, bool)| match (work_label(work), *of_copy) {
+        (work, true) => format!("copy during {work}"),
+        (work, false) => format!("{work} during copy"),
     };
     let points = kept.iter().map(|b| (b.copy, (b.work, b.of_copy), b.cell.clone()));
-    let mut pivot = CellPivot::new(points);
-    pivot.rows = distinct(timed().map(|b| b.copy));
     // Two columns per kernel: the remaining rate of the copy, and of the kernel.
-    let works = distinct(timed().map(|b| b.work));
-    pivot.cols = works.into_iter().flat_map(|work| [(work, true), (work, false)]).collect();
-    let better = ("% of alone", BetterWhen::Higher);
-    let matrix = pivot.matrix(("copy", label), ("what keeps its rate", name), better);
+    let works = distinct(timed().map(|b| b.work)).into_iter();
+    let cols: Vec<(&Flow, bool)> = works.flat_map(|w| [(w, true), (w, false)]).collect();
+    let pivot = CellPivot::new(points).with(&distinct(timed().map(|b| b.copy)), &cols);
+    let matrix = pivot.matrix(("copy", label), ("what keeps its rate", name), OF_ALONE);
     let title = "Copies during kernels of the same GPU: what each keeps of its rate";
     frame(run, (SUITE, ""), SUITE.word(), title).finding(finding).draw_any(matrix)
 }
@@ -109,23 +102,16 @@ fn sentence(kept: &[OverlapCell]) -> Option<String> {
         let agent = timed.map_or(copy.by.facts().copy_agent, |b| b.entry.copy_agent());
         agent == Some(CopyAgent::Engine)
     };
-    let least = |by_engine: bool, of_copy: bool| {
+    let worst = |by_engine: bool, of_copy: bool| {
         let fits = |b: &&OverlapCell| b.of_copy == of_copy && engine(b.copy) == by_engine;
-        let found = kept.iter().filter(fits).filter_map(|b| Some((b.work, b.cell.value?)));
-        let (work, value) = found.min_by(|a, b| a.1.total_cmp(&b.1))?;
-        Some((work_label(work), value / 100.0))
+        let found = kept.iter().filter(fits).filter_map(|b| Some((b.cell.value?, b.work)));
+        least(found).map(|(value, work)| (work_label(work), fmt::percent(value / 100.0)))
     };
     let part = |name: &str, by_engine: bool| {
-        let (_, copy) = least(by_engine, true)?;
-        let (work, rest) = least(by_engine, false)?;
-        Some(format!(
-            "{name} keep {} of their rate, {work} keeps {}",
-            fmt::percent(copy),
-            fmt::percent(rest)
-        ))
+        let ((_, copy), (work, rest)) = (worst(by_engine, true)?, worst(by_engine, false)?);
+        Some(format!("{name} keep {copy} of their rate, {work} keeps {rest}"))
     };
     let parts = [part("runtime copies", true), part("copies by kernels", false)];
-    let parts: Vec<String> = parts.into_iter().flatten().collect();
-    (!parts.is_empty())
-        .then(|| format!("Next to kernels of the same GPU, {} (worst case).", parts.join("; ")))
+    let parts = fmt::join_any(parts.into_iter().flatten(), "; ")?;
+    Some(format!("Next to kernels of the same GPU, {parts} (worst case)."))
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use pathline_schema::{Flow, Mover, SuiteId};
 
-use super::{BetterWhen, Figure, FigureCell, SuiteFindings, frame, mover_words, published_clause};
-use crate::figure::LossBreakdown;
+use super::pivot::{GBS, most};
+use super::{FigureCell, SuiteFindings, frame, mover_words, published_clause};
 use crate::fmt;
 use crate::run::{CaseQuantity, RunEntry, RunView};
 
@@ -41,58 +41,49 @@ struct PatternCell<'a> {
 }
 
 fn patterns<'a>(run: &RunView<'a>) -> Vec<PatternCell<'a>> {
-    run.suite(SUITE)
-        .filter(|e| e.case.background.is_empty())
-        .filter_map(|e| {
-            let name = name(&e.case.timed)?;
-            let (ceiling, bound) = run.slowest_limits(e.case);
-            let cell = run.cell(e, CaseQuantity::Payload);
-            // Losses are relative to the sum of the links, while flows here share links.
-            let path = cell.path.map(|path| LossBreakdown { losses: Vec::new(), ..path });
-            Some(PatternCell { name, entry: *e, cell: FigureCell { ceiling, bound, path, ..cell } })
-        })
-        .collect()
+    let pattern = |e: &RunEntry<'a>| {
+        let name = name(&e.case.timed)?;
+        let (ceiling, bound) = run.slowest_limits(e.case);
+        // Losses are relative to the sum of the links, while flows here share links.
+        let cell = run.cell(e, CaseQuantity::Payload).without_losses();
+        Some(PatternCell { name, entry: *e, cell: FigureCell { ceiling, bound, ..cell } })
+    };
+    run.suite(SUITE).filter(|e| e.case.background.is_empty()).filter_map(pattern).collect()
 }
 
 pub(super) fn find(run: &RunView) -> SuiteFindings {
     let patterns = patterns(run);
     let sentence = sentence(&patterns);
-    SuiteFindings::new(figure(run, &patterns, sentence.as_deref()), [sentence])
-}
-
-fn figure(run: &RunView, patterns: &[PatternCell], sentence: Option<&str>) -> Option<Figure> {
     let bar = |p: &PatternCell| {
         let by = p.entry.case.timed.first().map(|f| mover_words(&f.by, p.entry.engine()));
         (format!("{}, {}", p.name, by.unwrap_or_default()), p.cell.clone())
     };
     let finding = format!(
         "{} The ceiling is what the links of the routes in use allow if all flows of a pattern end together.{}",
-        sentence.unwrap_or_default(),
+        sentence.as_deref().unwrap_or_default(),
         published_clause(patterns.iter().map(|p| &p.cell))
     );
-    frame(run, (SUITE, ""), SUITE.word(), "GPUs at once, sum of all flows")
+    let figure = frame(run, (SUITE, ""), SUITE.word(), "GPUs at once, sum of all flows")
         .finding(finding.trim())
-        .draw_bars(("GB/s", BetterWhen::Higher), patterns.iter().map(bar))
+        .draw_bars(GBS, patterns.iter().map(bar));
+    SuiteFindings::new(figure, [sentence])
 }
 
 /// The fastest all-to-all, and its share of the links' limit.
 fn sentence(patterns: &[PatternCell]) -> Option<String> {
-    let value = |p: &PatternCell| p.cell.value.unwrap_or(0.0);
-    let all = patterns.iter().filter(|p| p.name.ends_with("to all") && p.cell.value.is_some());
-    let best = all.max_by(|a, b| value(a).total_cmp(&value(b)))?;
-    let by = match best.entry.case.timed.first()?.by {
+    let all = patterns.iter().filter(|p| p.name.ends_with("to all"));
+    let (rate, best) = most(all.filter_map(|p| Some((p.cell.value?, p))))?;
+    let timed = &best.entry.case.timed;
+    let by = match timed.first()?.by {
         Mover::Kernel { .. } => "kernels",
         _ => "runtime copies",
     };
-    let gpus = best.entry.case.timed.iter().map(|f| f.src.unit).collect::<BTreeSet<_>>().len();
+    let gpus = timed.iter().map(|f| f.src.unit).collect::<BTreeSet<_>>().len();
     let of = best.cell.share_of_ceiling().map_or(String::new(), |share| {
         format!(", {} of what the links of their routes allow", fmt::percent(share))
     });
-    Some(format!(
-        "All to all at once, {gpus} GPUs move {} by {by}, {} each{of}.",
-        fmt::gbs(value(best)),
-        fmt::gbs(value(best) / gpus as f64)
-    ))
+    let (all, each) = (fmt::gbs(rate), fmt::gbs(rate / gpus as f64));
+    Some(format!("All to all at once, {gpus} GPUs move {all} by {by}, {each} each{of}."))
 }
 
 #[cfg(test)]

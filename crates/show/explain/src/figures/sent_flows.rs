@@ -40,6 +40,15 @@ impl SentFlow<'_, '_> {
     pub(super) fn size(&self) -> Bytes {
         self.flow.bytes
     }
+    /// Its point in a chart over size.
+    pub(super) fn at_size(
+        &self,
+        run: &RunView,
+        name: impl Into<String>,
+        quantity: CaseQuantity,
+    ) -> (String, f64, FigureCell) {
+        (name.into(), self.size().as_f64(), run.cell(self.entry, quantity))
+    }
     /// Number of members in a collective: ranks, or GPUs of the only process.
     pub(super) fn participants(&self) -> usize {
         participants(self.flow)

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use pathline_schema::{Bytes, Collective, OverlapWork, SuiteId, Transport, WireOp};
 
-use super::pivot::{CellPivot, least, most};
-use super::sent_flows::{ChartSpec, SentFlow, in_suite};
+use super::pivot::{CellPivot, chart, least, most};
+use super::sent_flows::{SentFlow, in_suite};
 use super::{BetterWhen, Figure, FigureCell, SuiteFindings, frame, sorted};
 use crate::fmt;
 use crate::run::{CaseQuantity, RunView};
@@ -26,7 +26,7 @@ pub(super) fn find(run: &RunView) -> SuiteFindings {
     figures.extend(times(run, SuiteId::MpiPersistent, "persistent operations"));
     figures.extend(times(run, SuiteId::MpiWindows, "kinds of windows and synchronisation"));
     figures.extend(times(run, SuiteId::MpiAtomics, "atomic operations"));
-    SuiteFindings::new(figures, Vec::<Option<String>>::new())
+    SuiteFindings::new(figures, [])
 }
 
 /// The operation of a case, as a line of a chart.
@@ -46,31 +46,21 @@ fn name(sent: &SentFlow<'_, '_>) -> String {
 /// Times of all operations of a suite, by size.
 fn times(run: &RunView, suite: SuiteId, what: &str) -> Option<Figure> {
     let all = in_suite(run, suite);
-    let library = run.library(Transport::Mpi);
-    let chart = ChartSpec::new(
-        (suite, suite.word()),
-        format!("{library}: {what}, time by size"),
-        CaseQuantity::StepUs,
-        "B",
-    );
-    let points = all
-        .iter()
-        .map(|sent| (name(sent), sent.size().as_f64(), run.cell(sent.entry, chart.quantity)));
-    chart.draw(run, points, |lines| {
+    let title = format!("{}: {what}, time by size", run.library(Transport::Mpi));
+    let points = all.iter().map(|sent| sent.at_size(run, name(sent), CaseQuantity::StepUs));
+    let axes = (CaseQuantity::StepUs, "B");
+    chart((suite, suite.word()), title, axes, run, points, |lines| {
         let first = |line: &super::ChartLine| {
             let (x, cell) = line.points.first()?;
-            Some((cell.value?, *x, line.name.clone()))
+            let (us, size) = (fmt::number(cell.value?), Bytes(*x as u64));
+            Some((cell.value?, format!("{} takes {us} us at {size}", line.name)))
         };
-        let mut all: Vec<(f64, f64, String)> = lines.iter().filter_map(first).collect();
+        let mut all: Vec<(f64, String)> = lines.iter().filter_map(first).collect();
         all.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let (Some(least), Some(most)) = (all.first(), all.last()) else { return String::new() };
-        let one = |(us, x, name): &(f64, f64, String)| {
-            format!("{name} takes {} us at {}", fmt::number(*us), Bytes(*x as u64))
-        };
-        if all.len() < 2 {
-            format!("{}.", one(least))
-        } else {
-            format!("{}; {}.", one(least), one(most))
+        match all.as_slice() {
+            [] => String::new(),
+            [one] => format!("{}.", one.1),
+            [least, .., most] => format!("{}; {}.", least.1, most.1),
         }
     })
 }
@@ -95,62 +85,39 @@ fn of_memory(run: &RunView, all: &[SentFlow<'_, '_>], memory: &str) -> Option<Fi
             _ => None,
         }
     };
-    let cell = |at: OverlapRow, size: Bytes| -> FigureCell {
-        let found = here().find(|sent| row(sent) == Some(at) && sent.size() == size);
-        let pure = here().find(|sent| {
-            let alone = WireOp::Overlapped { op: at.0, work: OverlapWork::Nothing };
-            sent.wire.op == alone && sent.size() == size
-        });
-        let (Some(total), Some(pure)) = (found, pure) else { return FigureCell::default() };
-        let Some(compute) = OverlapWork::read_compute(total.entry.engine()) else {
-            return FigureCell::default();
-        };
-        let (t, p) = (
-            run.cell(total.entry, CaseQuantity::StepNs),
-            run.cell(pure.entry, CaseQuantity::StepNs),
-        );
-        let (Some(total_ns), Some(pure_ns)) = (t.value, p.value) else {
-            return FigureCell::default();
-        };
-        let exposed = (total_ns - compute.0) / pure_ns;
+    let cell = |at: OverlapRow, size: Bytes| {
+        let alone = WireOp::Overlapped { op: at.0, work: OverlapWork::Nothing };
+        let of_size = || here().filter(|sent| sent.size() == size);
+        let total = of_size().find(|sent| row(sent) == Some(at))?.entry;
+        let pure = of_size().find(|sent| sent.wire.op == alone)?.entry;
+        let compute = OverlapWork::read_compute(total.engine())?;
+        let [t, p] = [total, pure].map(|entry| run.cell(entry, CaseQuantity::StepNs));
+        let pure_ns = p.value?;
+        let exposed = (t.value? - compute.0) / pure_ns;
         let value = (1.0 - exposed).clamp(0.0, 1.0) * 100.0;
         let half_width = 100.0
             * ((t.half_width / pure_ns).powi(2) + (exposed * p.half_width / pure_ns).powi(2))
                 .sqrt();
-        FigureCell {
-            value: Some(value),
-            half_width,
-            case: Some(total.entry.case.clone()),
-            ..FigureCell::default()
-        }
+        Some(FigureCell { half_width, ..FigureCell::stated(total, Some(value)) })
     };
-    let places = here().filter_map(|sent| Some((row(sent)?, sent.size())));
-    let mut pivot = CellPivot::new(places.map(|(row, size)| (row, size, cell(row, size)))).sorted();
-    pivot.cols = sorted(here().map(SentFlow::size));
-    let values = || pivot.cells().filter_map(|(row, cell)| Some((cell.value?, *row)));
-    let (best, worst) = (most(values())?, least(values())?);
+    let rows = sorted(here().filter_map(row));
+    let sizes = sorted(here().map(SentFlow::size));
+    let pivot = CellPivot::filled(&rows, &sizes, |row, size| cell(*row, *size).unwrap_or_default());
+    let values = || pivot.cells().filter_map(|(row, _, cell)| Some((cell.value?, *row)));
     let named = |(value, (op, tests)): (f64, OverlapRow)| {
-        let tests = if tests { " with tests" } else { "" };
-        format!("{value:.0} % (i{op}{tests})")
+        format!("{value:.0} % (i{op}{})", if tests { " with tests" } else { "" })
     };
+    let (best, worst) = (named(most(values())?), named(least(values())?));
     let finding = format!(
-        "Work between start and wait hides {} to {} of the communication in {memory}.",
-        named(worst),
-        named(best)
+        "Work between start and wait hides {worst} to {best} of the communication in {memory}."
     );
     let matrix = pivot.matrix(
         ("collective", |(op, tests)| format!("i{op}{}", if *tests { " + tests" } else { "" })),
         ("size", Bytes::to_string),
         ("%", BetterWhen::Higher),
     );
-    Some(
-        frame(
-            run,
-            (SuiteId::MpiOverlap, ""),
-            format!("mpi-overlap-{}", memory.replace(' ', "-")),
-            format!("{}: communication that work hides, {memory}, %", run.library(Transport::Mpi)),
-        )
-        .finding(finding)
-        .draw(matrix),
-    )
+    let id = format!("mpi-overlap-{}", memory.replace(' ', "-"));
+    let library = run.library(Transport::Mpi);
+    let title = format!("{library}: communication that work hides, {memory}, %");
+    Some(frame(run, (SuiteId::MpiOverlap, ""), id, title).finding(finding).draw(matrix))
 }
