@@ -2,13 +2,14 @@
 
 use pathline_schema::{Flow, GridSize, KernelOp, MemKind, MigrateHow, Mover, SuiteId};
 
-use super::pivot::spread;
+use super::pivot::{CellPivot, GBS, most, spread};
 use super::{
-    ALIKE, BarsBody, BetterWhen, Figure, FigureBar, FigureCell, SuiteFindings, distinct, extremes,
-    frame, grid, is_host, mem_words, mover_words, published_clause, shares, sorted,
+    ALIKE, Figure, FigureCell, SuiteFindings, distinct, extremes, frame, is_host, mem_words,
+    mover_words, published_clause, shares, sorted,
 };
 use crate::fmt;
-use crate::run::{CaseQuantity, RunEntry, RunView};
+use crate::run::CaseQuantity::Payload;
+use crate::run::{RunEntry, RunView};
 
 const SUITE: SuiteId = SuiteId::HostLink;
 
@@ -23,11 +24,6 @@ struct HostPath<'a> {
     mem: MemKind,
     /// Whether the pages migrate, by any mechanism.
     migrates: Option<MigrateHow>,
-}
-
-/// The paths that the suite measured, in the order of the run.
-fn paths<'a>(run: &RunView<'a>) -> Vec<HostPath<'a>> {
-    run.suite(SUITE).filter_map(|entry| path(*entry)).collect()
 }
 
 fn path(entry: RunEntry<'_>) -> Option<HostPath<'_>> {
@@ -72,24 +68,8 @@ fn label(flow: &Flow, both: bool, host: MemKind, engine: &str) -> String {
 }
 
 pub(super) fn find(run: &RunView) -> SuiteFindings {
-    let paths = paths(run);
+    let paths: Vec<HostPath> = run.suite(SUITE).filter_map(|entry| path(*entry)).collect();
     SuiteFindings::new(figures(run, &paths), [best_paths(run, &paths), slow_paths(run, &paths)])
-}
-
-fn figures(run: &RunView, paths: &[HostPath]) -> Vec<Figure> {
-    let gpus = sorted(paths.iter().map(|w| w.gpu));
-    let Some(&first) = gpus.first() else { return Vec::new() };
-    let labels = distinct(paths.iter().map(|w| w.label.as_str()));
-    let cell = |label: &str, gpu: u32| {
-        let of = paths.iter().filter(|w| w.gpu == gpu && w.label == label);
-        let largest = of.max_by_key(|w| w.entry.case.timed.first().map(|f| f.bytes));
-        largest.map(|w| run.cell(&w.entry, CaseQuantity::Payload)).unwrap_or_default()
-    };
-    let mut figures = vec![bars(run, first, &labels, &cell)];
-    if gpus.len() > 1 {
-        figures.push(matrix(run, &gpus, &labels, &cell));
-    }
-    figures
 }
 
 /// A caution about two concurrent kernels of one GPU. On H200 the grid of the first one, a block
@@ -98,66 +78,45 @@ fn figures(run: &RunView, paths: &[HostPath]) -> Vec<Figure> {
 const WAITS_FOR_UNITS: &str = " Both ways by kernels, blocks of one copy can wait until those of the other leave a \
      multiprocessor: that is no limit of the link.";
 
-/// Whether a bar is of kernels in both directions whose blocks exceed the GPU's capacity.
-fn waits_for_units(bar: &FigureBar) -> bool {
+/// Whether a cell is of kernels in both directions whose blocks exceed the GPU's capacity.
+fn waits_for_units(cell: &FigureCell) -> bool {
     let tiled = |flow: &Flow| match flow.by {
         Mover::Kernel { variant, .. } => variant.grid == GridSize::Tiles,
         _ => false,
     };
-    let timed = bar.cell.case.as_ref().map_or(&[][..], |case| &case.timed);
+    let timed = cell.case.as_ref().map_or(&[][..], |case| &case.timed);
     timed.len() > 1 && timed.iter().any(tiled)
 }
 
-fn bars(
-    run: &RunView,
-    gpu: u32,
-    labels: &[&str],
-    cell: &impl Fn(&str, u32) -> FigureCell,
-) -> Figure {
-    let bars: Vec<FigureBar> = labels
-        .iter()
-        .map(|&label| FigureBar { label: label.into(), cell: cell(label, gpu) })
-        .filter(|b| b.cell.case.is_some())
-        .collect();
-    let one_way = bars.iter().filter(|b| !b.label.contains("both ways"));
-    let best = one_way.filter_map(|b| Some((b, b.cell.value?))).max_by(|a, b| a.1.total_cmp(&b.1));
-    let finding = best.map_or(String::new(), |(bar, value)| {
-        format!(
-            "One way, {} is the fastest with {}{}.{}{}",
-            bar.label,
-            fmt::gbs(value),
-            shares(std::iter::once(&bar.cell)),
-            published_clause(bars.iter().map(|b| &b.cell)),
-            if bars.iter().any(waits_for_units) { WAITS_FOR_UNITS } else { "" },
-        )
+/// The paths of the first GPU as bars, and those of all as a matrix.
+fn figures(run: &RunView, paths: &[HostPath]) -> Vec<Figure> {
+    let gpus = sorted(paths.iter().map(|w| w.gpu));
+    let Some(&first) = gpus.first() else { return Vec::new() };
+    let labels = distinct(paths.iter().map(|w| w.label.as_str()));
+    let pivot = CellPivot::filled(&labels, &gpus, |&label, &gpu| {
+        let of = paths.iter().filter(|w| w.gpu == gpu && w.label == label);
+        let largest = of.max_by_key(|w| w.entry.case.timed.first().map(|f| f.bytes));
+        largest.map(|w| run.cell(&w.entry, Payload)).unwrap_or_default()
     });
-    frame(
-        run,
-        (SUITE, &format!("* > * by *@gpu{gpu}*")),
-        "host-link",
-        format!("Between gpu{gpu} and its host memory"),
-    )
-    .finding(finding)
-    .draw(BarsBody::new(("GB/s", BetterWhen::Higher), bars))
-}
-
-fn matrix(
-    run: &RunView,
-    gpus: &[u32],
-    labels: &[&str],
-    cell: &impl Fn(&str, u32) -> FigureCell,
-) -> Figure {
-    let matrix = grid(
-        ("path", labels),
-        ("GPU", gpus),
-        ("GB/s", BetterWhen::Higher),
-        (|label: &str| label.to_owned(), |g: u32| g.to_string()),
-        cell,
-    );
-    let finding = spread(&matrix);
-    frame(run, (SUITE, ""), "host-link-all", "Between every GPU and its host memory")
-        .finding(finding)
-        .draw(matrix)
+    let bars = labels.iter().map(|label| ((*label).to_owned(), pivot.cell(label, &first)));
+    let bars: Vec<(String, FigureCell)> = bars.filter(|(_, cell)| cell.case.is_some()).collect();
+    let one_way = bars.iter().filter(|b| !b.0.contains("both ways"));
+    let best = most(one_way.filter_map(|b| Some((b.1.value?, b))));
+    let finding = best.map_or(String::new(), |(value, (label, cell))| {
+        let (rate, share) = (fmt::gbs(value), shares(std::iter::once(cell)));
+        let published = published_clause(bars.iter().map(|b| &b.1));
+        let waits = bars.iter().any(|b| waits_for_units(&b.1));
+        let waits = if waits { WAITS_FOR_UNITS } else { "" };
+        format!("One way, {label} is the fastest with {rate}{share}.{published}{waits}")
+    });
+    let cases = format!("* > * by *@gpu{first}*");
+    let title = format!("Between gpu{first} and its host memory");
+    let of_first = frame(run, (SUITE, &cases), "host-link", title);
+    let matrix = pivot.matrix(("path", |label| (*label).to_owned()), ("GPU", u32::to_string), GBS);
+    let title = "Between every GPU and its host memory";
+    let all = frame(run, (SUITE, ""), "host-link-all", title).finding(spread(&matrix)).draw(matrix);
+    let all = Some(all).filter(|_| gpus.len() > 1);
+    of_first.finding(finding).draw_bars(GBS, bars).into_iter().chain(all).collect()
 }
 
 /// Whether a path moves each byte once, so that its rate can be compared with others.
@@ -174,14 +133,14 @@ fn best_paths(run: &RunView, paths: &[HostPath]) -> Option<String> {
             .iter()
             .filter(|w| w.inward == inward && moves_once(w))
             .filter_map(|w| {
-                let cell = run.cell(&w.entry, CaseQuantity::Payload);
+                let cell = run.cell(&w.entry, Payload);
                 Some((w, cell.value?, cell))
             })
             .collect();
         let (_, most) = extremes(&of.iter().map(|w| w.1).collect::<Vec<_>>());
         let assumed = run.assumed.iter().filter_map(|entry| path(*entry));
         let mut assumed = assumed.filter(|w| w.inward == inward && moves_once(w));
-        if assumed.any(|w| run.value(&w.entry, CaseQuantity::Payload) > Some(most)) {
+        if assumed.any(|w| run.value(&w.entry, Payload) > Some(most)) {
             return None;
         }
         of.into_iter().find(|w| w.1 >= ALIKE * most)
@@ -193,35 +152,26 @@ fn best_paths(run: &RunView, paths: &[HostPath]) -> Option<String> {
     let back = best(false).map_or(String::new(), |(path, value, _)| {
         format!("; back {} ({})", fmt::gbs(value), path.label)
     });
-    Some(format!(
-        "Host to gpu{} is fastest with {}{below} ({}){back}.",
-        path.gpu,
-        fmt::gbs(value),
-        path.label
-    ))
+    let (gpu, rate, label) = (path.gpu, fmt::gbs(value), &path.label);
+    Some(format!("Host to gpu{gpu} is fastest with {rate}{below} ({label}){back}."))
 }
 
 /// Pageable memory and page migration compared with the fastest H2D path.
 fn slow_paths(run: &RunView, paths: &[HostPath]) -> Option<String> {
     let best_of = |want: &dyn Fn(&HostPath) -> bool| {
         let chosen = paths.iter().filter(|w| w.inward && want(w));
-        let values = chosen.filter_map(|w| run.value(&w.entry, CaseQuantity::Payload));
-        values.max_by(f64::total_cmp)
+        chosen.filter_map(|w| run.value(&w.entry, Payload)).max_by(f64::total_cmp)
     };
     let best = best_of(&|_| true)?;
-    let parts: Vec<String> = [
+    let in_place = best_of(&|w| w.mem == MemKind::Managed && w.migrates.is_none());
+    let parts = [
         ("pageable copies reach", best_of(&|w| w.mem == MemKind::Paged)),
         ("page migration by faults", best_of(&|w| w.migrates == Some(MigrateHow::Fault))),
-        (
-            "zero-copy of managed memory",
-            best_of(&|w| w.mem == MemKind::Managed && w.migrates.is_none()),
-        ),
-    ]
-    .into_iter()
-    .filter_map(|(name, value)| {
-        let value = value?;
-        Some(format!("{name} {} ({} of the best)", fmt::gbs(value), fmt::percent(value / best)))
-    })
-    .collect();
-    (!parts.is_empty()).then(|| format!("Into a GPU, {}.", fmt::list(&parts)))
+        ("zero-copy of managed memory", in_place),
+    ];
+    let parts = fmt::list_any(parts.into_iter().filter_map(|(name, value)| {
+        let (rate, share) = (fmt::gbs(value?), fmt::percent(value? / best));
+        Some(format!("{name} {rate} ({share} of the best)"))
+    }));
+    parts.map(|parts| format!("Into a GPU, {parts}."))
 }

@@ -2,18 +2,23 @@
 
 use pathline_schema::{Bytes, CHASE_STEPS, GpuCache, KernelOp, KernelVariant, Mover, SuiteId};
 
-use super::pivot::spread;
+use super::pivot::{CellPivot, GBS, NS, most, spread};
 use super::{
-    BarsBody, BetterWhen, CurvesBody, Figure, FigureBar, FigureCell, SuiteFindings, frame, grid,
-    lines, published_clause, shares, values,
+    CurvesBody, Figure, FigureCell, SuiteFindings, frame, lines, published_clause, range_of, shares,
 };
 use crate::fmt;
-use crate::run::{CaseQuantity, RunEntry, RunView};
+use crate::run::CaseQuantity::{StepNs, Traffic};
+use crate::run::{RunEntry, RunView};
 
 const SUITE: SuiteId = SuiteId::Local;
 
+/// A name and a kernel; `None` for the runtime's copy.
+type Operation = (&'static str, Option<KernelOp>);
+/// A GPU and the operation.
+type LocalPath = (u32, Option<KernelOp>);
+
 /// Operations on a GPU's own memory, in display order.
-const OPERATIONS: [(&str, Option<KernelOp>); 5] = [
+const OPERATIONS: [Operation; 5] = [
     ("copy, runtime", None),
     ("copy, kernel", Some(KernelOp::Copy)),
     ("read", Some(KernelOp::Read)),
@@ -22,7 +27,7 @@ const OPERATIONS: [(&str, Option<KernelOp>); 5] = [
 ];
 
 /// The GPU and the operation of a flow inside one GPU; `None` for the runtime's copy.
-fn path(entry: &RunEntry) -> Option<(u32, Option<KernelOp>)> {
+fn path(entry: &RunEntry) -> Option<LocalPath> {
     let flow = entry.lone()?;
     let at = flow.by.at();
     let op = match flow.by {
@@ -38,97 +43,52 @@ pub(super) fn find(run: &RunView) -> SuiteFindings {
 }
 
 fn figures(run: &RunView) -> Vec<Figure> {
-    let entries: Vec<(&RunEntry, (u32, Option<KernelOp>))> =
+    let entries: Vec<(&RunEntry, LocalPath)> =
         run.suite(SUITE).filter_map(|e| Some((e, path(e)?))).collect();
     let gpus = run.gpus(entries.iter().map(|(e, _)| *e));
-    let find = |g: u32, op: Option<KernelOp>, quantity| {
-        let size = |e: &RunEntry| e.lone().map(|flow| flow.bytes);
-        let found = entries.iter().filter(|(_, w)| *w == (g, op)).max_by_key(|(e, _)| size(e));
-        found.map(|(e, _)| run.cell(e, quantity)).unwrap_or_default()
+    let Some(&first) = gpus.first() else { return Vec::new() };
+    let cell = |op: Option<KernelOp>, g: u32, quantity| {
+        let of = entries.iter().filter(|(_, path)| *path == (g, op)).map(|(e, _)| *e);
+        let largest = of.max_by_key(|e| e.lone().map(|flow| flow.bytes));
+        largest.map(|e| run.cell(e, quantity)).unwrap_or_default()
     };
-    let mut figures = Vec::new();
-    if let Some(&first) = gpus.first() {
-        figures.extend(bars(run, first, gpus.len(), |op| find(first, op, CaseQuantity::Traffic)));
-        if gpus.len() > 1 {
-            figures.push(matrix(run, &gpus, |g, op| find(g, op, CaseQuantity::Traffic)));
-        }
-        figures
-            .extend(latency(run, &gpus, |g| find(g, Some(KernelOp::Chase), CaseQuantity::StepNs)));
-        let chases = entries.iter().filter(|(_, w)| *w == (first, Some(KernelOp::Chase)));
-        figures.extend(caches(run, first, chases.map(|(e, _)| *e)));
+    let rates = CellPivot::filled(&OPERATIONS, &gpus, |(_, op), g| cell(*op, *g, Traffic));
+    let mut figures: Vec<Figure> = bars(run, first, &rates).into_iter().collect();
+    if gpus.len() > 1 {
+        let matrix =
+            rates.matrix(("operation", |op| op.0.to_owned()), ("GPU", u32::to_string), GBS);
+        let finding = spread(&matrix) + &published_clause(matrix.all());
+        let title = "Local memory of every GPU: read + written";
+        figures.push(frame(run, (SUITE, ""), "local", title).finding(finding).draw(matrix));
     }
+    let latency = |g: &u32| (format!("gpu{g}"), cell(Some(KernelOp::Chase), *g, StepNs));
+    let latencies: Vec<(String, FigureCell)> = gpus.iter().map(latency).collect();
+    let range = range_of(latencies.iter().map(|bar| &bar.1));
+    let title = "Latency of a dependent load from local memory";
+    let cases = (SUITE, "gpu*.vram > gpu*.reg by kernel@*[chase-*]");
+    let latency = frame(run, cases, "local-latency", title)
+        .finding(range.map_or(String::new(), |range| format!("{range} ns a load.")));
+    figures.extend(latency.draw_bars(NS, latencies));
+    let chases = entries.iter().filter(|(_, path)| *path == (first, Some(KernelOp::Chase)));
+    figures.extend(caches(run, first, chases.map(|(e, _)| *e)));
     figures
 }
 
-fn bars(
-    run: &RunView,
-    gpu: u32,
-    gpus: usize,
-    cell: impl Fn(Option<KernelOp>) -> FigureCell,
-) -> Option<Figure> {
-    let bars: Vec<FigureBar> = OPERATIONS
-        .iter()
-        .map(|&(label, op)| FigureBar { label: label.into(), cell: cell(op) })
-        .filter(|b| b.cell.case.is_some())
-        .collect();
-    let best =
-        bars.iter().filter_map(|b| Some((b, b.cell.value?))).max_by(|a, b| a.1.total_cmp(&b.1))?;
+fn bars(run: &RunView, gpu: u32, rates: &CellPivot<Operation, u32>) -> Option<Figure> {
+    let bars = rates.rows.iter().map(|op| (op.0.to_owned(), rates.cell(op, &gpu)));
+    let bars: Vec<(String, FigureCell)> = bars.collect();
+    let (rate, (name, cell)) = most(bars.iter().filter_map(|b| Some((b.1.value?, b))))?;
+    let (name, rate, share) = (fmt::sentence(name), fmt::gbs(rate), shares(std::iter::once(cell)));
+    let published = published_clause(bars.iter().map(|b| &b.1));
+    let finding = format!(
+        "{name} is the fastest with {rate}{share}. Read and written bytes both count here, so a copy shows \
+         twice its payload.{published}"
+    );
+    let gpus = rates.cols.len();
     let others = if gpus > 1 { format!(", as one of {gpus}") } else { String::new() };
     let title = format!("The memory of gpu{gpu}{others}: read + written");
-    let finding = format!(
-        "{} is the fastest with {}{}. Read and written bytes both count here, so a copy shows twice its \
-         payload.{}",
-        fmt::sentence(&best.0.label),
-        fmt::gbs(best.1),
-        shares(std::iter::once(&best.0.cell)),
-        published_clause(bars.iter().map(|b| &b.cell)),
-    );
-    let pattern = format!("gpu{gpu}.* > gpu{gpu}.* by *@gpu{gpu}*");
-    let figure = frame(run, (SUITE, &pattern), "local-bars", title).finding(finding);
-    Some(figure.draw(BarsBody::new(("GB/s", BetterWhen::Higher), bars)))
-}
-
-fn matrix(
-    run: &RunView,
-    gpus: &[u32],
-    cell: impl Fn(u32, Option<KernelOp>) -> FigureCell,
-) -> Figure {
-    let matrix = grid(
-        ("operation", &OPERATIONS),
-        ("GPU", gpus),
-        ("GB/s", BetterWhen::Higher),
-        (|w: (&str, _)| w.0.to_owned(), |g: u32| g.to_string()),
-        |(_, op), g| cell(g, op),
-    );
-    let finding = spread(&matrix);
-    let published = published_clause(matrix.cells.iter().flatten());
-    frame(run, (SUITE, ""), "local", "Local memory of every GPU: read + written")
-        .finding(format!("{finding}{published}"))
-        .draw(matrix)
-}
-
-fn latency(run: &RunView, gpus: &[u32], cell: impl Fn(u32) -> FigureCell) -> Option<Figure> {
-    let bars: Vec<FigureBar> = gpus
-        .iter()
-        .map(|&g| FigureBar { label: format!("gpu{g}"), cell: cell(g) })
-        .filter(|b| b.cell.case.is_some())
-        .collect();
-    let values = values(bars.iter().map(|b| &b.cell));
-    let (low, high) = super::extremes(&values);
-    (!bars.is_empty()).then(|| {
-        frame(
-            run,
-            (SUITE, "gpu*.vram > gpu*.reg by kernel@*[chase-*]"),
-            "local-latency",
-            "Latency of a dependent load from local memory",
-        )
-        .finding(if values.is_empty() {
-            String::new()
-        } else {
-            format!("{} ns a load.", fmt::range(low, high))
-        })
-        .draw(BarsBody::new(("ns", BetterWhen::Lower), bars))
-    })
+    let cases = format!("gpu{gpu}.* > gpu{gpu}.* by *@gpu{gpu}*");
+    frame(run, (SUITE, &cases), "local-bars", title).finding(finding).draw_bars(GBS, bars)
 }
 
 /// A load takes longer by at least this factor beyond a cache: random replacement lets a chain of the
@@ -142,7 +102,7 @@ fn caches<'e, 'a: 'e>(
     chases: impl Iterator<Item = &'e RunEntry<'a>>,
 ) -> Option<Figure> {
     let point = |entry: &RunEntry| {
-        let cell = run.cell(entry, CaseQuantity::StepNs);
+        let cell = run.cell(entry, StepNs);
         let span = entry.lone()?.bytes.as_f64();
         cell.value.is_some().then(|| (format!("gpu{gpu}"), span, cell))
     };
@@ -152,26 +112,13 @@ fn caches<'e, 'a: 'e>(
     let times = without_first_loads(&times);
     let stated = run.topology().gpus.iter().find(|g| g.index == gpu);
     let stated = stated.map_or(&[][..], |gpu| gpu.caches.as_slice());
-    Some(
-        frame(
-            run,
-            (SUITE, &format!("gpu{gpu}.vram > gpu{gpu}.reg by kernel@*[chase-*]")),
-            "local-caches",
-            format!("Latency of a dependent load by gpu{gpu}, by span of the chain"),
-        )
-        .finding(cache_text(&times, stated))
-        .draw(CurvesBody {
-            x_unit: "B".into(),
-            y_unit: "ns".into(),
-            lines,
-            ceilings: Vec::new(),
-            marks: stated
-                .iter()
-                .map(|c| (c.size.as_f64(), format!("L{} {}", c.level, c.size.rounded())))
-                .collect(),
-            better: BetterWhen::Lower,
-        }),
-    )
+    let mark = |c: &GpuCache| (c.size.as_f64(), format!("L{} {}", c.level, c.size.rounded()));
+    let marks = stated.iter().map(mark).collect();
+    let cases = format!("gpu{gpu}.vram > gpu{gpu}.reg by kernel@*[chase-*]");
+    let title = format!("Latency of a dependent load by gpu{gpu}, by span of the chain");
+    let curves = CurvesBody { marks, ..CurvesBody::new("B", NS, lines) };
+    let framed = frame(run, (SUITE, &cases), "local-caches", title);
+    Some(framed.finding(cache_text(&times, stated)).draw(curves))
 }
 
 /// Times without the loads that a compute unit makes for the first time. An operation follows
@@ -208,24 +155,18 @@ fn cache_levels(times: &[(f64, f64)]) -> Vec<(f64, f64)> {
 fn cache_text(times: &[(f64, f64)], stated: &[GpuCache]) -> String {
     let mut levels = cache_levels(times);
     let Some((_, memory)) = levels.pop() else { return String::new() };
+    let memory = fmt::number(memory);
     if levels.is_empty() {
-        return format!("A load takes {} ns for any span: no cache shows.", fmt::number(memory));
+        return format!("A load takes {memory} ns for any span: no cache shows.");
     }
-    let size = |span: f64| Bytes(span as u64).rounded();
-    let mut parts: Vec<String> = levels
-        .iter()
-        .map(|(span, ns)| format!("{} ns of up to {}", fmt::number(*ns), size(*span)))
-        .collect();
-    if let Some(first) = parts.first_mut() {
-        *first = first.replacen(" ns of", " ns over spans of", 1);
-    }
-    parts.push(format!("{} ns beyond", fmt::number(memory)));
-    let known: Vec<String> =
-        stated.iter().map(|c| format!("{} of L{}", c.size.rounded(), c.level)).collect();
-    let known = match known.is_empty() {
-        true => String::new(),
-        false => format!(" The topology states {}.", fmt::list(&known)),
-    };
+    let parts = levels.iter().enumerate().map(|(at, (span, ns))| {
+        let (ns, of) = (fmt::number(*ns), if at == 0 { "over spans of" } else { "of" });
+        format!("{ns} ns {of} up to {}", Bytes(*span as u64).rounded())
+    });
+    let parts: Vec<String> = parts.chain([format!("{memory} ns beyond")]).collect();
+    let known = stated.iter().map(|c| format!("{} of L{}", c.size.rounded(), c.level));
+    let known = fmt::list_any(known)
+        .map_or(String::new(), |known| format!(" The topology states {known}."));
     format!("A load takes {}.{known}", fmt::list(&parts))
 }
 

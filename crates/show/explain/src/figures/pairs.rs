@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use pathline_schema::{Cadence, Flow, Gpu, GpuCaps, MemKind, Mover, SuiteId};
 
-use super::pivot::CellPivot;
+use super::pivot::{CellPivot, GBS};
 use super::{
-    ALIKE, BetterWhen, Figure, FigureCell, SuiteFindings, extremes, frame, published_clause,
-    shares, values,
+    ALIKE, Figure, FigureCell, SuiteFindings, extremes, frame, published_clause, shares, values,
 };
 use crate::fmt;
 use crate::loss_breakdown::losses;
-use crate::run::{CaseQuantity, RunEntry, RunView};
+use crate::run::CaseQuantity::Payload;
+use crate::run::{RunEntry, RunView};
 
 /// Copy mechanism between two GPUs, and the GPU that runs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -138,17 +138,12 @@ pub(super) fn find(run: &RunView) -> SuiteFindings {
 }
 
 fn figures(run: &RunView, pairs: &[MeasuredPair]) -> Vec<Figure> {
-    let mut figures = Vec::new();
-    for verb in PairMover::ALL {
-        for both in [false, true] {
-            let chosen: Vec<&MeasuredPair> =
-                pairs.iter().filter(|p| p.verb == verb && p.both == both).collect();
-            if !chosen.is_empty() {
-                figures.push(figure(run, verb, both, &chosen));
-            }
-        }
-    }
-    figures
+    let kinds = PairMover::ALL.into_iter().flat_map(|verb| [(verb, false), (verb, true)]);
+    let figure = |(verb, both)| {
+        let chosen = pairs.iter().filter(|p| p.verb == verb && p.both == both);
+        figure(run, verb, both, &chosen.collect::<Vec<_>>())
+    };
+    kinds.filter_map(figure).collect()
 }
 
 /// A copy staged through the host: flow, its rate, and the rate of the direct copy.
@@ -156,7 +151,7 @@ type StagedPair = (Flow, FigureCell, Option<FigureCell>);
 
 /// Copies that pathline stages through the host, with the direct copies of the same pairs.
 fn staged_pairs(run: &RunView) -> Vec<StagedPair> {
-    let cell = |e: &RunEntry| run.cell(e, CaseQuantity::Payload);
+    let cell = |e: &RunEntry| run.cell(e, Payload);
     let staged = run.suite(SuiteId::Pairs).filter_map(|e| {
         let flow = *e.lone().filter(|f| matches!(f.by, Mover::Staged { .. }))?;
         let direct = run.suite(SuiteId::Pairs).find(|d| {
@@ -180,65 +175,51 @@ fn staged_figure(run: &RunView, pairs: Vec<StagedPair>, finding: Option<String>)
     let title = "Copies between GPUs, direct and staged through the host";
     frame(run, cases, "pairs-staged", title)
         .finding(finding.unwrap_or_default())
-        .draw_bars(("GB/s", BetterWhen::Higher), bars)
+        .draw_bars(GBS, bars)
 }
 
 /// Gain of direct copies over staged ones: range over pairs.
 fn staged_sentence(pairs: &[StagedPair]) -> Option<String> {
     let both = |(_, staged, direct): &StagedPair| Some((staged.value?, direct.as_ref()?.value?));
-    let pairs: Vec<(f64, f64)> = pairs.iter().filter_map(both).collect();
-    let (low, high) = extremes(&pairs.iter().map(|p| p.1 / p.0).collect::<Vec<_>>());
-    let (least, most) = extremes(&pairs.iter().map(|p| p.0).collect::<Vec<_>>());
-    (!pairs.is_empty()).then(|| {
-        format!(
-            "Staged through the host, copies between GPUs reach {} GB/s; the direct copy has {} times as \
-             much.",
-            fmt::range(least, most),
-            fmt::range(low, high)
-        )
-    })
+    let pairs = || pairs.iter().filter_map(both);
+    let rates = fmt::range_any(pairs().map(|p| p.0))?;
+    let gains = fmt::range_any(pairs().map(|p| p.1 / p.0))?;
+    Some(format!(
+        "Staged through the host, copies between GPUs reach {rates} GB/s; the direct copy has {gains} times \
+         as much."
+    ))
 }
 
-fn figure(run: &RunView, verb: PairMover, both: bool, pairs: &[&MeasuredPair]) -> Figure {
+/// The matrix of one mover; `None` without pairs.
+fn figure(run: &RunView, verb: PairMover, both: bool, pairs: &[&MeasuredPair]) -> Option<Figure> {
+    let first = pairs.first()?;
     let gpus = run.gpus(pairs.iter().map(|p| &p.entry));
-    let engine = pairs.iter().map(|p| p.entry.engine()).find(|e| !e.is_empty()).unwrap_or("");
-    let points = pairs.iter().map(|p| {
-        let cell = run.cell(&p.entry, CaseQuantity::Payload);
+    let cells: Vec<FigureCell> = pairs.iter().map(|p| run.cell(&p.entry, Payload)).collect();
+    let points = pairs.iter().zip(&cells).map(|(p, cell)| match both {
         // A bidirectional rate is one value per pair: only the upper half has it.
-        if both { (p.src.min(p.dst), p.src.max(p.dst), cell) } else { (p.src, p.dst, cell) }
+        true => (p.src.min(p.dst), p.src.max(p.dst), cell.clone()),
+        false => (p.src, p.dst, cell.clone()),
     });
-    let pivot = CellPivot::over(&gpus, points);
     let caps = run.topology().gpus.first().map_or(GpuCaps::of_vendor(""), Gpu::caps);
-    let title = format!("{}{}", verb.title(engine, caps), size_clause(pairs));
-    let (id, title) = if both {
-        (format!("pairs-{}-both", verb.id()), format!("{title}, both ways, sum"))
-    } else {
-        (format!("pairs-{}", verb.id()), title)
+    let title = verb.title(engine(pairs.iter().copied()).unwrap_or_default(), caps);
+    let size = |p: &MeasuredPair| p.entry.case.timed.first().map(|flow| flow.bytes);
+    let common = size(first).filter(|_| pairs.iter().all(|p| size(p) == size(first)));
+    let title = title + &common.map_or(String::new(), |bytes| format!(", {bytes}"));
+    let (id, title, from, to) = match both {
+        true => (format!("pairs-{}-both", verb.id()), title + ", both ways, sum", "GPU", "GPU"),
+        false => (format!("pairs-{}", verb.id()), title, "from", "to"),
     };
-    let axes = if both { ("GPU", "GPU") } else { ("from", "to") };
-    let unit = ("GB/s", BetterWhen::Higher);
-    let matrix = pivot.matrix((axes.0, u32::to_string), (axes.1, u32::to_string), unit);
-    let cells: Vec<FigureCell> =
-        pairs.iter().map(|p| run.cell(&p.entry, CaseQuantity::Payload)).collect();
-    frame(run, (SuiteId::Pairs, verb.pattern()), id, title)
-        .finding(format!(
-            "{}{}.{}{}",
-            fmt::sentence(&describe_levels(&values(cells.iter()))),
-            shares(cells.iter()),
-            losses(cells.iter()),
-            published_clause(cells.iter()),
-        ))
-        .draw(matrix)
+    let matrix =
+        CellPivot::over(&gpus, points).matrix((from, u32::to_string), (to, u32::to_string), GBS);
+    let levels = fmt::sentence(&describe_levels(&values(cells.iter())));
+    let (share, published) = (shares(cells.iter()), published_clause(cells.iter()));
+    let finding = format!("{levels}{share}.{}{published}", losses(cells.iter()));
+    Some(frame(run, (SuiteId::Pairs, verb.pattern()), id, title).finding(finding).draw(matrix))
 }
 
-/// `, 256 MiB` if all pairs have the same size.
-fn size_clause(pairs: &[&MeasuredPair]) -> String {
-    let size = |p: &&MeasuredPair| p.entry.case.timed.first().map(|flow| flow.bytes);
-    let first = pairs.first().and_then(size);
-    match first.filter(|_| pairs.iter().all(|p| size(p) == first)) {
-        Some(bytes) => format!(", {bytes}"),
-        None => String::new(),
-    }
+/// What the records name as mover.
+fn engine<'p, 'a: 'p>(pairs: impl Iterator<Item = &'p MeasuredPair<'a>>) -> Option<&'a str> {
+    pairs.map(|p| p.entry.engine()).find(|engine| !engine.is_empty())
 }
 
 /// A range of values in which neighbours differ by less than `apart`.
@@ -292,59 +273,45 @@ pub(super) fn describe_levels(values: &[f64]) -> String {
     }
 }
 
-/// Unidirectional rates, GB/s.
-fn rates(run: &RunView, pairs: &[MeasuredPair], verb: PairMover) -> Vec<f64> {
-    let pairs = pairs.iter().filter(|p| p.verb == verb && !p.both);
-    pairs.filter_map(|p| run.value(&p.entry, CaseQuantity::Payload)).collect()
-}
-
 /// The levels of the runtime's copies, and their share of the widest route.
 fn copies(run: &RunView, pairs: &[MeasuredPair]) -> Option<String> {
-    let pairs: Vec<_> = pairs.iter().filter(|p| p.verb == PairMover::Dma && !p.both).collect();
-    let engine = pairs.iter().map(|p| p.entry.engine()).find(|e| !e.is_empty());
-    let cells: Vec<FigureCell> =
-        pairs.iter().map(|p| run.cell(&p.entry, CaseQuantity::Payload)).collect();
-    let values: Vec<f64> = cells.iter().filter_map(|c| c.value).collect();
+    let pairs = || pairs.iter().filter(|p| p.verb == PairMover::Dma && !p.both);
+    let cells: Vec<FigureCell> = pairs().map(|p| run.cell(&p.entry, Payload)).collect();
+    let values = values(cells.iter());
     if values.is_empty() {
         return None;
     }
-    let by = engine.map_or(String::new(), |e| format!(" ({e})"));
-    let shares: Vec<f64> = cells.iter().filter_map(FigureCell::share_of_ceiling).collect();
-    let (least, _) = extremes(&shares);
-    let worst = cells
-        .iter()
-        .zip(&pairs)
-        .filter_map(|(c, p)| Some((c.share_of_ceiling()?, c.ceiling?, p)))
-        .find(|(share, ..)| ALIKE * share <= least)
-        .map_or(String::new(), |(share, peak, p)| {
-            format!(
-                "; from gpu{} to gpu{} that is {} of {}",
-                p.src,
-                p.dst,
-                fmt::percent(share),
-                fmt::gbs(peak)
-            )
-        });
-    Some(format!("Runtime copies between GPUs{by} come in {}{worst}.", describe_levels(&values)))
+    let by = engine(pairs()).map_or(String::new(), |e| format!(" ({e})"));
+    let shares = || cells.iter().map(FigureCell::share_of_ceiling);
+    let (least, _) = extremes(&shares().flatten().collect::<Vec<_>>());
+    let mut all = shares().zip(&cells).zip(pairs());
+    let worst = all.find_map(|((share, cell), p)| {
+        let share = share.filter(|share| ALIKE * share <= least)?;
+        let (share, peak) = (fmt::percent(share), fmt::gbs(cell.ceiling?));
+        Some(format!("; from gpu{} to gpu{} that is {share} of {peak}", p.src, p.dst))
+    });
+    let (levels, worst) = (describe_levels(&values), worst.unwrap_or_default());
+    Some(format!("Runtime copies between GPUs{by} come in {levels}{worst}."))
 }
 
 /// The levels of kernels, and reads compared with writes.
 fn kernels(run: &RunView, pairs: &[MeasuredPair]) -> Option<String> {
-    let (reads, writes) = (rates(run, pairs, PairMover::Read), rates(run, pairs, PairMover::Write));
-    let values = if reads.is_empty() { &writes } else { &reads };
-    if values.is_empty() {
-        return None;
-    }
-    let verb = if reads.is_empty() { "writes" } else { "reads" };
-    let total = |v: &[f64]| v.iter().sum::<f64>() / v.len() as f64;
-    let ratio = (!reads.is_empty() && !writes.is_empty()).then(|| {
-        format!("; writes reach {} of reads", fmt::percent(total(&writes) / total(&reads)))
-    });
-    Some(format!(
-        "Kernel {verb} between GPUs come in {}{}.",
-        describe_levels(values),
-        ratio.unwrap_or_default()
-    ))
+    let rates = |verb: PairMover| -> Vec<f64> {
+        let pairs = pairs.iter().filter(|p| p.verb == verb && !p.both);
+        pairs.filter_map(|p| run.value(&p.entry, Payload)).collect()
+    };
+    let mean = |v: &[f64]| v.iter().sum::<f64>() / v.len() as f64;
+    let (reads, writes) = (rates(PairMover::Read), rates(PairMover::Write));
+    let (verb, values, ratio) = match (reads.is_empty(), writes.is_empty()) {
+        (true, true) => return None,
+        (true, false) => ("writes", &writes, String::new()),
+        (false, true) => ("reads", &reads, String::new()),
+        (false, false) => {
+            let ratio = fmt::percent(mean(&writes) / mean(&reads));
+            ("reads", &reads, format!("; writes reach {ratio} of reads"))
+        }
+    };
+    Some(format!("Kernel {verb} between GPUs come in {}{ratio}.", describe_levels(values)))
 }
 
 #[cfg(test)]
