@@ -3,16 +3,16 @@
 use std::collections::BTreeSet;
 
 use pathline_published::PublishedMetric;
-use pathline_schema::{Mover, SuiteId, Topology, Unit};
+use pathline_schema::{Flow, Mover, SuiteId};
 
+use super::pivot::GBS;
 use super::{
-    BarsBody, BetterWhen, Figure, FigureBar, FigureCell, SuiteFindings, frame, published_clause,
-    shares,
+    BetterWhen, Figure, FigureCell, SuiteFindings, frame, is_host, published_clause, shares,
 };
-use crate::figure::{LossBreakdown, PublishedValue};
 use crate::fmt;
 use crate::loss_breakdown::losses;
-use crate::run::{CaseQuantity, RunEntry, RunView};
+use crate::run::CaseQuantity::{Payload, Traffic};
+use crate::run::{RunEntry, RunView};
 
 const SUITE: SuiteId = SuiteId::Fan;
 
@@ -66,19 +66,22 @@ impl GpuFan<'_> {
             n if self.all => format!("all {n} GPUs"),
             n if self.same_package => format!("{n} GPUs, same package"),
             n if self.packaged && self.domains == n => format!("{n} GPUs, spread"),
-            n => {
-                let domains = fmt::count(self.domains, "NUMA domain");
-                format!("{n} GPUs, {domains}")
-            }
+            n => format!("{n} GPUs, {}", fmt::count(self.domains, "NUMA domain")),
         }
     }
 }
 
+/// All sets of GPUs, fewest GPUs first.
+fn all_fans<'a>(run: &RunView<'a>) -> Vec<GpuFan<'a>> {
+    let mut fans: Vec<GpuFan> = run.suite(SUITE).filter_map(|e| fan(run, *e)).collect();
+    fans.sort_by_key(|f| (f.gpus.len(), !f.same_package));
+    fans
+}
+
 /// Kernels that stream over host memory, fewest GPUs first.
 fn fans<'a>(run: &RunView<'a>) -> Vec<GpuFan<'a>> {
-    let mut fans: Vec<GpuFan> = run.suite(SUITE).filter_map(|e| fan(run, *e)).collect();
+    let mut fans = all_fans(run);
     fans.retain(|f| f.direction.is_none());
-    fans.sort_by_key(|f| (f.gpus.len(), !f.same_package));
     let one = fans.iter().find(|f| f.gpus.len() == 1).and_then(|f| f.value);
     for fan in &mut fans {
         fan.ratio = fan.value.zip(one).map(|(v, one)| v / one);
@@ -90,10 +93,8 @@ fn fans<'a>(run: &RunView<'a>) -> Vec<GpuFan<'a>> {
 pub fn fan<'a>(run: &RunView<'a>, entry: RunEntry<'a>) -> Option<GpuFan<'a>> {
     let flows = &entry.case.timed;
     let gpus: BTreeSet<u32> = flows.iter().filter_map(|f| f.by.at().gpu()).collect();
-    let host = |u: Unit| u.numa().is_some();
-    let count = |src: bool, dst: bool| {
-        flows.iter().filter(|f| (host(f.src.unit), host(f.dst.unit)) == (src, dst)).count()
-    };
+    let ends = |f: &Flow| (is_host(f.src.unit), is_host(f.dst.unit));
+    let count = |src: bool, dst: bool| flows.iter().filter(|f| ends(f) == (src, dst)).count();
     let copies = flows.iter().all(|f| matches!(f.by, Mover::Dma { .. }));
     let n = gpus.len();
     let direction = match (count(true, true), count(true, false), count(false, true)) {
@@ -106,16 +107,17 @@ pub fn fan<'a>(run: &RunView<'a>, entry: RunEntry<'a>) -> Option<GpuFan<'a>> {
     if !entry.case.background.is_empty() || n == 0 {
         return None;
     }
-    let home = |f: &pathline_schema::Flow| if host(f.src.unit) { f.src.unit } else { f.dst.unit };
+    let home = |f: &Flow| if is_host(f.src.unit) { f.src.unit } else { f.dst.unit };
     let gpus: Vec<u32> = gpus.into_iter().collect();
     let all = gpus.len() > 1 && gpus.len() == run.topology().gpus.len();
-    let packages = packages(run.topology(), &gpus);
+    let package = |g: &u32| run.topology().gpus.iter().find(|gpu| gpu.index == *g)?.package;
+    let packages: Vec<u32> = gpus.iter().filter_map(package).collect();
     Some(GpuFan {
         same_package: packages.iter().collect::<BTreeSet<_>>().len() < packages.len(),
         packaged: packages.len() == gpus.len(),
         domains: flows.iter().map(home).collect::<BTreeSet<_>>().len(),
         all,
-        value: run.value(&entry, CaseQuantity::Traffic),
+        value: run.value(&entry, Traffic),
         direction,
         ratio: None,
         gpus,
@@ -123,76 +125,46 @@ pub fn fan<'a>(run: &RunView<'a>, entry: RunEntry<'a>) -> Option<GpuFan<'a>> {
     })
 }
 
-/// Packages of GPUs, as far as known.
-fn packages(topology: &Topology, gpus: &[u32]) -> Vec<u32> {
-    let package = |g: &u32| topology.gpus.iter().find(|gpu| gpu.index == *g)?.package;
-    gpus.iter().filter_map(package).collect()
-}
-
 pub(super) fn find(run: &RunView) -> SuiteFindings {
     let fans = fans(run);
     let sentence = (fans.iter().filter(|f| f.ratio.is_some()).count() > 1)
         .then(|| fmt::sentence(&format!("against host memory, {}.", sentence(&fans))));
-    let mut figures = figures(run, &fans);
-    figures.extend(engines(run));
-    SuiteFindings::new(figures, [sentence])
+    SuiteFindings::new(streams(run, &fans).into_iter().flatten().chain(engines(run)), [sentence])
 }
 
-fn figures(run: &RunView, fans: &[GpuFan]) -> Vec<Figure> {
-    if fans.is_empty() {
-        return Vec::new();
-    }
-    let bar = |f: &GpuFan, cell: FigureCell| FigureBar { label: f.label(), cell };
-    let rates: Vec<FigureBar> =
-        fans.iter().map(|f| bar(f, run.cell(&f.entry, CaseQuantity::Traffic))).collect();
-    let ratios: Vec<FigureBar> = fans
-        .iter()
-        .filter(|f| f.gpus.len() > 1 && f.ratio.is_some())
-        .map(|f| bar(f, ratio_cell(run, f)))
-        .collect();
-    let mut figures = vec![
-        frame(run, (SUITE, ""), "fan", "GPUs that stream over host memory at once: read + written")
-            .finding(fmt::sentence(&format!(
-                "{}{}.{}",
-                sentence(fans),
-                shares(rates.iter().map(|b| &b.cell)),
-                losses(rates.iter().map(|b| &b.cell))
-            )))
-            .draw(BarsBody::new(("GB/s", BetterWhen::Higher), rates)),
-    ];
-    if !ratios.is_empty() {
-        figures.push(
-            frame(
-                run,
-                (SUITE, ""),
-                "fan-ratio",
-                "GPUs that stream over host memory at once, as multiples of one",
-            )
-            .finding(fmt::sentence(&format!(
-                "{}.{}",
-                sentence(fans),
-                published_clause(ratios.iter().map(|b| &b.cell))
-            )))
-            .draw(BarsBody::new(("x", BetterWhen::Higher), ratios)),
-        );
-    }
-    figures
+/// Rates, and multiples of a single GPU's.
+fn streams(run: &RunView, fans: &[GpuFan]) -> [Option<Figure>; 2] {
+    let rate = |f: &GpuFan| (f.label(), run.cell(&f.entry, Traffic));
+    let rates: Vec<(String, FigureCell)> = fans.iter().map(rate).collect();
+    let ratios = fans.iter().filter(|f| f.gpus.len() > 1 && f.ratio.is_some());
+    let ratios: Vec<(String, FigureCell)> =
+        ratios.map(|f| (f.label(), ratio_cell(run, f))).collect();
+    let (text, cells) = (sentence(fans), || rates.iter().map(|b| &b.1));
+    let limits = format!("{}.{}", shares(cells()), losses(cells()));
+    let published = published_clause(ratios.iter().map(|b| &b.1));
+    let title = "GPUs that stream over host memory at once";
+    let framed = |id, shown: &str, finding: String| {
+        frame(run, (SUITE, ""), id, format!("{title}{shown}")).finding(fmt::sentence(&finding))
+    };
+    [
+        framed("fan", ": read + written", format!("{text}{limits}")).draw_bars(GBS, rates),
+        framed("fan-ratio", ", as multiples of one", format!("{text}.{published}"))
+            .draw_bars(("x", BetterWhen::Higher), ratios),
+    ]
 }
 
 /// Copies in, out and in both directions of several GPUs at once.
 fn engines(run: &RunView) -> Option<Figure> {
-    let mut fans: Vec<GpuFan> = run.suite(SUITE).filter_map(|e| fan(run, *e)).collect();
-    fans.sort_by_key(|f| (f.gpus.len(), !f.same_package));
-    let mut bars = Vec::new();
-    let mut most = Vec::new();
+    let fans = all_fans(run);
+    let (mut bars, mut most) = (Vec::new(), Vec::new());
     for direction in [FanDirection::In, FanDirection::Out, FanDirection::Both] {
         let of = fans.iter().filter(|f| f.direction == Some(direction));
         let of: Vec<(String, FigureCell)> = of
             .map(|f| {
                 let label = format!("{} {}", direction.label(), f.label());
-                let cell = run.cell(&f.entry, CaseQuantity::Payload);
-                let (ceiling, bound) = (cell.ceiling, run.slowest_limits(f.entry.case).1);
-                (label, FigureCell { ceiling, bound: bound.or(cell.bound), ..cell })
+                let cell = run.cell(&f.entry, Payload);
+                let bound = run.slowest_limits(f.entry.case).1.or(cell.bound);
+                (label, FigureCell { bound, ..cell })
             })
             .collect();
         let last = of.iter().rev().find_map(|b| Some((b, b.1.value?)));
@@ -204,25 +176,21 @@ fn engines(run: &RunView) -> Option<Figure> {
         }));
         bars.extend(of);
     }
-    let published = published_clause(bars.iter().map(|bar: &(String, FigureCell)| &bar.1));
+    let published = published_clause(bars.iter().map(|bar| &bar.1));
     let finding = format!("Pinned memory: {}.{published}", fmt::list(&most));
     let title = "Copies between host memory and several GPUs at once, sum";
-    frame(run, (SUITE, "* > * by dma"), "fan-engine", title)
-        .finding(finding)
-        .draw_bars(("GB/s", BetterWhen::Higher), bars)
+    frame(run, (SUITE, "* > * by dma"), "fan-engine", title).finding(finding).draw_bars(GBS, bars)
 }
 
 fn ratio_cell(run: &RunView, fan: &GpuFan) -> FigureCell {
-    let cell = run.cell(&fan.entry, CaseQuantity::Traffic);
+    let cell = run.cell(&fan.entry, Traffic).without_losses();
     let scale = fan.ratio.zip(fan.value).map_or(0.0, |(r, v)| r / v);
-    let published: Option<PublishedValue> = run.published(&fan.entry, Some(PublishedMetric::Ratio));
     FigureCell {
         value: fan.ratio,
         half_width: cell.half_width * scale,
         ceiling: Some(fan.gpus.len() as f64),
         bound: None,
-        path: cell.path.map(|path| LossBreakdown { losses: Vec::new(), ..path }),
-        published,
+        published: run.published(&fan.entry, Some(PublishedMetric::Ratio)),
         ..cell
     }
 }
@@ -230,16 +198,11 @@ fn ratio_cell(run: &RunView, fan: &GpuFan) -> FigureCell {
 /// `one GPU moves 44.0 GB/s; 2 GPUs, same package 1.0 x, 2 GPUs, spread 2.0 x`.
 fn sentence(fans: &[GpuFan]) -> String {
     let one = fans.iter().find(|f| f.gpus.len() == 1).and_then(|f| f.value);
-    let more: Vec<String> = fans
+    let Some(one) = one else { return "no figure of one GPU alone".into() };
+    let more = fans
         .iter()
         .filter(|f| f.gpus.len() > 1)
-        .filter_map(|f| Some(format!("{} {} x", f.label(), fmt::number(f.ratio?))))
-        .collect();
-    match one {
-        Some(rate) if more.is_empty() => format!("one GPU reads and writes {}", fmt::gbs(rate)),
-        Some(rate) => {
-            format!("one GPU reads and writes {}; {}", fmt::gbs(rate), more.join("; "))
-        }
-        None => "no figure of one GPU alone".into(),
-    }
+        .filter_map(|f| Some(format!("{} {} x", f.label(), fmt::number(f.ratio?))));
+    let all = [format!("one GPU reads and writes {}", fmt::gbs(one))].into_iter().chain(more);
+    all.collect::<Vec<_>>().join("; ")
 }

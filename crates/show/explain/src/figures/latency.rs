@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use pathline_schema::{Cadence, Flow, FlowSeries, SuiteId, TimerKind, Unit};
 use pathline_stats::SeriesSummary;
 
-use super::pivot::CellPivot;
+use super::pivot::{CellPivot, NS, US};
 use super::{
-    BetterWhen, Figure, FigureCell, MatrixBody, SuiteFindings, extremes, frame, grid,
-    published_clause, sorted, values,
+    Figure, FigureCell, MatrixBody, SuiteFindings, extremes, frame, published_clause, range_of,
 };
 use crate::fmt;
 use crate::peer_class::PeerView;
-use crate::run::{CaseQuantity, RunEntry, RunView, start_cost};
+use crate::run::CaseQuantity::{StepNs, StepUs};
+use crate::run::{RunEntry, RunView, start_cost};
 
 const SUITE: SuiteId = SuiteId::Latency;
 
@@ -32,45 +32,32 @@ fn copies(run: &RunView) -> Option<(Figure, Option<String>)> {
         .collect();
     let bytes = copies.iter().map(|(_, f)| f.bytes).min()?;
     let gpus = run.gpus(copies.iter().map(|(e, _)| *e));
-    let points = copies.iter().filter(|(_, f)| f.bytes == bytes).filter_map(|(e, f)| {
-        Some((f.src.unit.gpu()?, f.dst.unit.gpu()?, run.cell(e, CaseQuantity::StepUs)))
-    });
+    let points = copies
+        .iter()
+        .filter(|(_, f)| f.bytes == bytes)
+        .filter_map(|(e, f)| Some((f.src.unit.gpu()?, f.dst.unit.gpu()?, run.cell(e, StepUs))));
     let pivot = CellPivot::over(&gpus, points);
-    let matrix =
-        pivot.matrix(("from", u32::to_string), ("to", u32::to_string), ("us", BetterWhen::Lower));
-    let mut peers: Vec<(f64, u32, u32)> = Vec::new();
-    for (row, &a) in matrix.cells.iter().zip(&gpus) {
-        let others = row.iter().zip(&gpus).filter(|&(_, &b)| b != a);
-        peers.extend(others.filter_map(|(c, &b)| Some((c.value?, a, b))));
-    }
+    let matrix = pivot.matrix(("from", u32::to_string), ("to", u32::to_string), US);
+    let others = pivot.cells().filter(|(a, b, _)| a != b);
+    let mut peers: Vec<(f64, u32, u32)> =
+        others.filter_map(|(a, b, cell)| Some((cell.value?, *a, *b))).collect();
     peers.sort_by(|x, y| x.0.total_cmp(&y.0));
     let classes = path_classes(&matrix);
-    let finding = match (peers.first(), peers.last()) {
-        (Some(low), Some(high)) => format!(
-            "{} us between gpu{} and gpu{}, {} us between gpu{} and gpu{}.{}{}",
-            fmt::number(low.0),
-            low.1,
-            low.2,
-            fmt::number(high.0),
-            high.1,
-            high.2,
-            classes.as_ref().map_or(String::new(), |text| format!(" By path: {text}.")),
-            published_clause(matrix.cells.iter().flatten()),
-        ),
-        _ => String::new(),
-    };
-    let (low, high) = extremes(&peers.iter().map(|p| p.0).collect::<Vec<_>>());
-    let entries = || copies.iter().map(|(entry, _)| *entry);
-    let sentence = (!peers.is_empty()).then(|| {
-        let time = classes.unwrap_or_else(|| format!("{} us", fmt::range(low, high)));
-        let start = start_clause(run, entries());
+    let pair =
+        |(us, a, b): &(f64, u32, u32)| format!("{} us between gpu{a} and gpu{b}", fmt::number(*us));
+    let finding = peers.first().zip(peers.last()).map(|(low, high)| {
+        let by_path = classes.as_ref().map_or(String::new(), |text| format!(" By path: {text}."));
+        let published = published_clause(matrix.all());
+        format!("{}, {}.{by_path}{published}", pair(low), pair(high))
+    });
+    let sentence = fmt::range_any(peers.iter().map(|p| p.0)).map(|range| {
+        let time = classes.unwrap_or_else(|| format!("{range} us"));
+        let start = start_clause(run, copies.iter().map(|(entry, _)| *entry));
         format!("Latency of {bytes} copies: {time}{start}.")
     });
-    let figure =
-        frame(run, (SUITE, ""), "latency", format!("Time of a {bytes} copy between two events"))
-            .finding(finding)
-            .draw(matrix);
-    Some((figure, sentence))
+    let title = format!("Time of a {bytes} copy between two events");
+    let framed = frame(run, (SUITE, ""), "latency", title);
+    Some((framed.finding(finding.unwrap_or_default()).draw(matrix), sentence))
 }
 
 /// A class of at most this many pairs is named by them.
@@ -139,99 +126,61 @@ fn start_clause<'a>(run: &RunView, entries: impl Iterator<Item = &'a RunEntry<'a
     }
 }
 
-/// Dependent loads by each GPU from all other memories.
+/// Dependent loads by each GPU from all other memories; `None` of a memory stands for the host.
 fn loads(run: &RunView) -> Option<Figure> {
-    let chases: Vec<(&RunEntry, u32, Unit)> = run
-        .suite(SUITE)
-        .filter_map(|e| {
-            let flow = e.lone().filter(|f| f.by.is_chase())?;
-            Some((e, flow.by.at().gpu()?, flow.src.unit))
-        })
-        .collect();
-    let gpus = sorted(chases.iter().map(|(_, g, _)| *g));
-    let peers = sorted(chases.iter().map(|c| c.2).filter(|unit| unit.gpu().is_some()));
-    let mut memories: Vec<Option<Unit>> = peers.into_iter().map(Some).collect();
-    if chases.iter().any(|c| c.2.numa().is_some()) {
-        memories.push(None);
-    }
-    if chases.is_empty() {
-        return None;
-    }
-    let cell = |g: u32, memory: Option<Unit>| {
-        let of = |unit: Unit| memory.map_or(unit.numa().is_some(), |memory| unit == memory);
-        let found = chases.iter().find(|c| c.1 == g && of(c.2));
-        found.map(|(e, ..)| run.cell(e, CaseQuantity::StepNs)).unwrap_or_default()
-    };
-    let name = |memory: Option<Unit>| match memory {
+    let chases = run.suite(SUITE).filter_map(|e| {
+        let flow = e.lone().filter(|f| f.by.is_chase())?;
+        let memory = Some(flow.src.unit).filter(|unit| unit.numa().is_none());
+        Some((flow.by.at().gpu()?, memory, run.cell(e, StepNs)))
+    });
+    let mut pivot = CellPivot::new(chases).sorted();
+    // The host last, other memories only of GPUs.
+    pivot.cols.retain(|memory| memory.is_none_or(|unit| unit.gpu().is_some()));
+    pivot.cols.sort_by_key(Option::is_none);
+    let name = |memory: &Option<Unit>| match memory {
         Some(Unit::Gpu(n)) => n.to_string(),
         Some(unit) => unit.to_string(),
         None => "host".to_owned(),
     };
-    let matrix = grid(
-        ("GPU", &gpus),
-        ("memory of", &memories),
-        ("ns", BetterWhen::Lower),
-        (|g: u32| g.to_string(), name),
-        cell,
-    );
-    let of = |host: bool| {
-        let cells = matrix.cells.iter().flat_map(|row| row.iter().zip(&memories));
-        values(cells.filter(|(_, m)| m.is_none() == host).map(|(cell, _)| cell))
+    let matrix = pivot.matrix(("GPU", u32::to_string), ("memory of", name), NS);
+    let part = |host: bool, whose: &str| {
+        let cells = pivot.cells().filter(|(_, memory, _)| memory.is_none() == host);
+        let range = fmt::range_any(cells.filter_map(|(.., cell)| cell.value))?;
+        Some(format!("{range} ns from {whose}"))
     };
-    let part = |values: &[f64], whose: &str| {
-        let (low, high) = extremes(values);
-        (!values.is_empty()).then(|| format!("{} ns from {whose}", fmt::range(low, high)))
-    };
-    let parts: Vec<String> = [part(&of(false), "other GPUs"), part(&of(true), "the host")]
-        .into_iter()
-        .flatten()
-        .collect();
-    Some(
-        frame(
-            run,
-            (SUITE, "* > gpu*.reg by kernel@*[chase-*]"),
-            "latency-load",
-            "Latency of a dependent load by a kernel",
-        )
-        .finding(format!(
-            "{}.{}",
-            fmt::sentence(&fmt::list(&parts)),
-            published_clause(matrix.cells.iter().flatten())
-        ))
-        .draw(matrix),
-    )
+    let parts = [part(false, "other GPUs"), part(true, "the host")];
+    let parts = fmt::list_any(parts.into_iter().flatten()).unwrap_or_default();
+    let finding = format!("{}.{}", fmt::sentence(&parts), published_clause(matrix.all()));
+    let cases = (SUITE, "* > gpu*.reg by kernel@*[chase-*]");
+    let title = "Latency of a dependent load by a kernel";
+    let framed = frame(run, cases, "latency-load", title);
+    (!pivot.rows.is_empty()).then(|| framed.finding(finding).draw(matrix))
 }
 
 fn host_copies(run: &RunView) -> Option<Figure> {
-    let bars: Vec<(String, FigureCell)> = run
-        .suite(SUITE)
-        .filter(|e| e.case.cadence == Cadence::Isolated)
-        .filter_map(|e| {
-            let flow = e.lone()?;
-            let label = match (flow.src.unit, flow.dst.unit) {
-                (Unit::Numa(_), Unit::Gpu(g)) => format!("to gpu{g}"),
-                (Unit::Gpu(g), Unit::Numa(_)) => format!("from gpu{g}"),
-                _ => return None,
-            };
-            Some((label, run.cell(e, CaseQuantity::StepUs)))
-        })
-        .collect();
-    let (low, high) = extremes(&values(bars.iter().map(|b| &b.1)));
-    let finding = if low <= high {
-        format!("{} us a copy of pinned memory.", fmt::range(low, high))
-    } else {
-        String::new()
+    let isolated = run.suite(SUITE).filter(|e| e.case.cadence == Cadence::Isolated);
+    let bar = |e: &RunEntry| {
+        let flow = e.lone()?;
+        let label = match (flow.src.unit, flow.dst.unit) {
+            (Unit::Numa(_), Unit::Gpu(g)) => format!("to gpu{g}"),
+            (Unit::Gpu(g), Unit::Numa(_)) => format!("from gpu{g}"),
+            _ => return None,
+        };
+        Some((label, run.cell(e, StepUs)))
     };
+    let bars: Vec<(String, FigureCell)> = isolated.filter_map(bar).collect();
+    let range = range_of(bars.iter().map(|b| &b.1));
+    let finding = range.map(|range| format!("{range} us a copy of pinned memory."));
     let title = "Time of a 16 B copy between host and GPU, between two events";
     frame(run, (SUITE, "*.pinned > *.vram by dma"), "latency-host", title)
-        .finding(finding)
-        .draw_bars(("us", BetterWhen::Lower), bars)
+        .finding(finding.unwrap_or_default())
+        .draw_bars(US, bars)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figure::LossBreakdown;
+    use crate::figure::{BetterWhen, LossBreakdown};
 
     /// Two pairs over one link, one over four, one forwarded over two hops; copies within a GPU have no
     /// hop and belong to no class.

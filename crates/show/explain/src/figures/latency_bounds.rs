@@ -36,15 +36,13 @@ impl LatencyBounds {
 
     /// ` The runtime's copies would take at least 8.70 us for 1 pass and 17.4 us for 2 passes.`
     pub(super) fn text(&self) -> String {
-        let texts: Vec<String> = self
-            .levels
-            .iter()
-            .map(|(passes, us)| format!("{} us for {}", fmt::number(*us), pass_count(*passes)))
-            .collect();
-        match texts.is_empty() {
-            true => String::new(),
-            false => format!(" The runtime's copies would take at least {}.", fmt::list(&texts)),
-        }
+        let level = |(passes, us): &(u32, f64)| {
+            format!("{} us for {}", fmt::number(*us), pass_count(*passes))
+        };
+        let texts = fmt::list_any(self.levels.iter().map(level));
+        texts.map_or(String::new(), |texts| {
+            format!(" The runtime's copies would take at least {texts}.")
+        })
     }
 
     /// A name and a time in us for each bound: `2 passes of the smallest copy`.

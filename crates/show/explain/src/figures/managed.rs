@@ -2,7 +2,8 @@
 
 use pathline_schema::{Bytes, Flow, MigrateHow, Mover, SuiteId, Unit};
 
-use super::{BetterWhen, CurvesBody, Figure, FigureCell, SuiteFindings, frame, lines};
+use super::pivot::GBS;
+use super::{FigureCell, SuiteFindings, frame, lines};
 use crate::fmt;
 use crate::run::{CaseQuantity, RunView};
 
@@ -36,35 +37,27 @@ fn points(run: &RunView) -> Vec<SizedCell> {
 pub(super) fn find(run: &RunView) -> SuiteFindings {
     let points = points(run);
     let sentence = sentence(&points);
-    SuiteFindings::new(figure(run, points, sentence.clone()), [sentence])
-}
-
-fn figure(run: &RunView, points: Vec<SizedCell>, finding: Option<String>) -> Option<Figure> {
     let named = points.into_iter().map(|(name, bytes, cell)| (name, bytes.as_f64(), cell));
-    let lines = lines(named);
-    (!lines.is_empty()).then(|| {
-        frame(run, (SUITE, ""), SUITE.word(), "Managed memory, by size")
-            .finding(finding.unwrap_or_default())
-            .draw(CurvesBody::new("B", ("GB/s", BetterWhen::Higher), lines))
-    })
+    let finding = |_: &_| sentence.clone().unwrap_or_default();
+    let framed = frame(run, (SUITE, ""), SUITE.word(), "Managed memory, by size");
+    SuiteFindings::new(framed.draw_lines("B", GBS, lines(named), finding), [sentence.clone()])
 }
 
 /// Rates of the largest size, by path.
 fn sentence(points: &[SizedCell]) -> Option<String> {
     let largest = points.iter().map(|p| p.1).max()?;
-    let value = |want: &dyn Fn(&str) -> bool| {
-        points.iter().find(|p| p.1 == largest && want(&p.0)).and_then(|p| p.2.value)
+    let part = |what: &str, want: &dyn Fn(&str) -> bool| {
+        let found = points.iter().find(|p| p.1 == largest && want(&p.0))?;
+        Some(format!("{} {what}", fmt::gbs(found.2.value?)))
     };
-    let parts: Vec<String> = [
-        ("read where it is", value(&|w| w.ends_with("in place"))),
-        ("moved in by faults", value(&|w| w.starts_with("host to") && w.ends_with("faults"))),
-        ("by prefetch", value(&|w| w.starts_with("host to") && w.ends_with("prefetch"))),
-        ("back by prefetch", value(&|w| w.contains("to host"))),
-        ("read after migration", value(&|w| w.ends_with("resident pages"))),
-    ]
-    .into_iter()
-    .filter_map(|(what, value)| Some(format!("{} {what}", fmt::gbs(value?))))
-    .collect();
+    let parts = [
+        part("read where it is", &|w| w.ends_with("in place")),
+        part("moved in by faults", &|w| w.starts_with("host to") && w.ends_with("faults")),
+        part("by prefetch", &|w| w.starts_with("host to") && w.ends_with("prefetch")),
+        part("back by prefetch", &|w| w.contains("to host")),
+        part("read after migration", &|w| w.ends_with("resident pages")),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
     let size = largest.rounded();
     (parts.len() > 1).then(|| format!("Managed memory, {size}: {}.", fmt::list(&parts)))
 }

@@ -1,14 +1,13 @@
 //! Bandwidth of selected paths over the size of the transfer.
 
-use pathline_schema::{Flow, KernelOp, MemKind, Mover, SuiteId};
+use pathline_schema::{Bytes, Flow, KernelOp, MemKind, Mover, Place, SuiteId};
 use pathline_stats::fit_line;
 
-use super::{
-    BetterWhen, ChartLine, CurvesBody, Figure, SuiteFindings, frame, is_host, lines, mem_words,
-    mover_words,
-};
+use super::pivot::GBS;
+use super::{ChartLine, CurvesBody, SuiteFindings, frame, is_host, lines, mem_words, mover_words};
 use crate::fmt;
-use crate::run::{CaseQuantity, RunEntry, RunView};
+use crate::run::CaseQuantity::Payload;
+use crate::run::{RunEntry, RunView};
 
 const SUITE: SuiteId = SuiteId::Sweep;
 
@@ -21,10 +20,10 @@ enum SweepChart {
 }
 
 impl SweepChart {
-    const ALL: [(Self, &'static str, &'static str); 3] = [
-        (Self::Host, "sweep-host", "Host memory and GPU, by size of the transfer"),
-        (Self::Copies, "sweep-dma", "Runtime copies between GPUs, by size of the transfer"),
-        (Self::Kernels, "sweep-kernel", "Kernels between GPUs, by size of the transfer"),
+    const ALL: [(Self, &'static str, &'static str, &'static str); 3] = [
+        (Self::Host, "sweep-host", "numa* > * by *", "Host memory and GPU"),
+        (Self::Copies, "sweep-dma", "gpu*.vram > gpu*.vram by dma", "Runtime copies between GPUs"),
+        (Self::Kernels, "sweep-kernel", "gpu*.vram > gpu*.vram by kernel", "Kernels between GPUs"),
     ];
     fn from_flow(flow: &Flow) -> Self {
         match flow.by {
@@ -36,7 +35,7 @@ impl SweepChart {
 }
 
 fn name(flow: &Flow, engine: &str) -> String {
-    let end = |place: pathline_schema::Place| match place.mem {
+    let end = |place: Place| match place.mem {
         MemKind::Vram => place.unit.to_string(),
         mem => format!("{} {}", place.unit, mem_words(mem)),
     };
@@ -56,47 +55,20 @@ fn name(flow: &Flow, engine: &str) -> String {
 }
 
 pub(super) fn find(run: &RunView) -> SuiteFindings {
-    SuiteFindings::new(figures(run), [])
-}
-
-fn figures(run: &RunView) -> Vec<Figure> {
     let entries: Vec<(&RunEntry, &Flow)> =
         run.suite(SUITE).filter_map(|e| Some((e, e.lone()?))).collect();
-    SweepChart::ALL
-        .iter()
-        .filter_map(|&(chart, id, title)| figure(run, &entries, chart, id, title))
-        .collect()
-}
-
-fn figure(
-    run: &RunView,
-    entries: &[(&RunEntry, &Flow)],
-    chart: SweepChart,
-    id: &str,
-    title: &str,
-) -> Option<Figure> {
-    let chosen = || entries.iter().filter(|(_, f)| SweepChart::from_flow(f) == chart);
-    let points = chosen().map(|(entry, flow)| {
-        let cell = run.cell(entry, CaseQuantity::Payload);
-        (name(flow, entry.engine()), flow.bytes.as_f64(), cell)
-    });
-    let lines = lines(points.filter(|(_, _, cell)| cell.value.is_some()));
-    if lines.is_empty() {
-        return None;
-    }
-    let pattern = match chart {
-        SweepChart::Host => "numa* > * by *",
-        SweepChart::Copies => "gpu*.vram > gpu*.vram by dma",
-        SweepChart::Kernels => "gpu*.vram > gpu*.vram by kernel",
+    let figure = |(of, id, cases, paths)| {
+        let chosen = entries.iter().filter(|(_, f)| SweepChart::from_flow(f) == of);
+        let points = chosen.map(|(entry, flow)| {
+            (name(flow, entry.engine()), flow.bytes.as_f64(), run.cell(entry, Payload))
+        });
+        let lines = lines(points.filter(|(_, _, cell)| cell.value.is_some()));
+        let curves = CurvesBody { ceilings: ceilings(&lines), ..CurvesBody::new("B", GBS, lines) };
+        let title = format!("{paths}, by size of the transfer");
+        let finding = finding(&curves.lines);
+        frame(run, (SUITE, cases), id, title).finding(finding).draw_any(curves)
     };
-    Some(frame(run, (SUITE, pattern), id, title).finding(finding(&lines)).draw(CurvesBody {
-        x_unit: "B".into(),
-        y_unit: "GB/s".into(),
-        ceilings: ceilings(&lines),
-        lines,
-        marks: Vec::new(),
-        better: BetterWhen::Higher,
-    }))
+    SuiteFindings::new(SweepChart::ALL.into_iter().filter_map(figure), [])
 }
 
 /// The peaks of the paths, without repetitions.
@@ -113,28 +85,27 @@ fn ceilings(lines: &[ChartLine]) -> Vec<(String, f64)> {
 
 /// Fastest and slowest path at the largest size, and sizes at half of the rate.
 fn finding(lines: &[ChartLine]) -> String {
-    let mut last: Vec<(&ChartLine, f64, f64)> = lines
-        .iter()
-        .filter_map(|l| l.points.last().and_then(|(x, c)| Some((l, *x, c.value?))))
-        .collect();
-    last.sort_by(|a, b| b.2.total_cmp(&a.2));
-    let (Some(best), Some(worst)) = (last.first(), last.last()) else { return String::new() };
-    let size = |x: f64| pathline_schema::Bytes(x as u64).rounded();
-    let mut text = format!("At {} {} reaches {}", size(best.1), best.0.name, fmt::gbs(best.2));
+    let last = |l: &ChartLine| l.points.last().and_then(|(x, c)| Some((c.value?, *x)));
+    let mut last: Vec<(&ChartLine, (f64, f64))> =
+        lines.iter().filter_map(|l| Some((l, last(l)?))).collect();
+    last.sort_by(|a, b| b.1.0.total_cmp(&a.1.0));
+    let (Some((best, (rate, at))), Some((worst, least))) = (last.first(), last.last()) else {
+        return String::new();
+    };
+    let size = |x: f64| Bytes(x as u64).rounded();
+    let mut text = format!("At {} {} reaches {}", size(*at), best.name, fmt::gbs(*rate));
     if last.len() > 1 {
-        text += &format!(", {} {}", worst.0.name, fmt::gbs(worst.2));
+        text += &format!(", {} {}", worst.name, fmt::gbs(least.0));
     }
     text.push('.');
     // T(n) = alpha + n / beta, if it describes the path to within 5 %.
     let times: Vec<(f64, f64)> =
-        best.0.points.iter().filter_map(|(x, c)| Some((*x, x / c.value?))).collect();
+        best.points.iter().filter_map(|(x, c)| Some((*x, x / c.value?))).collect();
     if let Some(fit) = fit_line(&times).filter(|f| f.misfit < 0.05 && times.len() > 3) {
-        text += &format!(
-            " The first fits {} us + size / {}: half of its rate comes at {}.",
-            fmt::number(fit.alpha_ns / 1e3),
-            fmt::gbs(fit.beta_gbs),
-            size(fit.half_size())
-        );
+        let (us, rate) = (fmt::number(fit.alpha_ns / 1e3), fmt::gbs(fit.beta_gbs));
+        let half = size(fit.half_size());
+        text +=
+            &format!(" The first fits {us} us + size / {rate}: half of its rate comes at {half}.");
     }
     text
 }
