@@ -2,12 +2,12 @@
 
 use pathline_schema::{Flow, MemKind, Mover, SuiteId};
 
-use super::{
-    BetterWhen, Figure, SuiteFindings, extremes, frame, grid, is_host, shares, sorted, values,
-};
+use super::pivot::{CellPivot, GBS, least};
+use super::{Figure, SuiteFindings, frame, is_host, range_of, shares, sorted};
 use crate::fmt;
 use crate::loss_breakdown::losses;
-use crate::run::{CaseQuantity, RunEntry, RunView};
+use crate::run::CaseQuantity::Payload;
+use crate::run::{RunEntry, RunView};
 
 const SUITE: SuiteId = SuiteId::NumaGpu;
 
@@ -59,68 +59,45 @@ fn figure(run: &RunView, paths: &[DomainCopy], domains: &[u32], inward: bool) ->
     let first = paths.iter().find(|w| w.mem == MemKind::Registered).map(|w| w.gpu);
     let mut cols: Vec<(u32, MemKind)> = gpus.iter().map(|&g| (g, MemKind::Pinned)).collect();
     cols.extend(first.map(|g| (g, MemKind::Registered)));
+    let of_way = || paths.iter().filter(|w| w.inward == inward);
     // The last row is memory whose domain the runtime chose.
-    let placed = |gpu: u32| {
-        let of =
-            |w: &&DomainCopy| (w.gpu, w.mem, w.inward) == (gpu, MemKind::PinnedDefault, inward);
-        paths.iter().find(of)
-    };
-    let cell = |domain: Option<u32>, (gpu, mem): (u32, MemKind)| {
-        let found = match domain {
-            Some(domain) => paths
-                .iter()
-                .find(|w| (w.domain, w.gpu, w.mem, w.inward) == (domain, gpu, mem, inward)),
-            None => placed(gpu).filter(|_| mem == MemKind::Pinned),
-        };
-        found.map(|w| run.cell(w.entry, CaseQuantity::Payload)).unwrap_or_default()
-    };
+    let placed: Vec<(u32, &DomainCopy)> = gpus
+        .iter()
+        .filter_map(|&g| {
+            let of = |w: &&DomainCopy| (w.gpu, w.mem) == (g, MemKind::PinnedDefault);
+            Some((g, of_way().find(of)?))
+        })
+        .collect();
     let mut rows: Vec<Option<u32>> = domains.iter().copied().map(Some).collect();
-    let homes: Vec<String> =
-        gpus.iter().filter_map(|&g| Some((g, placed(g)?))).filter_map(found_in).collect();
-    if gpus.iter().any(|&g| placed(g).is_some()) {
-        rows.push(None);
-    }
-    let matrix = grid(
-        ("domain", &rows),
-        ("GPU", &cols),
-        ("GB/s", BetterWhen::Higher),
-        (
-            |d: Option<u32>| d.map_or_else(|| "by runtime".to_owned(), |d| d.to_string()),
-            |(g, mem): (u32, MemKind)| match mem {
-                MemKind::Registered => format!("{g} reg."),
-                _ => g.to_string(),
-            },
-        ),
-        cell,
+    rows.extend((!placed.is_empty()).then_some(None));
+    let point = |w: &DomainCopy| match w.mem {
+        MemKind::PinnedDefault => (None, (w.gpu, MemKind::Pinned), run.cell(w.entry, Payload)),
+        mem => (Some(w.domain), (w.gpu, mem), run.cell(w.entry, Payload)),
+    };
+    let matrix = CellPivot::new(of_way().map(point)).with(&rows, &cols).matrix(
+        ("domain", |d| d.map_or_else(|| "by runtime".to_owned(), |d| d.to_string())),
+        ("GPU", |(g, mem)| match mem {
+            MemKind::Registered => format!("{g} reg."),
+            _ => g.to_string(),
+        }),
+        GBS,
     );
-    let cells = || matrix.cells.iter().flatten();
-    let (low, high) = extremes(&values(cells()));
-    if low > high {
-        return None;
-    }
-    let registered = match first {
-        Some(g) => format!(
+    let range = range_of(matrix.all())?;
+    let registered = first.map_or(String::new(), |g| {
+        format!(
             " The last column is pageable memory of its domain that was registered (pinned), for gpu{g}."
-        ),
-        None => String::new(),
+        )
+    });
+    let (id, title) = match inward {
+        true => ("numa-gpu-in", "Pinned memory of every NUMA domain to every GPU"),
+        false => ("numa-gpu-out", "Every GPU to pinned memory of every NUMA domain"),
     };
-    let (id, title) = if inward {
-        ("numa-gpu-in", "Pinned memory of every NUMA domain to every GPU")
-    } else {
-        ("numa-gpu-out", "Every GPU to pinned memory of every NUMA domain")
-    };
-    let homes = match homes.is_empty() {
-        true => String::new(),
-        false => {
-            format!(" Without a request the runtime puts pinned memory {}.", fmt::list(&homes))
-        }
-    };
-    let finding = format!(
-        "{} GB/s{}.{}{registered}{homes}",
-        fmt::range(low, high),
-        shares(cells()),
-        losses(cells())
-    );
+    let homes = fmt::list_any(placed.into_iter().filter_map(found_in));
+    let homes = homes.map_or(String::new(), |homes| {
+        format!(" Without a request the runtime puts pinned memory {homes}.")
+    });
+    let (shares, losses) = (shares(matrix.all()), losses(matrix.all()));
+    let finding = format!("{range} GB/s{shares}.{losses}{registered}{homes}");
     Some(frame(run, (SUITE, ""), id, title).finding(finding).draw(matrix))
 }
 
@@ -139,37 +116,27 @@ fn found_in((gpu, copy): (u32, &DomainCopy)) -> Option<String> {
 /// The greatest loss with memory of a remote domain.
 fn sentence(run: &RunView, paths: &[DomainCopy]) -> Option<String> {
     let home = |g: u32| run.topology().gpus.iter().find(|gpu| gpu.index == g)?.numa;
-    let mut far: Option<(f64, &DomainCopy, f64, f64)> = None;
-    for path in paths.iter().filter(|w| w.mem == MemKind::Pinned && home(w.gpu).is_some()) {
-        let near = paths.iter().find(|w| {
-            Some(w.domain) == home(w.gpu)
-                && (w.gpu, w.mem, w.inward) == (path.gpu, path.mem, path.inward)
-        });
-        let value = |w: &DomainCopy| run.value(w.entry, CaseQuantity::Payload);
-        let Some((here, there)) = near.and_then(value).zip(value(path)) else { continue };
-        if Some(path.domain) != home(path.gpu) && far.is_none_or(|(least, ..)| there / here < least)
-        {
-            far = Some((there / here, path, here, there));
-        }
-    }
-    let (share, path, here, there) = far?;
+    let value = |w: &DomainCopy| run.value(w.entry, Payload);
+    let far = paths.iter().filter(|w| w.mem == MemKind::Pinned).filter_map(|far| {
+        let home = home(far.gpu).filter(|home| *home != far.domain)?;
+        let near = |w: &&DomainCopy| {
+            (w.domain, w.gpu, w.mem, w.inward) == (home, far.gpu, far.mem, far.inward)
+        };
+        let (here, there) = (paths.iter().find(near).and_then(value)?, value(far)?);
+        Some((there / here, (far, here, there)))
+    });
+    let (share, (path, here, there)) = least(far)?;
     if share > ALIKE {
-        let values: Vec<f64> =
-            paths.iter().filter_map(|w| run.value(w.entry, CaseQuantity::Payload)).collect();
-        let (low, high) = extremes(&values);
+        let range = fmt::range_any(paths.iter().filter_map(value))?;
         return Some(format!(
-            "Pinned memory of every NUMA domain is as fast for every GPU: {} GB/s.",
-            fmt::range(low, high)
+            "Pinned memory of every NUMA domain is as fast for every GPU: {range} GB/s."
         ));
     }
     let to = if path.inward { "into" } else { "out of" };
+    let (gpu, domain, share) = (path.gpu, path.domain, fmt::percent(share));
+    let (here, there) = (fmt::gbs(here), fmt::gbs(there));
     Some(format!(
-        "Pinned memory of another NUMA domain keeps at least {} of the rate: {to} gpu{} {} at home, {} \
-         with numa{}.",
-        fmt::percent(share),
-        path.gpu,
-        fmt::gbs(here),
-        fmt::gbs(there),
-        path.domain
+        "Pinned memory of another NUMA domain keeps at least {share} of the rate: {to} gpu{gpu} {here} at \
+         home, {there} with numa{domain}."
     ))
 }

@@ -74,36 +74,23 @@ pub(super) fn sentence(
     label: &dyn Fn(&Flow) -> String,
 ) -> Option<String> {
     let all = observe(kept);
+    let percent = |value: f64| fmt::percent(value.max(0.0) / 100.0);
     let text = |o: &CopyObservation| {
-        let percent = |value: f64| fmt::percent(value.max(0.0) / 100.0);
-        format!(
-            "{} (costs {}, a copy kernel {})",
-            label(&o.copy),
-            percent(o.loss),
-            percent(o.control)
-        )
+        let (loss, control) = (percent(o.loss), percent(o.control));
+        format!("{} (costs {loss}, a copy kernel {control})", label(&o.copy))
     };
-    let of = |agent: CopyAgent| -> Vec<String> {
-        all.iter().filter(|o| o.observed == Some(agent)).map(text).collect()
+    let part = |agent: CopyAgent, what: &str| {
+        let of = all.iter().filter(|o| o.observed == Some(agent));
+        let copies = fmt::list_any(of.map(text))?;
+        Some(format!("Next to compute on all units, {what} carried {copies}."))
     };
-    let mut parts = Vec::new();
-    for (agent, what) in [(CopyAgent::Engine, "an engine"), (CopyAgent::Kernel, "a kernel")] {
-        let copies = of(agent);
-        if !copies.is_empty() {
-            parts.push(format!(
-                "Next to compute on all units, {what} carried {}.",
-                fmt::list(&copies)
-            ));
-        }
-    }
     let differs = |o: &&CopyObservation| o.observed.is_some() && o.recorded != o.observed;
-    let wrong: Vec<String> = all.iter().filter(differs).map(|o| label(&o.copy)).collect();
-    if !wrong.is_empty() {
-        parts.push(format!(
-            "Version and environment of the runtime say otherwise of {}: its settings did not act as \
-             documented.",
-            fmt::list(&wrong)
-        ));
-    }
-    (!parts.is_empty()).then(|| parts.join(" "))
+    let wrong = fmt::list_any(all.iter().filter(differs).map(|o| label(&o.copy))).map(|wrong| {
+        format!(
+            "Version and environment of the runtime say otherwise of {wrong}: its settings did not act as \
+             documented."
+        )
+    });
+    let parts = [part(CopyAgent::Engine, "an engine"), part(CopyAgent::Kernel, "a kernel"), wrong];
+    fmt::join_any(parts.into_iter().flatten(), " ")
 }
