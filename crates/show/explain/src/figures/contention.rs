@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use pathline_schema::{Bytes, Flow, Mover, SuiteId, Unit};
 use pathline_stats::SeriesSummary;
 
-use super::pivot::CellPivot;
-use super::{BetterWhen, Figure, FigureCell, SuiteFindings, frame, sorted};
+use super::pivot::{CellPivot, GBS, OF_ALONE};
+use super::{Figure, FigureCell, SuiteFindings, frame, sorted};
 use crate::fmt;
-use crate::run::{CaseQuantity, EntryState, RunEntry, RunView};
+use crate::run::CaseQuantity::Payload;
+use crate::run::{RunEntry, RunView};
 
 const SUITE: SuiteId = SuiteId::Contention;
 const RANDOM: SuiteId = SuiteId::Concurrent;
@@ -29,16 +30,11 @@ enum HostDirection {
 }
 
 impl HostDirection {
-    fn short_name(self) -> &'static str {
+    /// Its short name, and its label.
+    fn names(self) -> (&'static str, &'static str) {
         match self {
-            Self::In => "H2D",
-            Self::Out => "D2H",
-        }
-    }
-    fn label(self) -> &'static str {
-        match self {
-            Self::In => "in",
-            Self::Out => "out",
+            Self::In => ("H2D", "in"),
+            Self::Out => ("D2H", "out"),
         }
     }
 }
@@ -54,15 +50,12 @@ struct ContendedPath {
 impl ContendedPath {
     fn from_flow(flow: &Flow) -> Option<Self> {
         let Mover::Dma { at: Unit::Gpu(gpu) } = flow.by else { return None };
-        match (flow.src.unit, flow.dst.unit) {
-            (Unit::Numa(domain), Unit::Gpu(_)) => {
-                Some(Self { direction: HostDirection::In, gpu, domain })
-            }
-            (Unit::Gpu(_), Unit::Numa(domain)) => {
-                Some(Self { direction: HostDirection::Out, gpu, domain })
-            }
-            _ => None,
-        }
+        let (direction, domain) = match (flow.src.unit, flow.dst.unit) {
+            (Unit::Numa(domain), Unit::Gpu(_)) => (HostDirection::In, domain),
+            (Unit::Gpu(_), Unit::Numa(domain)) => (HostDirection::Out, domain),
+            _ => return None,
+        };
+        Some(Self { direction, gpu, domain })
     }
 }
 
@@ -85,8 +78,7 @@ fn found<'b, 'a>(run: &'b RunView<'a>, suite: SuiteId) -> ContentionData<'b, 'a>
 
 /// Rate of the `nth` flow of a case, GB/s.
 fn rate(entry: &RunEntry<'_>, nth: usize) -> Option<f64> {
-    let EntryState::Sampled(series) = entry.state else { return None };
-    let series = series.get(nth)?;
+    let series = entry.series().get(nth)?;
     let ns = SeriesSummary::of(&series.samples_ns)?.median;
     Some(series.moved_bytes.as_f64() / ns).filter(|r| r.is_finite())
 }
@@ -132,93 +124,61 @@ pub(super) fn find(run: &RunView) -> SuiteFindings {
 /// Rates of single paths, by their ends.
 fn alone(run: &RunView, found: &ContentionData) -> Option<Figure> {
     let units = sorted(found.alone.iter().flat_map(|(f, _)| [f.src.unit, f.dst.unit]));
-    if units.is_empty() {
-        return None;
-    }
-    let point =
-        |(f, e): &(&Flow, &RunEntry)| (f.src.unit, f.dst.unit, run.cell(e, CaseQuantity::Payload));
+    let point = |(f, e): &(&Flow, &RunEntry)| (f.src.unit, f.dst.unit, run.cell(e, Payload));
     let pivot = CellPivot::over(&units, found.alone.iter().map(point));
-    let matrix = pivot.matrix(
-        ("from", Unit::to_string),
-        ("to", Unit::to_string),
-        ("GB/s", BetterWhen::Higher),
-    );
-    Some(
-        frame(run, (SUITE, ""), "contention-alone", "Every path of the copy engines alone")
-            .finding(format!(
-                "{} of the copy engines, each alone; between GPUs the source pushes.",
-                fmt::sentence(&fmt::count(found.alone.len(), "path"))
-            ))
-            .draw(matrix),
-    )
+    let matrix = pivot.matrix(("from", Unit::to_string), ("to", Unit::to_string), GBS);
+    let paths = fmt::sentence(&fmt::count(found.alone.len(), "path"));
+    let finding =
+        format!("{paths} of the copy engines, each alone; between GPUs the source pushes.");
+    let title = "Every path of the copy engines alone";
+    let framed = frame(run, (SUITE, ""), "contention-alone", title).finding(finding);
+    (!units.is_empty()).then(|| framed.draw(matrix))
 }
 
 /// Remaining share of each host path's rate while another one runs.
 fn interference(run: &RunView, pairs: &[HostPair], shared: Option<&str>) -> Option<Figure> {
     let paths = sorted(pairs.iter().flat_map(|p| p.paths));
-    if paths.is_empty() {
-        return None;
-    }
     let several = run.topology().numa.len() > 1;
-    let label = |p: &ContendedPath| match several {
-        true => format!("gpu{} {} numa{}", p.gpu, p.direction.label(), p.domain),
-        false => format!("gpu{} {}", p.gpu, p.direction.label()),
+    let label = |p: &ContendedPath| {
+        let domain = if several { format!(" numa{}", p.domain) } else { String::new() };
+        format!("gpu{} {}{domain}", p.gpu, p.direction.names().1)
     };
     let points = pairs.iter().flat_map(|pair| {
-        let cell = |keeps: f64| FigureCell {
-            value: Some(100.0 * keeps),
-            case: Some(pair.entry.case.clone()),
-            ..FigureCell::default()
-        };
-        let ([a, b], [of_a, of_b]) = (pair.paths, pair.keeps);
-        [(a, b, cell(of_a)), (b, a, cell(of_b))]
+        let [of_a, of_b] =
+            pair.keeps.map(|keeps| FigureCell::stated(pair.entry, Some(100.0 * keeps)));
+        let [a, b] = pair.paths;
+        [(a, b, of_a), (b, a, of_b)]
     });
-    let better = ("% of alone", BetterWhen::Higher);
-    let matrix = CellPivot::over(&paths, points).matrix(("path", label), ("during", label), better);
+    let pivot = CellPivot::over(&paths, points);
+    let matrix = pivot.matrix(("path", label), ("during", label), OF_ALONE);
     let sharing = pairs.iter().filter(|p| p.keeps.iter().any(|&k| k < MIN_INDEPENDENT)).count();
-    Some(
-        frame(
-            run,
-            (SUITE, ""),
-            "contention-pairs",
-            "What a path of the host keeps of its rate during another one",
-        )
-        .finding(
-            format!(
-                "In {sharing} of {} one path loses more than {} by the other. {}",
-                fmt::count(pairs.len(), "pair"),
-                fmt::percent(1.0 - MIN_INDEPENDENT),
-                shared.unwrap_or_default()
-            )
-            .trim()
-            .to_owned(),
-        )
-        .draw(matrix),
-    )
+    let (all, loss) = (fmt::count(pairs.len(), "pair"), fmt::percent(1.0 - MIN_INDEPENDENT));
+    let finding = format!(
+        "In {sharing} of {all} one path loses more than {loss} by the other. {}",
+        shared.unwrap_or_default()
+    );
+    let title = "What a path of the host keeps of its rate during another one";
+    let framed = frame(run, (SUITE, ""), "contention-pairs", title).finding(finding.trim());
+    (!paths.is_empty()).then(|| framed.draw(matrix))
 }
 
 /// GPUs that slow each other pairwise in one direction, and the sum of two.
 fn shared_sentence(pairs: &[HostPair]) -> Option<String> {
     let mut texts = Vec::new();
     for direction in [HostDirection::In, HostDirection::Out] {
+        let gpus_of = |p: &HostPair| p.paths.map(|path| path.gpu);
         let same: Vec<&HostPair> = pairs
             .iter()
             .filter(|p| p.paths.iter().all(|path| path.direction == direction))
             .filter(|p| p.paths[0].gpu != p.paths[1].gpu)
             .collect();
         let slow = |a: u32, b: u32| {
-            let of = |p: &&&HostPair| {
-                let gpus = [p.paths[0].gpu, p.paths[1].gpu];
-                gpus.contains(&a) && gpus.contains(&b)
-            };
-            same.iter()
-                .find(of)
-                .filter(|p| p.keeps.iter().sum::<f64>() < 2.0 * MIN_INDEPENDENT)
-                .copied()
+            let of = |p: &&&HostPair| gpus_of(p).contains(&a) && gpus_of(p).contains(&b);
+            let found = same.iter().find(of).copied();
+            found.filter(|p| p.keeps.iter().sum::<f64>() < 2.0 * MIN_INDEPENDENT)
         };
-        let gpus = sorted(same.iter().flat_map(|p| [p.paths[0].gpu, p.paths[1].gpu]));
         let mut groups: Vec<(Vec<u32>, Vec<f64>)> = Vec::new();
-        for &g in &gpus {
+        for g in sorted(same.iter().flat_map(|p| gpus_of(p))) {
             let joins = |(group, _): &&mut (Vec<u32>, Vec<f64>)| {
                 group.iter().all(|&other| slow(g, other).is_some())
             };
@@ -230,24 +190,20 @@ fn shared_sentence(pairs: &[HostPair]) -> Option<String> {
                 None => groups.push((vec![g], Vec::new())),
             }
         }
-        for (group, sums) in groups.iter().filter(|(group, _)| group.len() > 1) {
-            let names: Vec<String> = group.iter().map(|g| format!("gpu{g}")).collect();
-            let (low, high) = super::extremes(sums);
-            let any = if group.len() > 2 { ": any two" } else { "" };
-            texts.push(format!(
-                "{}{any} together get {} GB/s {}",
-                fmt::list(&names),
-                fmt::range(low, high),
-                direction.short_name()
-            ));
-        }
+        texts.extend(groups.into_iter().filter(|(group, _)| group.len() > 1).filter_map(
+            |(group, sums)| {
+                let names = fmt::list_any(group.iter().map(|g| format!("gpu{g}")))?;
+                let any = if group.len() > 2 { ": any two" } else { "" };
+                let (rates, way) = (fmt::range_any(sums)?, direction.names().0);
+                Some(format!("{names}{any} together get {rates} GB/s {way}"))
+            },
+        ));
     }
     const MAX_NAMED: usize = 8;
     let more = texts.len().saturating_sub(MAX_NAMED);
     texts.truncate(MAX_NAMED);
     let rest = if more > 0 { format!("; and {more} more groups") } else { String::new() };
-    let all = texts.join("; ");
-    (!texts.is_empty()).then(|| format!("{all}{rest}."))
+    fmt::join_any(texts, "; ").map(|all| format!("{all}{rest}."))
 }
 
 /// GPUs that copy at once with the host, in one direction or both.
@@ -271,7 +227,7 @@ fn host_groups<'b, 'a>(run: &RunView, found: &ContentionData<'b, 'a>) -> Vec<Gpu
             (inward, out) if inward == out => ("both ways", inward),
             _ => return None,
         };
-        Some(GpuGroup { direction, gpus, sum: run.value(entry, CaseQuantity::Payload)?, entry })
+        Some(GpuGroup { direction, gpus, sum: run.value(entry, Payload)?, entry })
     };
     found
         .sets
@@ -282,25 +238,27 @@ fn host_groups<'b, 'a>(run: &RunView, found: &ContentionData<'b, 'a>) -> Vec<Gpu
 }
 
 fn groups_figure(run: &RunView, groups: &[GpuGroup], sentence: Option<&str>) -> Option<Figure> {
-    let mut sizes: BTreeMap<(usize, &str), Vec<&GpuGroup>> = BTreeMap::new();
-    for group in groups {
-        sizes.entry((group.gpus.len(), group.direction)).or_default().push(group);
-    }
     let mut bars = Vec::new();
     for direction in ["in", "out", "both ways"] {
-        for ((size, _), of) in sizes.iter().filter(|((_, w), _)| *w == direction) {
-            let mut of = of.clone();
+        let same = || groups.iter().filter(|g| g.direction == direction);
+        for size in sorted(same().map(|g| g.gpus.len())) {
+            let mut of: Vec<&GpuGroup> = same().filter(|g| g.gpus.len() == size).collect();
             of.sort_by(|a, b| a.sum.total_cmp(&b.sum));
             let (Some(low), Some(high)) = (of.first(), of.last()) else { continue };
-            let noun = fmt::count(*size, "GPU");
-            let names =
-                |g: &GpuGroup| g.gpus.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
-            let bar = |label: String, g: &GpuGroup| (label, whole(run, g.entry));
+            let mut bar = |which: &str, g: &GpuGroup| {
+                let gpus = g.gpus.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
+                let which = match which {
+                    "" => String::new(),
+                    which => format!(", {which}: {gpus}"),
+                };
+                let label = format!("{} {direction}{which}", fmt::count(size, "GPU"));
+                bars.push((label, whole(run, g.entry)));
+            };
             if low.sum > ALIKE * high.sum {
-                bars.push(bar(format!("{noun} {direction}"), high));
+                bar("", high);
             } else {
-                bars.push(bar(format!("{noun} {direction}, fastest: {}", names(high)), high));
-                bars.push(bar(format!("{noun} {direction}, slowest: {}", names(low)), low));
+                bar("fastest", high);
+                bar("slowest", low);
             }
         }
     }
@@ -310,28 +268,25 @@ fn groups_figure(run: &RunView, groups: &[GpuGroup], sentence: Option<&str>) -> 
         sentence.unwrap_or_default()
     );
     let title = "GPUs at once with the host, sum of all copies";
-    frame(run, (SUITE, ""), "contention-groups", title)
-        .finding(finding.trim())
-        .draw_bars(("GB/s", BetterWhen::Higher), bars)
+    frame(run, (SUITE, ""), "contention-groups", title).finding(finding.trim()).draw_bars(GBS, bars)
 }
 
 /// The rate of all copies of a set, which have no route in common.
 fn whole(run: &RunView, entry: &RunEntry) -> FigureCell {
-    FigureCell { path: None, ..run.cell(entry, CaseQuantity::Payload) }
+    FigureCell { path: None, ..run.cell(entry, Payload) }
 }
 
 /// All GPUs at once with the host: total rate, and its share of the sum of single rates.
 fn groups_sentence(found: &ContentionData, groups: &[GpuGroup]) -> Option<String> {
     let all = groups.iter().map(|g| g.gpus.len()).max().filter(|&n| n > 1)?;
     let alone = |direction: HostDirection| -> f64 {
-        let rates = found
-            .alone
-            .iter()
-            .filter_map(|(f, e)| Some((ContendedPath::from_flow(f)?, rate(e, 0)?)));
         let mut best: BTreeMap<u32, f64> = BTreeMap::new();
-        for (path, rate) in rates.filter(|(p, _)| p.direction == direction) {
-            let known = best.entry(path.gpu).or_default();
-            *known = known.max(rate);
+        for (flow, entry) in &found.alone {
+            let path = ContendedPath::from_flow(flow).filter(|p| p.direction == direction);
+            if let Some((path, rate)) = path.zip(rate(entry, 0)) {
+                let known = best.entry(path.gpu).or_default();
+                *known = known.max(rate);
+            }
         }
         best.into_values().sum()
     };
@@ -344,13 +299,8 @@ fn groups_sentence(found: &ContentionData, groups: &[GpuGroup]) -> Option<String
         };
         Some(format!("{} {direction}, {}", fmt::gbs(group.sum), fmt::percent(group.sum / most)))
     };
-    let parts: Vec<String> = ["in", "out", "both ways"].into_iter().filter_map(part).collect();
-    (!parts.is_empty()).then(|| {
-        format!(
-            "Copying with the host at once, {all} GPUs move {} of what they have alone.",
-            parts.join("; ")
-        )
-    })
+    let parts = fmt::join_any(["in", "out", "both ways"].into_iter().filter_map(part), "; ")?;
+    Some(format!("Copying with the host at once, {all} GPUs move {parts} of what they have alone."))
 }
 
 /// Random sets by kind and size: the median of each.
@@ -371,7 +321,7 @@ fn random(run: &RunView) -> Option<Figure> {
             let mut of: Vec<(f64, &RunEntry)> = sets
                 .iter()
                 .filter(|e| kind(e) == wanted && (low..=high).contains(&e.case.timed.len()))
-                .filter_map(|e| Some((run.value(e, CaseQuantity::Payload)?, *e)))
+                .filter_map(|e| Some((run.value(e, Payload)?, *e)))
                 .collect();
             of.sort_by(|a, b| a.0.total_cmp(&b.0));
             let Some((_, entry)) = of.get(of.len() / 2) else { continue };
@@ -386,5 +336,5 @@ fn random(run: &RunView) -> Option<Figure> {
     );
     frame(run, (RANDOM, ""), RANDOM.word(), "Random sets of copies at once")
         .finding(finding)
-        .draw_bars(("GB/s", BetterWhen::Higher), bars)
+        .draw_bars(GBS, bars)
 }

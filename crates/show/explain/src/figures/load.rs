@@ -2,8 +2,8 @@
 
 use pathline_schema::{Bytes, Flow, MemKind, Mover, ScatterMethod, SuiteId};
 
-use super::pivot::CellPivot;
-use super::{BetterWhen, SuiteFindings, frame};
+use super::pivot::{CellPivot, GBS};
+use super::{SuiteFindings, frame};
 use crate::fmt;
 use crate::run::{CaseQuantity, RunEntry, RunView};
 
@@ -97,11 +97,10 @@ fn figure(run: &RunView, suite: SuiteId, title: &str) -> SuiteFindings {
     let copies = copies(run, suite);
     let point =
         |copy: &LoadCell| (copy.task, copy.method, run.cell(copy.entry, CaseQuantity::Payload));
-    let rates = CellPivot::new(copies.iter().map(point)).sorted();
-    let matrix = rates.matrix(
-        ("copy", |task: &LoadTask| format!("{}, {}", task.direction(), task.bytes)),
-        ("by", |method: &LoadMethod| method.label()),
-        ("GB/s", BetterWhen::Higher),
+    let matrix = CellPivot::new(copies.iter().map(point)).sorted().matrix(
+        ("copy", |task| format!("{}, {}", task.direction(), task.bytes)),
+        ("by", |method| method.label()),
+        GBS,
     );
     SuiteFindings::new(frame(run, (suite, ""), suite.word(), title).draw_any(matrix), [])
 }

@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 
 use pathline_schema::{Bytes, Case, CopyAgent, Flow, Mover, Place, SuiteId};
 
-use super::pivot::CellPivot;
+use super::pivot::{CellPivot, most};
 use super::{BetterWhen, Figure, FigureCell, SuiteFindings, distinct, frame, is_host, is_precise};
 use crate::fmt;
-use crate::run::{CaseQuantity, RunEntry, RunView};
+use crate::run::CaseQuantity::Payload;
+use crate::run::{RunEntry, RunView};
 
 const SUITE: SuiteId = SuiteId::Multipath;
 
@@ -109,22 +110,15 @@ impl PathMethod {
 
 /// The copies that suite `multipath` measured, in the order of the run.
 pub fn copies<'b, 'a>(run: &'b RunView<'a>) -> Vec<MultipathCell<'b, 'a>> {
-    run.suite(SUITE)
-        .filter_map(|entry| {
-            let (task, method) = PathTask::of(entry.case)?;
-            let cell = run.cell(entry, CaseQuantity::Payload);
-            // The sum of plain copies to several GPUs is shared by them.
-            let each = 1.0 / entry.case.timed.len().max(1) as f64;
-            let cell = FigureCell {
-                value: cell.value.map(|value| value * each),
-                half_width: cell.half_width * each,
-                ceiling: cell.ceiling.map(|ceiling| ceiling * each),
-                bound: cell.bound.map(|bound| bound * each),
-                ..cell
-            };
-            Some(MultipathCell { task, method, entry, cell })
-        })
-        .collect()
+    let copy = |entry: &'b RunEntry<'a>| {
+        let (task, method) = PathTask::of(entry.case)?;
+        // The sum of plain copies to several GPUs is shared by them.
+        let each = 1.0 / entry.case.timed.len().max(1) as f64;
+        let cell = run.cell(entry, Payload).scaled(each);
+        let [ceiling, bound] = [cell.ceiling, cell.bound].map(|limit| limit.map(|l| l * each));
+        Some(MultipathCell { task, method, entry, cell: FigureCell { ceiling, bound, ..cell } })
+    };
+    run.suite(SUITE).filter_map(copy).collect()
 }
 
 /// Of the same task, the fastest plain copy and the fastest over several paths.
@@ -133,10 +127,10 @@ pub fn best<'c, 'b, 'a>(
     task: &PathTask,
 ) -> Option<(&'c MultipathCell<'b, 'a>, &'c MultipathCell<'b, 'a>)> {
     let fastest = |is_plain: bool| {
-        let of_task = copies.iter().filter(|copy| copy.task == *task && copy.cell.value.is_some());
+        let of_task = copies.iter().filter(|copy| copy.task == *task);
         let of_kind =
             of_task.filter(|copy| matches!(copy.method, PathMethod::Plain(_)) == is_plain);
-        of_kind.max_by(|a, b| a.cell.value.unwrap_or(0.0).total_cmp(&b.cell.value.unwrap_or(0.0)))
+        most(of_kind.filter_map(|copy| Some((copy.cell.value?, copy)))).map(|found| found.1)
     };
     Some((fastest(true)?, fastest(false)?))
 }
@@ -145,37 +139,30 @@ pub(super) fn find(run: &RunView) -> SuiteFindings {
     let copies = copies(run);
     let sentence = sentence(&copies);
     let figures = figures(run, &copies, sentence.as_deref().unwrap_or_default());
-    SuiteFindings::new(figures, [sentence])
+    SuiteFindings::new(figures.into_iter().flatten(), [sentence])
 }
 
-fn figures(run: &RunView, copies: &[MultipathCell], finding: &str) -> Vec<Figure> {
+fn figures(run: &RunView, copies: &[MultipathCell], finding: &str) -> [Option<Figure>; 2] {
     let point = |copy: &MultipathCell| (copy.task.clone(), copy.method, copy.cell.clone());
     let rates = CellPivot::new(copies.iter().map(point)).sorted_cols();
     let gain = |copy: &MultipathCell| {
-        let cell = copy.cell.clone();
         let plain = rates.cell(&copy.task, &PathMethod::Plain(CopyAgent::Engine)).value;
-        let gain = cell.value.zip(plain).map(|(value, plain)| value / plain);
-        let relative = cell.value.map_or(0.0, |value| cell.half_width / value);
-        let half_width = gain.unwrap_or(0.0) * relative;
-        let cell =
-            FigureCell { value: gain, half_width, ceiling: None, bound: None, path: None, ..cell };
-        (copy.task.clone(), copy.method, cell)
+        let gain = copy.cell.value.zip(plain).map(|(value, plain)| value / plain);
+        let cell = copy.cell.clone().in_proportion(gain);
+        (copy.task.clone(), copy.method, FigureCell { path: None, ..cell })
     };
     let gains = CellPivot::new(copies.iter().map(gain)).sorted_cols();
-    let title = "Copies over several paths: GB/s into each destination";
-    let of_gains = "Copies over several paths: times the runtime's plain copy";
-    let tables =
-        [("multipath", title, "GB/s", &rates), ("multipath-gain", of_gains, "x plain", &gains)];
-    let figure =
-        |(id, title, unit, pivot): (&str, &str, &str, &CellPivot<PathTask, PathMethod>)| {
-            let matrix = pivot.matrix(
-                ("copy", PathTask::label),
-                ("over", |method| method.label()),
-                (unit, BetterWhen::Higher),
-            );
-            frame(run, (SUITE, ""), id, title).finding(finding).draw_any(matrix)
-        };
-    tables.into_iter().filter_map(figure).collect()
+    let figure = |id, what, unit, pivot: &CellPivot<PathTask, PathMethod>| {
+        let label = |method: &PathMethod| method.label();
+        let matrix =
+            pivot.matrix(("copy", PathTask::label), ("over", label), (unit, BetterWhen::Higher));
+        let title = format!("Copies over several paths: {what}");
+        frame(run, (SUITE, ""), id, title).finding(finding).draw_any(matrix)
+    };
+    [
+        figure("multipath", "GB/s into each destination", "GB/s", &rates),
+        figure("multipath-gain", "times the runtime's plain copy", "x plain", &gains),
+    ]
 }
 
 /// Time of a model's weights at a rate, in seconds.
@@ -191,12 +178,11 @@ fn sentence(copies: &[MultipathCell]) -> Option<String> {
         let of = tasks.iter().filter(|task| (task.gpus > 1) == several);
         let pairs = of.filter_map(|task| best(copies, task));
         let precise = pairs.filter(|(a, b)| is_precise(&a.cell) && is_precise(&b.cell));
-        let factor = |(plain, over): &(&MultipathCell, &MultipathCell)| {
-            over.cell.value.unwrap_or(0.0) / plain.cell.value.unwrap_or(f64::INFINITY)
-        };
-        let (plain, over) = precise.max_by(|a, b| factor(a).total_cmp(&factor(b)))?;
-        let (slow, fast) = (plain.cell.value?, over.cell.value?);
-        let task = &over.task;
+        let rates = precise.filter_map(|(plain, over)| {
+            let (slow, fast) = (plain.cell.value?, over.cell.value?);
+            Some((fast / slow, (slow, fast, &over.task)))
+        });
+        let (_, (slow, fast, task)) = most(rates)?;
         let what = match task.gpus {
             0 | 1 => task.label(),
             gpus => format!("the same bytes to {gpus} GPUs, {}", task.bytes),
@@ -204,14 +190,13 @@ fn sentence(copies: &[MultipathCell]) -> Option<String> {
         if fast < slow * 1.05 {
             return Some(format!("{what}: no gain ({} plain)", fmt::gbs(slow)));
         }
+        let [short, long] = [fast, slow].map(model_seconds);
+        let (fast, slow) = (fmt::gbs(fast), fmt::number(slow));
         Some(format!(
-            "{what}: {} over several paths, {} plain, so {MODEL_GB:.0} GB take {} instead of {}",
-            fmt::gbs(fast),
-            fmt::number(slow),
-            model_seconds(fast),
-            model_seconds(slow)
+            "{what}: {fast} over several paths, {slow} plain, so {MODEL_GB:.0} GB take {short} instead of \
+             {long}"
         ))
     };
-    let parts: Vec<String> = [gain(true), gain(false)].into_iter().flatten().collect();
-    (!parts.is_empty()).then(|| format!("{}.", fmt::sentence(&parts.join("; "))))
+    let parts = fmt::join_any([gain(true), gain(false)].into_iter().flatten(), "; ")?;
+    Some(format!("{}.", fmt::sentence(&parts)))
 }

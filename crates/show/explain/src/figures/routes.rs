@@ -4,14 +4,13 @@
 use std::collections::BTreeSet;
 
 use pathline_flow::routes::RouteTable;
-use pathline_schema::{Flow, LinkEnd, SuiteId, Topology};
+use pathline_schema::{Flow, GpuRoute, Link, LinkEnd, SuiteId, Topology};
 
-use super::{
-    ALIKE, BarsBody, BetterWhen, Figure, FigureBar, FigureBody, FigureCell, MatrixBody,
-    SuiteFindings, extremes, frame,
-};
+use super::pivot::{CellPivot, GBS};
+use super::{ALIKE, BetterWhen, Figure, FigureCell, SuiteFindings, extremes, frame};
 use crate::fmt;
-use crate::run::{CaseQuantity, RunEntry, RunView};
+use crate::run::CaseQuantity::Payload;
+use crate::run::{RunEntry, RunView};
 
 const SUITE: SuiteId = SuiteId::Routes;
 
@@ -43,25 +42,15 @@ impl RouteSlowdown<'_> {
 
 /// The suite's results, in the order of the run.
 pub fn slowdowns<'a>(run: &RunView<'a>) -> Vec<RouteSlowdown<'a>> {
-    run.suite(SUITE)
-        .filter_map(|entry| {
-            let ([timed], [load]) = (entry.case.timed.as_slice(), entry.case.background.as_slice())
-            else {
-                return None;
-            };
-            let alone = run
-                .entries
-                .iter()
-                .find(|e| e.lone() == Some(timed) && e.case.cadence == entry.case.cadence)?;
-            Some(RouteSlowdown {
-                timed,
-                load,
-                entry: *entry,
-                alone: run.value(alone, CaseQuantity::Payload)?,
-                loaded: run.value(entry, CaseQuantity::Payload)?,
-            })
-        })
-        .collect()
+    let slowdown = |entry: &RunEntry<'a>| {
+        let (timed, load) = entry.one_during_one()?;
+        let is_alone =
+            |e: &&RunEntry| e.lone() == Some(timed) && e.case.cadence == entry.case.cadence;
+        let alone = run.entries.iter().find(is_alone)?;
+        let (alone, loaded) = (run.value(alone, Payload)?, run.value(entry, Payload)?);
+        Some(RouteSlowdown { timed, load, entry: *entry, alone, loaded })
+    };
+    run.suite(SUITE).filter_map(slowdown).collect()
 }
 
 /// Maximum bars of the figure; loads with an effect come first.
@@ -85,92 +74,52 @@ fn hops(run: &RunView) -> Option<Figure> {
         let used = routes.in_use(LinkEnd::Gpu(a), LinkEnd::Gpu(b))?;
         (a != b && !used.through_host).then_some(used.hops)
     };
-    let cell = |a: u32, b: u32| FigureCell {
+    let pivot = CellPivot::filled(&gpus, &gpus, |&a, &b| FigureCell {
         value: hops(a, b).map(f64::from),
         published: run.published_hops(a, b),
         ..FigureCell::default()
+    });
+    let unit = ("hops", BetterWhen::Neither);
+    let matrix = pivot.matrix(("from", u32::to_string), ("to", u32::to_string), unit);
+    let most = matrix.all().filter_map(|c| c.value).reduce(f64::max)?;
+    let far = pivot.cells().filter(|(a, b, cell)| a < b && cell.value == Some(most));
+    let far: Vec<String> = far.map(|(a, b, _)| format!("{a}-{b}")).collect();
+    let far = match far.len() > MAX_NAMED {
+        true => fmt::count(far.len(), "pair"),
+        false => far.join(", "),
     };
-    let cells: Vec<Vec<FigureCell>> =
-        gpus.iter().map(|&a| gpus.iter().map(|&b| cell(a, b)).collect()).collect();
-    let most = cells.iter().flatten().filter_map(|c| c.value).reduce(f64::max)?;
-    let far: Vec<String> = gpus
-        .iter()
-        .flat_map(|&a| gpus.iter().map(move |&b| (a, b)))
-        .filter(|&(a, b)| a < b && hops(a, b).is_some_and(|h| f64::from(h) == most))
-        .map(|(a, b)| format!("{a}-{b}"))
-        .collect();
-    let compared: Vec<&FigureCell> =
-        cells.iter().flatten().filter(|c| c.published.is_some()).collect();
-    let same = |c: &&&FigureCell| c.published.as_ref().is_some_and(|p| Some(p.value) == c.value);
-    let published = match compared.len() {
+    let compared = || matrix.all().filter_map(|c| Some((c.value, c.published.as_ref()?.value)));
+    let same = compared().filter(|(value, published)| *value == Some(*published)).count();
+    let published = match compared().count() {
         0 => String::new(),
-        all => {
-            format!(" {} of {all} agree with published ones.", compared.iter().filter(same).count())
-        }
+        all => format!(" {same} of {all} agree with published ones."),
     };
-    let labels: Vec<String> = gpus.iter().map(u32::to_string).collect();
-    Some(Figure {
-        id: "hops".into(),
-        suite: SUITE.into(),
-        title: "Hops of the route in use".into(),
-        finding: format!(
-            "At most {most:.0}, between {}.{published}",
-            if far.len() > MAX_NAMED { fmt::count(far.len(), "pair") } else { far.join(", ") }
-        ),
-        command: "pathline topo".into(),
-        body: FigureBody::Matrix(MatrixBody {
-            unit: "hops".into(),
-            row_axis: "from".into(),
-            col_axis: "to".into(),
-            rows: labels.clone(),
-            cols: labels,
-            cells,
-            better: BetterWhen::Neither,
-        }),
-    })
+    let finding = format!("At most {most:.0}, between {far}.{published}");
+    let title = "Hops of the route in use";
+    let figure = frame(run, (SUITE, ""), "hops", title).finding(finding).draw(matrix);
+    Some(Figure { command: "pathline topo".into(), ..figure })
 }
 
 /// Maximum number of pairs in a sentence.
 const MAX_NAMED: usize = 6;
 
 fn loads(run: &RunView, mut found: Vec<RouteSlowdown>) -> Option<Figure> {
-    if found.is_empty() {
-        return None;
-    }
     let slowed = found.iter().filter(|s| s.shared()).count();
     let all = found.len();
     found.sort_by_key(|s| (s.timed.src, s.timed.dst, !s.shared()));
     found.retain(|s| all <= MAX_BARS || s.shared());
-    let bars: Vec<FigureBar> = found
-        .iter()
-        .take(MAX_BARS)
-        .map(|s| FigureBar {
-            label: format!(
-                "{} to {} during {} to {}",
-                s.timed.src.unit, s.timed.dst.unit, s.load.src.unit, s.load.dst.unit
-            ),
-            cell: FigureCell {
-                ceiling: Some(s.alone),
-                bound: None,
-                ..run.cell(&s.entry, CaseQuantity::Payload)
-            },
-        })
-        .collect();
-    Some(
-        frame(
-            run,
-            (SUITE, ""),
-            "routes",
-            "Copies during a load on one link; the ceiling is the copy alone",
-        )
-        .finding(format!(
-            "{} of {} slow the copy by more than {}: those links are on its route.",
-            slowed,
-            fmt::count(all, "load"),
-            fmt::percent(MIN_LOSS)
-        ))
-        .draw(BarsBody::new(("GB/s", BetterWhen::Higher), bars)),
-    )
+    let bars = found.iter().take(MAX_BARS).map(|s| {
+        let cell = run.cell(&s.entry, Payload);
+        let ends = |flow: &Flow| format!("{} to {}", flow.src.unit, flow.dst.unit);
+        let label = format!("{} during {}", ends(s.timed), ends(s.load));
+        (label, FigureCell { ceiling: Some(s.alone), bound: None, ..cell })
+    });
+    let (loads, loss) = (fmt::count(all, "load"), fmt::percent(MIN_LOSS));
+    let finding = format!(
+        "{slowed} of {loads} slow the copy by more than {loss}: those links are on its route."
+    );
+    let title = "Copies during a load on one link; the ceiling is the copy alone";
+    frame(run, (SUITE, ""), "routes", title).finding(finding).draw_bars(GBS, bars)
 }
 
 /// Routes with more hops than necessary, chosen for their width.
@@ -184,37 +133,24 @@ fn detours(run: &RunView) -> Option<String> {
     if !run.entries.iter().chain(&run.assumed).any(of_pair) {
         return None;
     }
-    let detours: Vec<(u32, u32, u32, String, u32)> = topology
-        .routes
-        .iter()
-        .filter_map(|route| {
-            let (LinkEnd::Gpu(a), LinkEnd::Gpu(b)) = (route.src, route.dst) else { return None };
-            let shortest = fewest_hops(topology, a, b)?;
-            let via = route.via.first()?;
-            let path: Vec<LinkEnd> =
-                [route.src].into_iter().chain(via.iter().copied()).chain([route.dst]).collect();
-            let text = path.iter().map(node_number).collect::<Vec<_>>().join("-");
-            (a < b && route.hops > shortest).then(|| (a, b, shortest, text, width(topology, &path)))
-        })
-        .collect();
-    let (a, b, shortest, path, width) = detours.first()?;
-    let more = match detours.len() - 1 {
+    let detour = |route: &GpuRoute| {
+        let (LinkEnd::Gpu(a), LinkEnd::Gpu(b)) = (route.src, route.dst) else { return None };
+        let shortest = fewest_hops(topology, a, b)?;
+        let via = route.via.first()?.iter().copied();
+        let path: Vec<LinkEnd> = [route.src].into_iter().chain(via).chain([route.dst]).collect();
+        let text = path.iter().map(node_number).collect::<Vec<_>>().join("-");
+        (a < b && route.hops > shortest).then(|| (a, b, shortest, text, width(topology, &path)))
+    };
+    let mut detours = topology.routes.iter().filter_map(detour);
+    let (a, b, shortest, path, width) = detours.next()?;
+    let others = fmt::list_any(detours.map(|d| format!("{}-{} by {}", d.0, d.1, d.3)));
+    let more = others.map_or(String::new(), |others| format!("; likewise {others}"));
+    let wide = match width {
         0 => String::new(),
-        _ => {
-            let others: Vec<String> =
-                detours.iter().skip(1).map(|d| format!("{}-{} by {}", d.0, d.1, d.3)).collect();
-            format!("; likewise {}", fmt::list(&others))
-        }
+        width => format!(", {} wide on every hop", fmt::count(width as usize, "link")),
     };
-    let wide = if *width > 0 {
-        format!(", {} wide on every hop", fmt::count(*width as usize, "link"))
-    } else {
-        String::new()
-    };
-    Some(format!(
-        "gpu{a} and gpu{b} use {} ({path}){wide}, though {shortest} would do{more}.",
-        fmt::count(path.matches('-').count(), "hop")
-    ))
+    let hops = fmt::count(path.matches('-').count(), "hop");
+    Some(format!("gpu{a} and gpu{b} use {hops} ({path}){wide}, though {shortest} would do{more}."))
 }
 
 /// Confirmed routes: a load on one link slows a copy of another pair.
@@ -223,14 +159,12 @@ fn loaded_routes(slowdowns: &[RouteSlowdown]) -> Option<String> {
     let pairs: BTreeSet<_> = slowed.iter().map(|s| (s.timed.src, s.timed.dst)).collect();
     let (_, most) = extremes(&slowed.iter().map(|s| s.alone).collect::<Vec<_>>());
     let widest = slowed.iter().find(|s| s.alone >= ALIKE * most)?;
+    let ends = |flow: &Flow| format!("{}→{}", flow.src.unit, flow.dst.unit);
+    let (load, timed) = (ends(widest.load), ends(widest.timed));
+    let left = fmt::percent(widest.loaded / widest.alone);
+    let pairs = fmt::count(pairs.len(), "such pair");
     Some(format!(
-        "Loading {}→{} cuts {}→{} to {}, so that copy is routed over it ({} confirmed).",
-        widest.load.src.unit,
-        widest.load.dst.unit,
-        widest.timed.src.unit,
-        widest.timed.dst.unit,
-        fmt::percent(widest.loaded / widest.alone),
-        fmt::count(pairs.len(), "such pair")
+        "Loading {load} cuts {timed} to {left}, so that copy is routed over it ({pairs} confirmed)."
     ))
 }
 
@@ -252,20 +186,15 @@ fn width(topology: &Topology, path: &[LinkEnd]) -> u32 {
 
 /// Fewest links between two GPUs over direct GPU links.
 fn fewest_hops(topology: &Topology, from: u32, to: u32) -> Option<u32> {
-    let mut reached = vec![from];
-    let mut edge = vec![from];
+    let (mut reached, mut edge) = (vec![from], vec![from]);
+    let ends = |l: &Link| match (l.a, l.b) {
+        (LinkEnd::Gpu(a), LinkEnd::Gpu(b)) => Some([(a, b), (b, a)]),
+        _ => None,
+    };
     for hops in 1..=topology.gpus.len() as u32 {
-        let next: Vec<u32> = topology
-            .links
-            .iter()
-            .filter_map(|l| match (l.a, l.b) {
-                (LinkEnd::Gpu(a), LinkEnd::Gpu(b)) => Some([(a, b), (b, a)]),
-                _ => None,
-            })
-            .flatten()
-            .filter(|(a, b)| edge.contains(a) && !reached.contains(b))
-            .map(|(_, b)| b)
-            .collect();
+        let steps = topology.links.iter().filter_map(ends).flatten();
+        let steps = steps.filter(|(a, b)| edge.contains(a) && !reached.contains(b));
+        let next: Vec<u32> = steps.map(|(_, b)| b).collect();
         if next.contains(&to) {
             return Some(hops);
         }
