@@ -4,13 +4,15 @@ use std::collections::BTreeSet;
 
 use pathline_schema::{Bytes, MemKind, Rank, SuiteId, Transport, WireOp};
 
-use super::sent_flows::{self, ChartSpec, SendKind, SentFlow, memory, other_tool_cell};
+use super::pivot::{CellPivot, chart, most};
+use super::sent_flows::{self, SendKind, SentFlow, memory};
 use super::{
-    BetterWhen, ChartLine, Figure, FigureCell, SuiteFindings, frame, grid, is_apart,
-    published_clause, sorted, values,
+    BetterWhen, ChartLine, Figure, FigureCell, SuiteFindings, frame, is_apart, line_cells,
+    published_clause, range_of, sorted, values,
 };
 use crate::fmt;
-use crate::run::{CaseQuantity, RunView};
+use crate::run::CaseQuantity::{self, Payload, StepUs};
+use crate::run::RunView;
 
 /// Preferred size for quoted rates.
 const LARGE: u64 = 1 << 20;
@@ -38,70 +40,108 @@ pub(super) fn find(run: &RunView) -> SuiteFindings {
 fn between_nodes(run: &RunView) -> Option<String> {
     let ranks = &run.journal.begin.ranks;
     let node = |rank: Rank| ranks.iter().find(|m| m.rank == rank).map(|m| m.node);
-    let all = of_op(run, SuiteId::MpiPairs, |op| matches!(op, WireOp::Send { .. }));
-    let of_device = |s: &&SentFlow| s.kind() == SendKind::from_kind(MemKind::Vram);
-    let size = all.iter().filter(of_device).map(SentFlow::size).max()?;
+    let mut all = of_op(run, SuiteId::MpiPairs, is_send);
+    let library = run.library(via(&all));
+    all.retain(|s| s.kind() == SendKind::from_kind(MemKind::Vram));
+    let size = all.iter().map(SentFlow::size).max()?;
     let cells = |apart: bool, flows: usize| -> Vec<FigureCell> {
-        let of = all.iter().filter(of_device).filter(|s| s.size() == size);
+        let of = all.iter().filter(|s| s.size() == size && s.at_once == flows);
         let of = of.filter(|s| (node(s.flow.src.rank) != node(s.flow.dst.rank)) == apart);
-        let of = of.filter(|s| s.entry.case.timed.len() == flows);
-        of.map(|s| run.cell(s.entry, CaseQuantity::Payload)).collect()
-    };
-    let rates = |cells: &[FigureCell]| {
-        let (low, high) = super::extremes(&values(cells.iter()));
-        cells.iter().any(|cell| cell.value.is_some()).then(|| fmt::range(low, high))
+        of.map(|s| run.cell(s.entry, Payload)).collect()
     };
     let apart = cells(true, 1);
     let limit = apart.first().and_then(|cell| {
         let (share, path) = (cell.share_of_ceiling()?, cell.path.as_ref()?);
-        Some(format!(
-            " ({} of {}, {})",
-            fmt::percent(share),
-            fmt::gbs(cell.ceiling?),
-            path.narrowest
-        ))
+        let (share, peak) = (fmt::percent(share), fmt::gbs(cell.ceiling?));
+        Some(format!(" ({share} of {peak}, {})", path.narrowest))
     });
-    let both = rates(&cells(true, 2)).map(|both| format!(", {both} both ways at once"));
+    let limit = limit.unwrap_or_default();
+    let both = range_of(&cells(true, 2));
+    let both = both.map_or(String::new(), |both| format!(", {both} both ways at once"));
+    let (size, apart, within) = (size.rounded(), range_of(&apart)?, range_of(&cells(false, 1))?);
     Some(format!(
-        "Messages of {} by {} reach {} GB/s between nodes{}{}, and {} within one (device memory).",
-        size.rounded(),
-        run.library(via(&all)),
-        rates(&apart)?,
-        limit.unwrap_or_default(),
-        both.unwrap_or_default(),
-        rates(&cells(false, 1))?,
+        "Messages of {size} by {library} reach {apart} GB/s between nodes{limit}{both}, and {within} within \
+         one (device memory)."
     ))
 }
 
 fn figures(run: &RunView) -> Vec<Figure> {
     let mut figures = Vec::new();
-    figures.extend(latency(run, SuiteId::MpiLatency, "mpi-latency"));
+    figures.extend(over_size(run, SuiteId::MpiLatency, "mpi-latency", &LATENCY));
     figures.extend(osu(run, SuiteId::MpiLatency, "osu_latency"));
-    figures.extend(bandwidth(run, SuiteId::MpiBandwidth, "mpi-bandwidth"));
+    figures.extend(over_size(run, SuiteId::MpiBandwidth, "mpi-bandwidth", &BANDWIDTH));
     figures.extend(osu(run, SuiteId::MpiBandwidth, "osu_bw"));
-    figures.extend(both_ways(run));
+    figures.extend(over_size(run, SuiteId::MpiBothWays, "mpi-both-ways", &BOTH_WAYS));
     figures.extend(osu(run, SuiteId::MpiBothWays, "osu_bibw"));
-    figures.extend(latency(run, SuiteId::MpiMixed, "mpi-mixed-latency"));
-    figures.extend(bandwidth(run, SuiteId::MpiMixed, "mpi-mixed-bandwidth"));
-    figures.extend(one_sided(run, SuiteId::MpiOneSided, "mpi-one-sided"));
+    figures.extend(over_size(run, SuiteId::MpiMixed, "mpi-mixed-latency", &LATENCY));
+    figures.extend(over_size(run, SuiteId::MpiMixed, "mpi-mixed-bandwidth", &BANDWIDTH));
+    figures.extend(over_size(run, SuiteId::MpiOneSided, "mpi-one-sided", &ONE_SIDED));
     figures.extend(matrices(run, SuiteId::MpiPairs));
     figures.extend(concurrent(run));
     figures.extend(matrices(run, SuiteId::CclPairs));
-    figures.extend(latency(run, SuiteId::Ucx, "ucx-latency"));
-    figures.extend(bandwidth(run, SuiteId::Ucx, "ucx-bandwidth"));
-    figures.extend(one_sided(run, SuiteId::Ucx, "ucx-one-sided"));
-    figures.extend(latency(run, SuiteId::UcxMixed, "ucx-mixed-latency"));
-    figures.extend(bandwidth(run, SuiteId::UcxMixed, "ucx-mixed-bandwidth"));
+    figures.extend(over_size(run, SuiteId::Ucx, "ucx-latency", &LATENCY));
+    figures.extend(over_size(run, SuiteId::Ucx, "ucx-bandwidth", &BANDWIDTH));
+    figures.extend(over_size(run, SuiteId::Ucx, "ucx-one-sided", &ONE_SIDED));
+    figures.extend(over_size(run, SuiteId::UcxMixed, "ucx-mixed-latency", &LATENCY));
+    figures.extend(over_size(run, SuiteId::UcxMixed, "ucx-mixed-bandwidth", &BANDWIDTH));
     figures
 }
 
-fn point(
-    run: &RunView,
-    sent: &SentFlow<'_, '_>,
-    name: String,
+/// What a chart over size shows.
+struct SizeChart {
+    of: fn(&WireOp) -> bool,
+    title: &'static str,
     quantity: CaseQuantity,
-) -> (String, f64, FigureCell) {
-    (name, sent.size().as_f64(), run.cell(sent.entry, quantity))
+    name: fn(&SentFlow) -> String,
+    finding: fn(&RunView, &[ChartLine]) -> String,
+}
+
+const LATENCY: SizeChart = SizeChart {
+    of: |op| *op == WireOp::Ping,
+    title: "time of a message one way, by size",
+    quantity: StepUs,
+    name: |s| s.memories(),
+    finding: |_, lines| {
+        let published = published_clause(line_cells(lines));
+        format!("Half of a round trip: {}.{published}", smallest(lines))
+    },
+};
+
+const BANDWIDTH: SizeChart = SizeChart {
+    of: is_send,
+    title: "bandwidth of message windows (osu_bw), by size",
+    quantity: Payload,
+    name: |s| s.memories(),
+    finding: |_, lines| tops(lines) + &published_clause(line_cells(lines)),
+};
+
+const BOTH_WAYS: SizeChart = SizeChart {
+    title: "bandwidth both ways at once (osu_bibw), sum, by size",
+    finding: |run, lines| tops(lines) + &against_one_way(run, lines),
+    ..BANDWIDTH
+};
+
+const ONE_SIDED: SizeChart = SizeChart {
+    of: |op| matches!(op, WireOp::Put { .. } | WireOp::Get { .. }),
+    title: "put and get, by size",
+    quantity: Payload,
+    name: |s| {
+        let pace = if s.wire.op.window() == 1 { "one at a time" } else { "in windows" };
+        format!("{}, {}, {pace}", s.wire.op.kind(), memory(s.kind()))
+    },
+    finding: |_, lines| tops(lines),
+};
+
+fn over_size(run: &RunView, suite: SuiteId, id: &str, shown: &SizeChart) -> Option<Figure> {
+    let all = of_op(run, suite, shown.of);
+    let title = format!("{}: {}", run.library(via(&all)), shown.title);
+    let points = all.iter().map(|s| s.at_size(run, (shown.name)(s), shown.quantity));
+    let finding = |lines: &[ChartLine]| (shown.finding)(run, lines);
+    chart((suite, id), title, (shown.quantity, "B"), run, points, finding)
+}
+
+fn is_send(op: &WireOp) -> bool {
+    matches!(op, WireOp::Send { .. })
 }
 
 fn of_op<'b, 'a>(
@@ -116,23 +156,6 @@ fn via(sent: &[SentFlow<'_, '_>]) -> Transport {
     sent.first().map_or(Transport::Mpi, |s| s.wire.via)
 }
 
-fn latency(run: &RunView, suite: SuiteId, id: &str) -> Option<Figure> {
-    let all = of_op(run, suite, |op| *op == WireOp::Ping);
-    let library = run.library(via(&all));
-    let chart = ChartSpec::new(
-        (suite, id),
-        format!("{library}: time of a message one way, by size"),
-        CaseQuantity::StepUs,
-        "B",
-    );
-    let points = all.iter().map(|s| point(run, s, s.memories(), chart.quantity));
-    chart.draw(run, points, |lines| {
-        let text = smallest(lines);
-        let all = lines.iter().flat_map(|l| l.points.iter().map(|p| &p.1));
-        format!("Half of a round trip: {text}.{}", published_clause(all))
-    })
-}
-
 /// `8B take 0.42 us from host memory and 1.31 us from device memory`.
 fn smallest(lines: &[ChartLine]) -> String {
     let of = |line: &ChartLine| {
@@ -145,91 +168,30 @@ fn smallest(lines: &[ChartLine]) -> String {
     format!("{} take {}", Bytes(size as u64), fmt::list(&same.collect::<Vec<_>>()))
 }
 
-fn bandwidth(run: &RunView, suite: SuiteId, id: &str) -> Option<Figure> {
-    let all: Vec<SentFlow> = of_op(run, suite, |op| matches!(op, WireOp::Send { .. }));
-    let library = run.library(via(&all));
-    let chart = ChartSpec::new(
-        (suite, id),
-        format!("{library}: bandwidth of message windows (osu_bw), by size"),
-        CaseQuantity::Payload,
-        "B",
-    );
-    let points = all.iter().map(|s| point(run, s, s.memories(), chart.quantity));
-    chart.draw(run, points, |lines| {
-        let all = lines.iter().flat_map(|l| l.points.iter().map(|p| &p.1));
-        format!("{}{}", fmt::sentence(&tops(lines)), published_clause(all))
-    })
-}
-
-/// The best rate of each line, and the size at half of it.
+/// The best rate of each line, and the size at half of it, as a sentence.
 fn tops(lines: &[ChartLine]) -> String {
     let one = |line: &ChartLine| {
-        let best = line
-            .points
-            .iter()
-            .filter_map(|(x, c)| Some((*x, c.value?)))
-            .max_by(|a, b| a.1.total_cmp(&b.1))?;
-        let half = line.points.iter().find(|(_, c)| c.value.is_some_and(|v| 2.0 * v >= best.1))?;
-        let size = |x: f64| Bytes(x as u64).rounded();
-        Some(format!(
-            "{} reaches {} at {} and half of that from {}",
-            line.name,
-            fmt::gbs(best.1),
-            size(best.0),
-            size(half.0)
-        ))
+        let best = most(line.points.iter().filter_map(|(x, c)| Some((c.value?, *x))))?;
+        let half = line.points.iter().find(|(_, c)| c.value.is_some_and(|v| 2.0 * v >= best.0))?;
+        let [at, from] = [best.1, half.0].map(|x| Bytes(x as u64).rounded());
+        let (name, rate) = (&line.name, fmt::gbs(best.0));
+        Some(format!("{name} reaches {rate} at {at} and half of that from {from}"))
     };
-    let texts: Vec<String> = lines.iter().filter_map(one).collect();
-    if texts.is_empty() { String::new() } else { format!("{}.", fmt::list(&texts)) }
+    let texts = fmt::list_any(lines.iter().filter_map(one));
+    texts.map_or(String::new(), |texts| fmt::sentence(&format!("{texts}.")))
 }
 
-fn both_ways(run: &RunView) -> Option<Figure> {
-    let suite = SuiteId::MpiBothWays;
-    let all = of_op(run, suite, |op| matches!(op, WireOp::Send { .. }));
-    let library = run.library(via(&all));
-    let chart = ChartSpec::new(
-        (suite, suite.word()),
-        format!("{library}: bandwidth both ways at once (osu_bibw), sum, by size"),
-        CaseQuantity::Payload,
-        "B",
-    );
-    let points = all.iter().map(|s| point(run, s, s.memories(), chart.quantity));
-    let one_way = of_op(run, SuiteId::MpiBandwidth, |op| matches!(op, WireOp::Send { .. }));
-    chart.draw(run, points, |lines| {
-        let mut text = fmt::sentence(&tops(lines));
-        let gains: Vec<String> = lines
-            .iter()
-            .filter_map(|line| {
-                let (x, both) = line.points.last()?;
-                let alone = one_way
-                    .iter()
-                    .find(|s| memory(s.kind()) == line.name && s.size().as_f64() == *x)?;
-                let alone = run.cell(alone.entry, CaseQuantity::Payload);
-                Some(format!("{} times in {}", both.ratio_to(&alone)?.number_text()?, line.name))
-            })
-            .collect();
-        if !gains.is_empty() {
-            text += &format!(" Against one way that is {}.", fmt::list(&gains));
-        }
-        text
-    })
-}
-
-fn one_sided(run: &RunView, suite: SuiteId, id: &str) -> Option<Figure> {
-    let all = of_op(run, suite, |op| matches!(op, WireOp::Put { .. } | WireOp::Get { .. }));
-    let library = run.library(via(&all));
-    let chart = ChartSpec::new(
-        (suite, id),
-        format!("{library}: put and get, by size"),
-        CaseQuantity::Payload,
-        "B",
-    );
-    let name = |s: &SentFlow| {
-        let pace = if s.wire.op.window() == 1 { "one at a time" } else { "in windows" };
-        format!("{}, {}, {pace}", s.wire.op.kind(), memory(s.kind()))
+/// ` Against one way that is 1.90 times in host memory.`
+fn against_one_way(run: &RunView, lines: &[ChartLine]) -> String {
+    let one_way = of_op(run, SuiteId::MpiBandwidth, is_send);
+    let gain = |line: &ChartLine| {
+        let (x, both) = line.points.last()?;
+        let same = |s: &&SentFlow| memory(s.kind()) == line.name && s.size().as_f64() == *x;
+        let alone = run.cell(one_way.iter().find(same)?.entry, Payload);
+        Some(format!("{} times in {}", both.ratio_to(&alone)?.number_text()?, line.name))
     };
-    let points = all.iter().map(|s| point(run, s, name(s), chart.quantity));
-    chart.draw(run, points, |lines| fmt::sentence(&tops(lines)))
+    let gains = fmt::list_any(lines.iter().filter_map(gain));
+    gains.map_or(String::new(), |gains| format!(" Against one way that is {gains}."))
 }
 
 /// The result of OSU's program next to ours: the mean of rank 0's own times.
@@ -238,36 +200,32 @@ fn osu(run: &RunView, suite: SuiteId, program: &str) -> Option<Figure> {
     let sizes = sorted(all.iter().map(SentFlow::size));
     let measured = all.iter().filter(|s| !s.entry.series().is_empty());
     let mems = sorted(measured.map(SentFlow::kind));
-    if mems.is_empty() {
-        return None;
-    }
-    let cols: Vec<String> = mems
-        .iter()
-        .flat_map(|m| [memory(*m).to_owned(), format!("{}, {program}", memory(*m))])
-        .collect();
-    let ping = program == "osu_latency";
-    let quantity = if ping { CaseQuantity::StepUs } else { CaseQuantity::Payload };
-    let rows: Vec<String> = sizes.iter().map(|b| b.to_string()).collect();
-    let cell = |row: usize, col: usize| {
-        let found = all
-            .iter()
-            .find(|s| Some(&s.size()) == sizes.get(row) && Some(&s.kind()) == mems.get(col / 2));
-        let Some(sent) = found else { return FigureCell::default() };
-        match col % 2 {
-            0 => run.cell(sent.entry, quantity),
-            _ => other_tool_cell(sent.entry, sent_flows::osu_of_two(sent.entry)),
-        }
+    let (quantity, in_mb) = match program {
+        "osu_latency" => (StepUs, ""),
+        _ => (Payload, ", in MB/s of 1e6 B"),
     };
-    let (unit, better) =
-        if ping { ("us", BetterWhen::Lower) } else { ("GB/s", BetterWhen::Higher) };
+    let points = all.iter().flat_map(|s| {
+        let theirs = FigureCell::stated(s.entry, sent_flows::osu_of_two(s.entry));
+        let ours = run.cell(s.entry, quantity);
+        [(s.size(), (s.kind(), false), ours), (s.size(), (s.kind(), true), theirs)]
+    });
+    let cols: Vec<(SendKind, bool)> = mems.iter().flat_map(|m| [(*m, false), (*m, true)]).collect();
+    let name = |(kind, theirs): &(SendKind, bool)| match theirs {
+        true => format!("{}, {program}", memory(*kind)),
+        false => memory(*kind).to_owned(),
+    };
+    let matrix = CellPivot::new(points).with(&sizes, &cols).matrix(
+        ("size", Bytes::to_string),
+        ("counted by", name),
+        quantity.rating(),
+    );
     let finding = format!(
         "Ours is the median over samples of the latest rank's time; {program} prints the mean of rank \
-         0's own times{}.",
-        if ping { "" } else { ", in MB/s of 1e6 B" }
+         0's own times{in_mb}."
     );
-    let id = format!("{suite}-osu");
     let title = format!("The same compared with {program}'s column");
-    Some(sent_flows::table((&id, suite, title, finding), run, (unit, better), (&rows, &cols), cell))
+    let framed = frame(run, (suite, ""), format!("{suite}-osu"), title).finding(finding);
+    (!mems.is_empty()).then(|| framed.draw(matrix))
 }
 
 /// All ordered pairs: round trips of small messages, and large messages.
@@ -296,46 +254,25 @@ fn matrix(
         (true, Some(a), Some(b)) => (a, b),
         _ => (s.flow.src.rank.0, s.flow.dst.rank.0),
     };
+    let (quantity, form) = if large { (Payload, "rate") } else { (StepUs, "latency") };
     let partners = sorted(chosen.iter().flat_map(|s| [ends(s).0, ends(s).1]));
-    let quantity = if large { CaseQuantity::Payload } else { CaseQuantity::StepUs };
-    let cell = |a: u32, b: u32| {
-        let found = chosen.iter().find(|s| ends(s) == (a, b));
-        found.map(|s| run.cell(s.entry, quantity)).unwrap_or_default()
+    let points = chosen.iter().map(|s| (ends(s).0, ends(s).1, run.cell(s.entry, quantity)));
+    let label = |n: &u32| if single { format!("gpu{n}") } else { name_of(run, *n) };
+    let pivot = CellPivot::over(&partners, points);
+    let matrix = pivot.matrix(("from", label), ("to", label), quantity.rating());
+    let measured = values(matrix.all());
+    let (what, finding) = match large {
+        true => ("windows of", fmt::sentence(&super::pairs::describe_levels(&measured))),
+        false => {
+            let pairs = fmt::count(measured.len(), "pair");
+            ("one way for", format!("{} us over {pairs}", range_of(matrix.all())?))
+        }
     };
-    let label = |n: u32| if single { format!("gpu{n}") } else { name_of(run, n) };
-    let better = if large { BetterWhen::Higher } else { BetterWhen::Lower };
-    let matrix = grid(
-        ("from", &partners),
-        ("to", &partners),
-        (quantity.unit(), better),
-        (label, label),
-        cell,
-    );
-    let library = run.library(first.wire.via);
-    let (size, memory) = (first.size(), memory(kind));
-    let cells = || matrix.cells.iter().flatten();
-    let measured = values(cells());
-    if measured.is_empty() {
-        return None;
-    }
-    let (what, finding) = if large {
-        ("windows of", fmt::sentence(&super::pairs::describe_levels(&measured)))
-    } else {
-        let (low, high) = super::extremes(&measured);
-        let pairs = fmt::count(measured.len(), "pair");
-        ("one way for", format!("{} us over {pairs}", fmt::range(low, high)))
-    };
-    let finding = format!("{finding}.{}", published_clause(cells()));
-    Some(
-        frame(
-            run,
-            (suite, ""),
-            format!("{suite}-{}-{}", if large { "rate" } else { "latency" }, kind.id()),
-            format!("{library}, every pair: {what} {size}, {memory}"),
-        )
-        .finding(finding)
-        .draw(matrix),
-    )
+    let finding = format!("{finding}.{}", published_clause(matrix.all()));
+    let (library, size) = (run.library(first.wire.via), first.size());
+    let title = format!("{library}, every pair: {what} {size}, {}", memory(kind));
+    let id = format!("{suite}-{form}-{}", kind.id());
+    frame(run, (suite, ""), id, title).finding(finding).draw_any(matrix)
 }
 
 /// A rank, with its host if there are several.
@@ -351,74 +288,58 @@ fn name_of(run: &RunView, rank: u32) -> String {
 fn concurrent(run: &RunView) -> Option<Figure> {
     let suite = SuiteId::MpiConcurrent;
     let all = sent_flows::in_suite(run, suite);
-    let library = run.library(via(&all));
-    let chart = ChartSpec::new(
-        (suite, suite.word()),
-        format!("{library}: several pairs at once, sum"),
-        CaseQuantity::Payload,
-        "pairs",
-    );
+    let title = format!("{}: several pairs at once, sum", run.library(via(&all)));
     let points = all.iter().map(|s| {
         let name = format!("{}, {}", memory(s.kind()), s.size());
-        (name, s.at_once as f64, run.cell(s.entry, CaseQuantity::Payload))
+        (name, s.at_once as f64, run.cell(s.entry, Payload))
     });
-    chart.draw(run, points, scaling)
+    chart((suite, suite.word()), title, (Payload, "pairs"), run, points, scaling)
 }
 
 /// Rate of all pairs compared with the same number of single pairs.
 fn scaling(lines: &[ChartLine]) -> String {
     let one = |line: &ChartLine| {
-        let ((first, one), (last, all)) = (line.points.first()?, line.points.last()?);
-        let ratio = (last > first).then_some(all.value? / one.value?)?;
-        Some((ratio / (last / first), all.ratio_to(one)?.number_text()?, *last, line.name.clone()))
+        let ((first, one), (pairs, all)) = (line.points.first()?, line.points.last()?);
+        let ratio = (pairs > first).then_some(all.value? / one.value?)?;
+        let (times, name) = (all.ratio_to(one)?.number_text()?, &line.name);
+        let text = format!("{pairs} pairs get {times} times what one gets ({name})");
+        Some((ratio / (pairs / first), text))
     };
-    let mut gains: Vec<_> = lines.iter().filter_map(one).collect();
+    let mut gains: Vec<(f64, String)> = lines.iter().filter_map(one).collect();
     gains.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let describe = |(_, ratio, pairs, name): &(f64, String, f64, String)| {
-        format!("{pairs} pairs get {ratio} times what one gets ({name})")
-    };
     match gains.as_slice() {
         [] => String::new(),
-        [one] => format!("{}.", fmt::sentence(&describe(one))),
-        [least, .., most] => format!("{}; {}.", fmt::sentence(&describe(least)), describe(most)),
+        [one] => format!("{}.", fmt::sentence(&one.1)),
+        [least, .., most] => format!("{}; {}.", fmt::sentence(&least.1), most.1),
     }
 }
 
 /// Small and large messages of a library, in one sentence.
-fn sentence(run: &RunView, via_: Transport) -> Option<String> {
-    let (small, large) = match via_ {
+fn sentence(run: &RunView, library: Transport) -> Option<String> {
+    let (small, large) = match library {
         Transport::Mpi => (SuiteId::MpiLatency, SuiteId::MpiBandwidth),
         Transport::Ucx => (SuiteId::Ucx, SuiteId::Ucx),
         _ => (SuiteId::CclPairs, SuiteId::CclPairs),
     };
-    let mut parts = Vec::new();
+    let part = |kind: SendKind| {
+        let values = |suite, op: fn(&WireOp) -> bool, fits: fn(Bytes) -> bool, quantity| {
+            let all = of_op(run, suite, op).into_iter();
+            let of = all.filter(|s| s.wire.via.carrier() == library && s.kind() == kind);
+            let values = of.filter(|s| fits(s.size())).map(|s| run.value(s.entry, quantity));
+            values.flatten().collect::<Vec<f64>>().into_iter()
+        };
+        let times = values(small, |op| *op == WireOp::Ping, |size| size == Bytes(8), StepUs);
+        let rates = values(large, is_send, |size| size.0 >= LARGE, Payload);
+        let least = times.min_by(f64::total_cmp);
+        let least = least.map(|us| format!("8 B in {} us", fmt::number(us)));
+        let most = rates.max_by(f64::total_cmp).map(fmt::gbs);
+        let texts = fmt::list_any(least.into_iter().chain(most))?;
+        Some(format!("{texts} between {}", memory(kind)))
+    };
     let staged = SendKind { mem: MemKind::Vram, staged: true };
-    for kind in [SendKind::from_kind(MemKind::Paged), SendKind::from_kind(MemKind::Vram), staged] {
-        let pings = of_op(run, small, |op| *op == WireOp::Ping);
-        let pings = pings.iter().filter(|s| s.wire.via.carrier() == via_ && s.kind() == kind);
-        let of_8 = pings.filter(|s| s.size() == Bytes(8));
-        let least =
-            of_8.map(|s| run.cell(s.entry, CaseQuantity::StepUs)).filter(|c| c.value.is_some());
-        let sends = of_op(run, large, |op| matches!(op, WireOp::Send { .. }));
-        let sends = sends.iter().filter(|s| s.wire.via.carrier() == via_ && s.kind() == kind);
-        let big =
-            sends.filter(|s| s.size().0 >= LARGE).map(|s| run.cell(s.entry, CaseQuantity::Payload));
-        let most = big.filter(|c| c.value.is_some());
-        let least = least.min_by(|a, b| a.value.unwrap_or(0.0).total_cmp(&b.value.unwrap_or(0.0)));
-        let most = most.max_by(|a, b| a.value.unwrap_or(0.0).total_cmp(&b.value.unwrap_or(0.0)));
-        let texts: Vec<String> = [
-            least.and_then(|c| Some(format!("8 B in {} us", fmt::number(c.value?)))),
-            most.and_then(|c| Some(fmt::gbs(c.value?))),
-        ]
-        .into_iter()
-        .flatten()
-        .collect();
-        if !texts.is_empty() {
-            parts.push(format!("{} between {}", fmt::list(&texts), memory(kind)));
-        }
-    }
-    let library = run.library(via_);
-    (!parts.is_empty()).then(|| format!("Messages by {library}: {}.", parts.join("; ")))
+    let kinds = [SendKind::from_kind(MemKind::Paged), SendKind::from_kind(MemKind::Vram), staged];
+    let parts = fmt::join_any(kinds.into_iter().filter_map(part), "; ")?;
+    Some(format!("Messages by {}: {parts}.", run.library(library)))
 }
 
 /// Whether a cell is better than another with disjoint intervals.

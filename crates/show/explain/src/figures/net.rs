@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use pathline_schema::{Case, Flow, Rank, SuiteId, WireOp};
 
+use super::pivot::CellPivot;
 use super::sent_flows::{SendKind, memory};
-use super::{BetterWhen, Figure, FigureCell, SuiteFindings, frame, grid, sorted, values};
+use super::{Figure, FigureCell, SuiteFindings, frame, range_of, sorted, values};
 use crate::fmt;
 use crate::run::{CaseQuantity, RunEntry, RunView};
 
@@ -37,19 +38,12 @@ impl RoundKind {
         }
     }
 
-    const fn id(self) -> &'static str {
+    /// Its part of a figure's anchor, and of its title.
+    const fn names(self) -> (&'static str, &'static str) {
         match self {
-            Self::Latency => "latency",
-            Self::OneWay => "rate",
-            Self::BothWays => "both",
-        }
-    }
-
-    const fn words(self) -> &'static str {
-        match self {
-            Self::Latency => "one way for",
-            Self::OneWay => "one way, windows of",
-            Self::BothWays => "both ways at once, each; windows of",
+            Self::Latency => ("latency", "one way for"),
+            Self::OneWay => ("rate", "one way, windows of"),
+            Self::BothWays => ("both", "both ways at once, each; windows of"),
         }
     }
 }
@@ -77,7 +71,7 @@ fn matrix(
     entries: &[&RunEntry<'_>],
 ) -> Option<(Figure, Option<String>)> {
     let quantity = round.quantity();
-    let better = if round == RoundKind::Latency { BetterWhen::Lower } else { BetterWhen::Higher };
+    let unit = quantity.rating();
     let members = &run.journal.begin.ranks;
     let node = |rank: Rank| members.iter().find(|m| m.rank == rank).map(|m| m.node);
     let mut cells = NodeCells::new();
@@ -108,35 +102,22 @@ fn matrix(
         let member = members.iter().find(|member| member.node == node);
         member.map_or_else(|| node.to_string(), |member| member.host.clone())
     };
-    let label = |n: u32| if nodes_differ(members) { host(n) } else { format!("node {n}") };
+    let label = |n: &u32| if nodes_differ(members) { host(*n) } else { format!("node {n}") };
     let flow = entries.first()?.case.timed.first()?;
-    let drawn = grid(
-        ("from", &nodes),
-        ("to", &nodes),
-        (quantity.unit(), better),
-        (label, label),
-        |a: u32, b: u32| cells.get(&(a, b)).cloned().unwrap_or_default(),
-    );
-    let measured = values(drawn.cells.iter().flatten());
-    if measured.is_empty() {
-        return None;
-    }
-    let (low, high) = super::extremes(&measured);
-    let (range, pairs) = (fmt::range(low, high), fmt::count(measured.len(), "ordered pair"));
+    let points = cells.into_iter().map(|((from, to), cell)| (from, to, cell));
+    let matrix = CellPivot::over(&nodes, points).matrix(("from", label), ("to", label), unit);
+    let (range, measured) = (range_of(matrix.all())?, values(matrix.all()).len());
+    let pairs = fmt::count(measured, "ordered pair");
     let slowest = if rails > 1 { ", the slowest rail of each" } else { "" };
-    let finding = format!("{range} {} over {pairs} of nodes{slowest}.", quantity.unit());
+    let finding = format!("{range} {} over {pairs} of nodes{slowest}.", unit.0);
     let library = run.library(flow.by.wire()?.via);
-    let what = format!("{} {}, {}", round.words(), flow.bytes, memory(send));
-    let figure = frame(
-        run,
-        (SUITE, ""),
-        format!("{SUITE}-{}-{}", round.id(), send.id()),
-        format!("{library}, every two nodes, all at once: {what}"),
-    );
+    let what = format!("{} {}, {}", round.names().1, flow.bytes, memory(send));
+    let title = format!("{library}, every two nodes, all at once: {what}");
+    let id = format!("{SUITE}-{}-{}", round.names().0, send.id());
     let sentence = (round == RoundKind::OneWay).then(|| {
         format!("Between nodes that all exchange at once, {} moves {finding}", memory(send))
     });
-    Some((figure.finding(finding).draw(drawn), sentence))
+    Some((frame(run, (SUITE, ""), id, title).finding(finding).draw(matrix), sentence))
 }
 
 fn nodes_differ(members: &[pathline_schema::RankMember]) -> bool {
