@@ -1,13 +1,16 @@
 //! MPI over UCX by each generation of UCX's protocols: times next to each other, and the difference.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use pathline_schema::{Bytes, MemKind, SuiteId, Transport, UcxSetting};
 
+use super::pivot::{CellPivot, US};
 use super::sent_flows::{self, SendKind, SentFlow, memory};
-use super::{BetterWhen, Figure, FigureCell, SuiteFindings, frame, grid, is_apart, sorted};
+use super::{
+    BetterWhen, Figure, FigureCell, SuiteFindings, distinct, extremes, frame, is_apart, sorted,
+};
 use crate::fmt;
-use crate::run::{CaseQuantity, EntryState, RunView};
+use crate::run::{CaseQuantity, RunView};
 
 const SUITE: SuiteId = SuiteId::MpiSwitches;
 /// The generations: what is compared, and with what.
@@ -32,74 +35,51 @@ type Row = &'static str;
 
 /// Times of one kind of memory, and the differences.
 fn figures(run: &RunView, all: &[SentFlow<'_, '_>], kind: SendKind) -> Vec<Figure> {
-    let mut found: BTreeMap<(Row, Bytes, UcxSetting), FigureCell> = BTreeMap::new();
-    let mut order: Vec<Row> = Vec::new();
-    for sent in all.iter().filter(|sent| host_kind(sent.kind()) == kind) {
-        let (Some(switch), EntryState::Sampled(_)) = (sent.wire.switch, &sent.entry.state) else {
-            continue;
-        };
-        let row = sent.wire.op.kind();
-        if !order.contains(&row) {
-            order.push(row);
-        }
+    let of_kind = all.iter().filter(|sent| host_kind(sent.kind()) == kind);
+    let point = |sent: &SentFlow| {
+        let switch = sent.wire.switch.filter(|_| sent.entry.is_sampled())?;
         // Windows by their time, too: more is worse in every row.
-        found.insert((row, sent.size(), switch), run.cell(sent.entry, CaseQuantity::StepUs));
-    }
-    let sizes = sorted(found.keys().map(|key| key.1));
-    if order.is_empty() {
-        return Vec::new();
-    }
-    let cell = |row: Row, size: Bytes, switch| {
-        found.get(&(row, size, switch)).cloned().unwrap_or_default()
+        let cell = run.cell(sent.entry, CaseQuantity::StepUs);
+        Some(((sent.wire.op.kind(), switch), sent.size(), cell))
     };
-    let change = |row: Row, size: Bytes| change(&cell(row, size, OLD), &cell(row, size, NEW));
-    let library = run.library(Transport::Mpi);
+    let mut points: Vec<((Row, UcxSetting), Bytes, FigureCell)> =
+        of_kind.filter_map(point).collect();
+    // Of windows of several lengths the last counts.
+    points.reverse();
+    let order = distinct(points.iter().rev().map(|point| point.0.0));
     let rows: Vec<(Row, UcxSetting)> =
         order.iter().flat_map(|&row| [(row, OLD), (row, NEW)]).collect();
-    let times = grid(
-        ("operation", &rows),
-        ("size", &sizes),
-        ("us", BetterWhen::Lower),
-        (|(row, switch): (Row, UcxSetting)| label(row, switch), |size: Bytes| size.to_string()),
-        |(row, switch), size| cell(row, size, switch),
-    );
-    let changes = grid(
-        ("operation", &order),
-        ("size", &sizes),
-        ("%", BetterWhen::Lower),
-        (|row: Row| row.to_owned(), |size: Bytes| size.to_string()),
-        change,
-    );
-    let figure = |id: &str, title: String, finding: String, body| {
-        frame(run, (SUITE, ""), format!("mpi-switches-{id}-{}", kind.id()), title)
-            .finding(finding)
-            .draw(body)
-    };
-    let memory = memory(kind);
-    let points: Vec<(Row, Bytes, Option<f64>, bool)> = order
-        .iter()
-        .flat_map(|&row| sizes.iter().map(move |&size| (row, size)))
-        .map(|(row, size)| {
-            let (old, new) = (cell(row, size, OLD), cell(row, size, NEW));
-            (row, size, change(row, size).value, is_apart(&old, &new))
+    let sizes = sorted(points.iter().map(|point| point.1));
+    let times = CellPivot::new(points).with(&rows, &sizes);
+    let both = |row: Row, size: &Bytes| [OLD, NEW].map(|by| times.cell(&(row, by), size));
+    let changes = CellPivot::filled(&order, &sizes, |row, size| {
+        let [old, new] = both(row, size);
+        change(&old, &new)
+    });
+    let compared: Vec<(Row, Bytes, Option<f64>, bool)> = changes
+        .cells()
+        .map(|(row, size, cell)| {
+            let [old, new] = both(row, size);
+            (*row, *size, cell.value, is_apart(&old, &new))
         })
         .collect();
-    vec![
-        figure(
-            "change",
-            format!(
-                "{library}: time by UCX's second generation of protocols over the first, {memory}"
-            ),
-            sentence(&points),
-            changes,
-        ),
-        figure(
-            "times",
-            format!("{library}: time by each generation of UCX's protocols, {memory}"),
-            String::new(),
-            times,
-        ),
-    ]
+    let operation = |row: &Row| (*row).to_owned();
+    let size = ("size", Bytes::to_string);
+    let changes = changes.matrix(("operation", operation), size, ("%", BetterWhen::Lower));
+    let times = times.matrix(("operation", |(row, switch)| label(row, *switch)), size, US);
+    let (library, memory) = (run.library(Transport::Mpi), memory(kind));
+    let figure = |id: &str, title: &str, finding: String, body| {
+        let id = format!("mpi-switches-{id}-{}", kind.id());
+        let title = format!("{library}: time by {title}, {memory}");
+        frame(run, (SUITE, ""), id, title).finding(finding).draw(body)
+    };
+    let by_change = "UCX's second generation of protocols over the first";
+    let by_times = "each generation of UCX's protocols";
+    let figures = [
+        figure("change", by_change, sentence(&compared), changes),
+        figure("times", by_times, String::new(), times),
+    ];
+    figures.into_iter().filter(|_| !order.is_empty()).collect()
 }
 
 fn label(row: Row, switch: UcxSetting) -> String {
@@ -129,8 +109,7 @@ fn sentence(points: &[(Row, Bytes, Option<f64>, bool)]) -> String {
             .filter_map(|(.., value, apart)| value.map(|value| (value, *apart)));
         let compared: Vec<(f64, bool)> = compared.collect();
         let differ: Vec<f64> = compared.iter().filter(|(_, apart)| *apart).map(|v| v.0).collect();
-        let least = differ.iter().copied().fold(f64::INFINITY, f64::min);
-        let most = differ.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let (least, most) = extremes(&differ);
         let [lower, upper] = [least, most].map(fmt::number);
         let range = if lower == upper { lower } else { format!("{lower} to {upper}") };
         match (compared.len(), differ.len()) {
@@ -142,9 +121,8 @@ fn sentence(points: &[(Row, Bytes, Option<f64>, bool)]) -> String {
             )),
         }
     };
-    let short = text("Operations of up to 8 KiB", true);
-    let long = text("Larger ones", false);
-    [short, long].into_iter().flatten().collect::<Vec<_>>().join(" ")
+    let texts = [text("Operations of up to 8 KiB", true), text("Larger ones", false)];
+    fmt::join_any(texts.into_iter().flatten(), " ").unwrap_or_default()
 }
 
 #[cfg(test)]

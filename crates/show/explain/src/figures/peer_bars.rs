@@ -1,7 +1,7 @@
 //! MPI and direct copies to each peer of one GPU as bars, with published values and ceilings.
 
 use super::peers::{self, PeerMover, PeerValue};
-use super::{BarsBody, BetterWhen, Figure, FigureBar, FigureBody, FigureCell, extremes, sorted};
+use super::{BarsBody, BetterWhen, Figure, FigureBar, FigureCell, extremes, sorted};
 use crate::fmt;
 use crate::run::RunView;
 
@@ -16,9 +16,6 @@ pub(super) fn figure(
     source: u32,
     all: &[&PeerValue<'_, '_>],
 ) -> Option<Figure> {
-    if !all.iter().any(|v| v.is_mpi() && !v.is_ping) {
-        return None;
-    }
     let peers = sorted(all.iter().map(|v| v.to));
     let bar = |to: u32, by: PeerMover| {
         let found = all.iter().find(|v| (v.to, v.by) == (to, by))?;
@@ -27,14 +24,11 @@ pub(super) fn figure(
     };
     let bars: Vec<FigureBar> =
         peers.iter().flat_map(|&to| SHOWN.map(|by| bar(to, by))).flatten().collect();
+    let (id, title) = (format!("{}-bars", table.id), format!("{}, by peer", table.title));
     let finding = text(&peers, &bars, source);
-    Some(Figure {
-        id: format!("{}-bars", table.id),
-        title: format!("{}, by peer", table.title),
-        finding,
-        body: FigureBody::Bars(BarsBody::new(("GB/s", BetterWhen::Higher), bars)),
-        ..table.clone()
-    })
+    let body = BarsBody { unit: "GB/s".into(), bars, better: BetterWhen::Higher }.into();
+    let has_mpi = all.iter().any(|v| v.is_mpi() && !v.is_ping);
+    has_mpi.then(|| Figure { id, title, finding, body, ..table.clone() })
 }
 
 /// Least share of a peak that a link and not the start of a message decides.
@@ -57,28 +51,20 @@ fn text(peers: &[u32], bars: &[FigureBar], source: u32) -> String {
         bars_of(bars, by).filter_map(FigureCell::share_of_ceiling).collect()
     };
     let one = |by: PeerMover| Some(format!("{} {}", by.label(), shares(&of_ceiling(by))?));
-    let all: Vec<String> = SHOWN.into_iter().filter_map(one).collect();
-    let mut texts = Vec::new();
-    if !all.is_empty() {
-        texts.push(format!("Of the peak of the narrowest link: {}.", fmt::list(&all)));
-    }
+    let all = fmt::list_any(SHOWN.into_iter().filter_map(one));
+    let all = all.map(|all| format!("Of the peak of the narrowest link: {all}."));
     let by_blit = of_ceiling(PeerMover::MpiBlit);
     let (least, _) = extremes(&by_blit);
-    if !by_blit.is_empty() && least >= OF_LINKS {
-        texts.push(format!(
-            "From {} expect {:.1} times that peak.",
-            PeerMover::MpiBlit.label(),
-            (least * 10.0).round() / 10.0
-        ));
-    }
-    texts.extend(forwarded(bars));
+    let rule = (!by_blit.is_empty() && least >= OF_LINKS).then(|| {
+        let (label, times) = (PeerMover::MpiBlit.label(), (least * 10.0).round() / 10.0);
+        format!("From {label} expect {times:.1} times that peak.")
+    });
     let published = bars.iter().filter(|bar| bar.cell.published.is_some()).count();
-    texts.push(format!(
-        "From gpu{source} to {}; {published} of {} have a published value.",
-        fmt::count(peers.len(), "peer"),
-        fmt::count(bars.len(), "bar")
-    ));
-    texts.join(" ")
+    let (peers, bars_text) = (fmt::count(peers.len(), "peer"), fmt::count(bars.len(), "bar"));
+    let last =
+        format!("From gpu{source} to {peers}; {published} of {bars_text} have a published value.");
+    let texts = [all, rule, forwarded(bars), Some(last)];
+    fmt::join_any(texts.into_iter().flatten(), " ").unwrap_or_default()
 }
 
 /// What pairs that other GPUs forward reach of direct pairs whose narrowest link is as wide.

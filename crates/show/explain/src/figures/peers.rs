@@ -2,10 +2,9 @@
 
 use pathline_schema::{Bytes, CopyAgent, Flow, MemKind, Mover, SuiteId, Transport, WireOp};
 
-use super::pivot::CellPivot;
+use super::pivot::{CellPivot, CellUnit, GBS, US};
 use super::{
-    BetterWhen, Figure, FigureCell, SuiteFindings, extremes, frame, peer_bars, published_clause,
-    sorted,
+    Figure, FigureCell, SuiteFindings, extremes, frame, peer_bars, published_clause, sorted,
 };
 use crate::fmt;
 use crate::run::{CaseQuantity, RunEntry, RunView};
@@ -46,25 +45,19 @@ impl PeerMover {
             _ => None,
         }
     }
-    pub(super) fn label(self) -> &'static str {
+    /// Its part of a figure's anchor, and its label.
+    const fn names(self) -> (&'static str, &'static str) {
         match self {
-            Self::Mpi => "MPI",
-            Self::MpiEngine => "MPI, copy engine",
-            Self::DirectEngine => "copy, copy engine",
-            Self::MpiBlit => "MPI, blit kernel",
-            Self::DirectBlit => "copy, blit kernel",
-            Self::DirectKernel => "copy, kernel reads",
+            Self::Mpi => ("mpi", "MPI"),
+            Self::MpiEngine => ("mpi-engine", "MPI, copy engine"),
+            Self::DirectEngine => ("engine", "copy, copy engine"),
+            Self::MpiBlit => ("mpi-blit", "MPI, blit kernel"),
+            Self::DirectBlit => ("blit", "copy, blit kernel"),
+            Self::DirectKernel => ("kernel", "copy, kernel reads"),
         }
     }
-    fn id(self) -> &'static str {
-        match self {
-            Self::Mpi => "mpi",
-            Self::MpiEngine => "mpi-engine",
-            Self::DirectEngine => "engine",
-            Self::MpiBlit => "mpi-blit",
-            Self::DirectBlit => "blit",
-            Self::DirectKernel => "kernel",
-        }
+    pub(super) fn label(self) -> &'static str {
+        self.names().1
     }
     fn is_mpi(self) -> bool {
         matches!(self, Self::Mpi | Self::MpiEngine | Self::MpiBlit)
@@ -110,28 +103,28 @@ fn values<'b, 'a>(run: &'b RunView<'a>) -> Vec<PeerValue<'b, 'a>> {
 pub(super) fn find(run: &RunView) -> SuiteFindings {
     let all = values(run);
     let sources = sorted(all.iter().map(|v| v.from));
-    let sizes = sorted(all.iter().map(|v| (v.size, v.is_ping)));
     let mut figures = Vec::new();
-    for (size, is_ping) in sizes {
-        let of_size: Vec<&PeerValue> =
-            all.iter().filter(|v| (v.size, v.is_ping) == (size, is_ping)).collect();
+    for kind in sorted(all.iter().map(|v| (v.size, v.is_ping))) {
+        let of_size: Vec<&PeerValue> = all.iter().filter(|v| (v.size, v.is_ping) == kind).collect();
         match sources.as_slice() {
             [source] => {
-                let table = from_one(run, *source, size, &of_size);
-                let bars =
-                    table.as_ref().and_then(|t| peer_bars::figure(run, t, *source, &of_size));
-                figures.extend(table.into_iter().chain(bars));
+                let table = from_one(run, *source, kind, &of_size);
+                let bars = peer_bars::figure(run, &table, *source, &of_size);
+                figures.extend([table].into_iter().chain(bars));
             }
             _ => {
                 let movers = sorted(of_size.iter().map(|v| v.by));
-                figures.extend(movers.into_iter().filter_map(|by| matrix(run, by, size, &of_size)));
+                figures.extend(movers.into_iter().map(|by| matrix(run, by, kind, &of_size)));
             }
         }
     }
     SuiteFindings::new(figures, [sentence(run, &all)])
 }
 
-fn what(run: &RunView, size: Bytes, is_ping: bool) -> String {
+/// Size of the messages, and whether they are round trips.
+type PeerSize = (Bytes, bool);
+
+fn what(run: &RunView, (size, is_ping): PeerSize) -> String {
     let library = run.library(Transport::Mpi);
     match is_ping {
         true => format!("{size} by {library} (osu_latency)"),
@@ -140,72 +133,47 @@ fn what(run: &RunView, size: Bytes, is_ping: bool) -> String {
 }
 
 /// Rows are movers, columns the peers of the only source.
-fn from_one(run: &RunView, source: u32, size: Bytes, all: &[&PeerValue<'_, '_>]) -> Option<Figure> {
-    let is_ping = all.first()?.is_ping;
+fn from_one(run: &RunView, source: u32, of: PeerSize, all: &[&PeerValue<'_, '_>]) -> Figure {
     let pivot = CellPivot::new(all.iter().map(|v| (v.by, v.to, v.cell(run)))).sorted();
-    let body = pivot.matrix(
-        ("by", |by| by.label().to_owned()),
-        ("to", |to| format!("gpu{to}")),
-        unit(is_ping),
-    );
-    let cells = || body.cells.iter().flatten();
-    let finding = match is_ping {
-        true => times(run, all),
-        false => rates(run, all),
-    };
-    Some(
-        frame(
-            run,
-            (SUITE, ""),
-            format!("{SUITE}-{size}"),
-            format!("From gpu{source}, {}", what(run, size, is_ping)),
-        )
-        .finding(format!("{finding}{}", published_clause(cells())))
-        .draw(body),
-    )
+    let to = |to: &u32| format!("gpu{to}");
+    let body = pivot.matrix(("by", |by| by.label().to_owned()), ("to", to), unit(of.1));
+    let finding = if of.1 { times(run, all) } else { rates(run, all) };
+    let finding = finding + &published_clause(body.all());
+    let title = format!("From gpu{source}, {}", what(run, of));
+    frame(run, (SUITE, ""), format!("{SUITE}-{}", of.0), title).finding(finding).draw(body)
 }
 
 /// Every ordered pair, by one mover.
-fn matrix(run: &RunView, by: PeerMover, size: Bytes, all: &[&PeerValue<'_, '_>]) -> Option<Figure> {
-    let chosen: Vec<&&PeerValue> = all.iter().filter(|v| v.by == by).collect();
-    let is_ping = chosen.first()?.is_ping;
-    let gpus = sorted(chosen.iter().flat_map(|v| [v.from, v.to]));
-    let pivot = CellPivot::over(&gpus, chosen.iter().map(|v| (v.from, v.to, v.cell(run))));
-    let (unit, better) = unit(is_ping);
-    let body = pivot.matrix(("from", u32::to_string), ("to", u32::to_string), (unit, better));
-    let measured = super::values(body.cells.iter().flatten());
+fn matrix(run: &RunView, by: PeerMover, of: PeerSize, all: &[&PeerValue<'_, '_>]) -> Figure {
+    let chosen = || all.iter().filter(|v| v.by == by);
+    let gpus = sorted(chosen().flat_map(|v| [v.from, v.to]));
+    let pivot = CellPivot::over(&gpus, chosen().map(|v| (v.from, v.to, v.cell(run))));
+    let unit = unit(of.1);
+    let body = pivot.matrix(("from", u32::to_string), ("to", u32::to_string), unit);
+    let measured = super::values(body.all());
     let (low, high) = extremes(&measured);
-    let pairs = fmt::count(measured.len(), "pair");
-    let clause = published_clause(body.cells.iter().flatten());
-    Some(
-        frame(
-            run,
-            (SUITE, ""),
-            format!("{SUITE}-{size}-{}", by.id()),
-            format!("{}, every pair: {}", by.label(), what(run, size, is_ping)),
-        )
-        .finding(format!("{} {unit} over {pairs}.{clause}", fmt::range(low, high)))
-        .draw(body),
-    )
+    let (range, pairs) = (fmt::range(low, high), fmt::count(measured.len(), "pair"));
+    let finding = format!("{range} {} over {pairs}.{}", unit.0, published_clause(body.all()));
+    let (id, label) = by.names();
+    let (id, title) =
+        (format!("{SUITE}-{}-{id}", of.0), format!("{label}, every pair: {}", what(run, of)));
+    frame(run, (SUITE, ""), id, title).finding(finding).draw(body)
 }
 
-fn unit(is_ping: bool) -> (&'static str, BetterWhen) {
-    if is_ping { ("us", BetterWhen::Lower) } else { ("GB/s", BetterWhen::Higher) }
+fn unit(is_ping: bool) -> CellUnit {
+    if is_ping { US } else { GBS }
 }
 
 /// Values of one mover, and their range.
 fn range_of(run: &RunView, all: &[&PeerValue<'_, '_>], by: PeerMover) -> Option<String> {
     let of_mover = all.iter().filter(|v| v.by == by);
-    let values: Vec<f64> = of_mover.filter_map(|v| v.cell(run).value).collect();
-    let (low, high) = extremes(&values);
-    (!values.is_empty()).then(|| fmt::range(low, high))
+    fmt::range_any(of_mover.filter_map(|v| v.cell(run).value))
 }
 
 fn times(run: &RunView, all: &[&PeerValue<'_, '_>]) -> String {
-    let movers = sorted(all.iter().map(|v| v.by));
+    let movers = sorted(all.iter().map(|v| v.by)).into_iter();
     let one = |by: PeerMover| Some(format!("{} {} us", by.label(), range_of(run, all, by)?));
-    let texts: Vec<String> = movers.into_iter().filter_map(one).collect();
-    if texts.is_empty() { String::new() } else { format!("{}.", fmt::list(&texts)) }
+    fmt::list_any(movers.filter_map(one)).map_or(String::new(), |texts| format!("{texts}."))
 }
 
 /// Ratios of one mover to another over the pairs that both have, ascending.
@@ -235,27 +203,22 @@ pub(super) fn shares((low, high): (f64, f64)) -> String {
 
 /// Each MPI compared with the direct copy by the same agent, and with a kernel that reads.
 fn rates(run: &RunView, all: &[&PeerValue<'_, '_>]) -> String {
-    let mut texts = Vec::new();
-    for by in sorted(all.iter().map(|v| v.by)).into_iter().filter(|by| by.is_mpi()) {
-        let Some(range) = range_of(run, all, by) else { continue };
+    let one = |by: PeerMover| {
+        let range = range_of(run, all, by)?;
         let direct = match by {
             PeerMover::MpiBlit => PeerMover::DirectBlit,
             _ => PeerMover::DirectEngine,
         };
-        let compared: Vec<String> = [direct, PeerMover::DirectKernel]
-            .into_iter()
-            .filter_map(|direct| {
+        let compared =
+            fmt::list_any([direct, PeerMover::DirectKernel].into_iter().filter_map(|direct| {
                 let share = shares(ratios(run, all, by, direct)?);
                 Some(format!("{share} of a {}", direct.label().replacen("copy, ", "copy by ", 1)))
-            })
-            .collect();
-        let compared = match compared.is_empty() {
-            true => String::new(),
-            false => format!(", {}", fmt::list(&compared)),
-        };
-        texts.push(format!("{} reaches {range} GB/s{compared}.", by.label()));
-    }
-    texts.join(" ")
+            }));
+        let compared = compared.map_or(String::new(), |compared| format!(", {compared}"));
+        Some(format!("{} reaches {range} GB/s{compared}.", by.label()))
+    };
+    let movers = sorted(all.iter().map(|v| v.by)).into_iter().filter(|by| by.is_mpi());
+    fmt::join_any(movers.filter_map(one), " ").unwrap_or_default()
 }
 
 /// The largest size in one sentence, and the setting that decides.
@@ -266,24 +229,20 @@ fn sentence(run: &RunView, all: &[PeerValue<'_, '_>]) -> Option<String> {
     let blit = range_of(run, &of_size, PeerMover::MpiBlit)?;
     let (low, high) = ratios(run, &of_size, PeerMover::MpiBlit, PeerMover::MpiEngine)?;
     let below = ratios(run, &of_size, PeerMover::MpiBlit, PeerMover::DirectKernel);
-    let below = below.map_or(String::new(), |(low, high)| {
-        let less = shares((1.0 - high, 1.0 - low));
-        format!(", {less} below direct kernel reads")
+    let below = below.map(|(low, high)| {
+        format!("{} below direct kernel reads", shares((1.0 - high, 1.0 - low)))
     });
     let blits = of_size.iter().filter(|v| v.by == PeerMover::MpiBlit);
     let peaks: Vec<f64> = blits.filter_map(|v| v.cell(run).share_of_ceiling()).collect();
-    let of_peak = match peaks.is_empty() {
-        true => String::new(),
-        false => format!(
-            ", {} of the links' peak: expect that share of any link",
-            shares(extremes(&peaks))
-        ),
-    };
+    let of_peak = (!peaks.is_empty()).then(|| {
+        let share = shares(extremes(&peaks));
+        format!("{share} of the links' peak: expect that share of any link")
+    });
+    let is = fmt::join_any(below.into_iter().chain(of_peak), ", ");
+    let is = is.map_or(String::new(), |is| format!(" {is}"));
+    let (library, times) = (run.library(Transport::Mpi), fmt::range(low, high));
     Some(format!(
-        "{} between GPUs at {size}: {engine} GB/s by copy engine; {blit} by blit kernels ({} times), \
-         which is{below}{of_peak}.",
-        run.library(Transport::Mpi),
-        fmt::range(low, high)
-    )
-    .replace("which is,", "which is"))
+        "{library} between GPUs at {size}: {engine} GB/s by copy engine; {blit} by blit kernels ({times} \
+         times), which is{is}."
+    ))
 }

@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 
 use pathline_schema::{Bytes, SuiteId, Transport, UcxSetting, WireOp};
 
+use super::pivot::CellPivot;
 use super::sent_flows::{self, SendKind, SentFlow, memory};
-use super::{BetterWhen, Figure, SuiteFindings, frame, grid, is_apart};
+use super::{BetterWhen, Figure, SuiteFindings, frame, is_apart, sorted};
 use crate::fmt;
-use crate::run::{CaseQuantity, EntryState, RunView};
+use crate::run::{CaseQuantity, RunView};
 
 const SUITE: SuiteId = SuiteId::UcxSwitches;
 /// Minimum relative change between medians, however narrow their intervals: other cases of a group
@@ -37,61 +38,48 @@ fn figures(run: &RunView) -> Vec<Figure> {
 fn figure(run: &RunView, all: &[SentFlow<'_, '_>], sends: bool, kind: SendKind) -> Option<Figure> {
     let chosen: Vec<&SentFlow> =
         all.iter().filter(|s| (s.wire.op != WireOp::Ping) == sends && s.kind() == kind).collect();
-    let quantity = if sends { CaseQuantity::Payload } else { CaseQuantity::StepUs };
-    let better = if sends { BetterWhen::Higher } else { BetterWhen::Lower };
-    let find = |switch: Option<UcxSetting>, size: Bytes| {
-        chosen.iter().find(|s| s.wire.switch == switch && s.size() == size).copied()
+    let (quantity, form, what) = match sends {
+        true => (CaseQuantity::Payload, "rate", "bandwidth of message windows"),
+        false => (CaseQuantity::StepUs, "latency", "time of a message one way"),
     };
-    let measured = |s: &&&SentFlow| matches!(s.entry.state, EntryState::Sampled(_));
-    let sizes: BTreeSet<Bytes> = chosen.iter().filter(measured).map(|s| s.size()).collect();
-    let rows: BTreeSet<Option<UcxSetting>> =
-        chosen.iter().filter(measured).map(|s| s.wire.switch).collect();
-    let absent: BTreeSet<UcxSetting> =
-        chosen.iter().filter_map(|s| s.wire.switch).filter(|s| !rows.contains(&Some(*s))).collect();
-    let (sizes, rows): (Vec<Bytes>, Vec<Option<UcxSetting>>) =
-        (sizes.into_iter().collect(), rows.into_iter().collect());
-    let cell =
-        |switch, size| find(switch, size).map(|s| run.cell(s.entry, quantity)).unwrap_or_default();
+    let unit = quantity.rating();
+    let measured = || chosen.iter().filter(|s| s.entry.is_sampled());
+    let (sizes, rows) =
+        (sorted(measured().map(|s| s.size())), sorted(measured().map(|s| s.wire.switch)));
+    let absent = chosen.iter().filter(|s| !rows.contains(&s.wire.switch));
+    let absent = sorted(absent.filter_map(|s| s.wire.switch));
+    let points = chosen.iter().map(|s| (s.wire.switch, s.size(), run.cell(s.entry, quantity)));
+    let pivot = CellPivot::new(points).with(&rows, &sizes);
+    let find = |switch: Option<UcxSetting>, size: Bytes| {
+        chosen.iter().find(|s| s.wire.switch == switch && s.size() == size)
+    };
     let changes = |switch: UcxSetting| -> Vec<SettingChange> {
         let change = |&size: &Bytes| {
             let (with, without) = (find(Some(switch), size)?, find(None, size)?);
             let protocol = protocols_of(with) != protocols_of(without);
-            let (new, old) = (cell(Some(switch), size), cell(None, size));
+            let (new, old) = (pivot.cell(&Some(switch), &size), pivot.cell(&None, &size));
             let ratio = new.value? / old.value?;
             let real = is_apart(&new, &old) && (ratio - 1.0).abs() >= CHANGE;
-            let ratio = if better == BetterWhen::Higher { ratio } else { 1.0 / ratio };
+            let ratio = if unit.1 == BetterWhen::Higher { ratio } else { 1.0 / ratio };
             Some(SettingChange { size, protocol, gain: real.then_some(ratio) })
         };
         sizes.iter().filter_map(change).collect()
     };
     let found: Vec<(UcxSetting, Vec<SettingChange>)> =
         rows.iter().flatten().map(|&switch| (switch, changes(switch))).collect();
-    let finding = finding(&found, &absent, &inert(run));
-    let label = |switch: Option<UcxSetting>| {
-        switch.map_or_else(
-            || "as started".to_owned(),
-            |s| format!("{s} ({}={})", s.setting().0, s.setting().1),
-        )
+    let label = |switch: &Option<UcxSetting>| match switch {
+        None => "as started".to_owned(),
+        Some(s) => format!("{s} ({}={})", s.setting().0, s.setting().1),
     };
-    let matrix = grid(
-        ("switch", &rows),
-        ("size", &sizes),
-        (quantity.unit(), better),
-        (label, |size: Bytes| size.to_string()),
-        cell,
+    let matrix = pivot.matrix(("switch", label), ("size", Bytes::to_string), unit);
+    let title = format!(
+        "{}: what its switches change, {what}, {}",
+        run.library(Transport::Ucx),
+        memory(kind)
     );
-    let library = run.library(Transport::Ucx);
-    let what = if sends { "bandwidth of message windows" } else { "time of a message one way" };
-    (!rows.is_empty()).then(|| {
-        frame(
-            run,
-            (SUITE, ""),
-            format!("ucx-switches-{}-{}", if sends { "rate" } else { "latency" }, kind.id()),
-            format!("{library}: what its switches change, {what}, {}", memory(kind)),
-        )
-        .finding(finding)
-        .draw(matrix)
-    })
+    let framed = frame(run, (SUITE, ""), format!("ucx-switches-{form}-{}", kind.id()), title);
+    let finding = finding(&found, &absent, &inert(run));
+    (!rows.is_empty()).then(|| framed.finding(finding).draw(matrix))
 }
 
 /// Protocols that UCX reports for an operation, without the setting and its own time estimate.
@@ -116,34 +104,34 @@ fn inert(run: &RunView) -> Vec<String> {
 
 fn finding(
     found: &[(UcxSetting, Vec<SettingChange>)],
-    absent: &BTreeSet<UcxSetting>,
+    absent: &[UcxSetting],
     inert: &[String],
 ) -> String {
-    let mut texts = Vec::new();
     let of = |wanted: &dyn Fn(&[SettingChange]) -> bool| -> Vec<String> {
         let all = found.iter().filter(|(_, changes)| !changes.is_empty() && wanted(changes));
         all.map(|(switch, _)| switch.to_string()).collect()
     };
-    texts.extend(extreme(found, true).map(|most| format!("Most gained: {most}.")));
-    texts.extend(extreme(found, false).map(|most| format!("Most lost: {most}.")));
     let still = |changes: &[SettingChange]| changes.iter().all(|c| c.gain.is_none());
     let same_protocol = |changes: &[SettingChange]| changes.iter().all(|c| !c.protocol);
-    let mut add = |names: Vec<String>, text: &str| {
-        if !names.is_empty() {
-            texts.push(format!("{text}: {}.", fmt::list(&names)));
-        }
-    };
-    add(of(&|c| still(c) && same_protocol(c)), "Accepted, changes nothing");
-    add(of(&|c| still(c) && !same_protocol(c)), "Another protocol, as fast");
-    add(
-        of(&|c| !still(c) && same_protocol(c)),
-        "The same protocol according to UCX at another rate, so that UCX does not report everything or \
-         the machine was not steady",
-    );
-    let absent: Vec<String> = absent.iter().map(UcxSetting::to_string).collect();
-    add(absent, "Unknown to this UCX, or already set");
-    add(inert.to_vec(), "Without effect, since this build does not have it");
-    texts.join(" ")
+    let extreme = |what, gains| Some(format!("{what}: {}.", extreme(found, gains)?));
+    let named = |text, names: Vec<String>| Some(format!("{text}: {}.", fmt::list_any(names)?));
+    let texts = [
+        extreme("Most gained", true),
+        extreme("Most lost", false),
+        named("Accepted, changes nothing", of(&|c| still(c) && same_protocol(c))),
+        named("Another protocol, as fast", of(&|c| still(c) && !same_protocol(c))),
+        named(
+            "The same protocol according to UCX at another rate, so that UCX does not report everything or \
+             the machine was not steady",
+            of(&|c| !still(c) && same_protocol(c)),
+        ),
+        named(
+            "Unknown to this UCX, or already set",
+            absent.iter().map(UcxSetting::to_string).collect(),
+        ),
+        named("Without effect, since this build does not have it", inert.to_vec()),
+    ];
+    fmt::join_any(texts.into_iter().flatten(), " ").unwrap_or_default()
 }
 
 /// The greatest gain or loss with disjoint intervals: `rndv-put, 1.31 times at 1MiB`.
@@ -152,9 +140,10 @@ fn extreme(found: &[(UcxSetting, Vec<SettingChange>)], gains: bool) -> Option<St
     let all = all.filter_map(|(s, c)| Some((s, c, c.gain.filter(|&g| (g > 1.0) == gains)?)));
     let order = |a: f64, b: f64| if gains { a.total_cmp(&b) } else { b.total_cmp(&a) };
     let (switch, change, gain) = all.max_by(|a, b| order(a.2, b.2))?;
-    let by =
-        if change.protocol { "another protocol" } else { "the same protocol according to UCX" };
-    Some(format!("{switch}, {} times at {} ({by})", fmt::number(gain), change.size))
+    let protocol = if change.protocol { "another" } else { "the same" };
+    let by = if change.protocol { "" } else { " according to UCX" };
+    let (times, size) = (fmt::number(gain), change.size);
+    Some(format!("{switch}, {times} times at {size} ({protocol} protocol{by})"))
 }
 
 #[cfg(test)]
@@ -164,9 +153,9 @@ mod tests {
     #[test]
     fn variables_that_a_build_does_not_have_are_named() {
         let inert = ["UCX_NT_BUFFER_TRANSFER_MIN".to_owned()];
-        let text = finding(&[], &BTreeSet::new(), &inert);
+        let text = finding(&[], &[], &inert);
         let expected = "Without effect, since this build does not have it";
         assert_eq!(text, format!("{expected}: UCX_NT_BUFFER_TRANSFER_MIN."));
-        assert_eq!(finding(&[], &BTreeSet::new(), &[]), "");
+        assert_eq!(finding(&[], &[], &[]), "");
     }
 }
