@@ -1,15 +1,13 @@
 //! Reductions by element type and operation: the rate at the largest size, the time at the smallest.
 
-use std::collections::BTreeSet;
-
 use pathline_schema::{
     Bytes, Collective, ElementReduction, ElementType, ReduceOp, SuiteId, Transport,
 };
 
 use super::collectives::bus_cell;
-use super::pivot::CellPivot;
+use super::pivot::{CellPivot, GBS, US};
 use super::sent_flows::{self, SendKind, SentFlow, memory};
-use super::{BetterWhen, Figure, SuiteFindings, frame};
+use super::{Figure, SuiteFindings, frame, sorted};
 use crate::fmt;
 use crate::run::{CaseQuantity, RunView};
 
@@ -34,18 +32,14 @@ pub(super) fn find(run: &RunView) -> SuiteFindings {
             Some(TypedReduction { sent, op, reduced })
         })
         .collect();
-    type TableKey = (Transport, SendKind, Bytes);
-    let key = |one: &TypedReduction| -> TableKey {
-        (one.sent.wire.via, one.sent.kind(), one.sent.size())
-    };
-    let keys: BTreeSet<TableKey> = all.iter().map(key).collect();
+    let key = |one: &TypedReduction| (one.sent.wire.via, one.sent.kind(), one.sent.size());
     // The largest size first: it says what a type costs.
-    let figures = keys.into_iter().rev().filter_map(|of| {
-        let chosen: Vec<TypedReduction> =
-            all.iter().filter(|one| key(one) == of).copied().collect();
-        table(run, of, &chosen)
+    let keys = sorted(all.iter().map(key)).into_iter().rev();
+    let figures = keys.filter_map(|of| {
+        let chosen = all.iter().filter(|one| key(one) == of).copied();
+        table(run, of, &chosen.collect::<Vec<_>>())
     });
-    SuiteFindings { figures: figures.collect(), sentences: Vec::new() }
+    SuiteFindings::new(figures, [])
 }
 
 fn table(
@@ -65,49 +59,30 @@ fn table(
     let mut pivot = CellPivot::new(points);
     pivot.rows.sort_by_key(|row| ElementType::ALL.iter().position(|element| element == row));
     pivot.cols.sort_by_key(|col| ReduceOp::ALL.iter().position(|by| by == col));
-    let (unit, better) =
-        if rates { ("GB/s", BetterWhen::Higher) } else { ("us", BetterWhen::Lower) };
-    let what = if rates { "busbw" } else { "time" };
-    let places = pivot
-        .rows
-        .iter()
-        .flat_map(|&element| pivot.cols.iter().map(move |&by| ElementReduction { element, by }));
-    let mut values: Vec<(f64, f64, ElementReduction)> = places
-        .filter_map(|reduced| {
-            let cell = pivot.cell(&reduced.element, &reduced.by);
-            Some((cell.value?, cell.half_width, reduced))
+    let (unit, what) = if rates { (GBS, "busbw") } else { (US, "time") };
+    let mut values: Vec<(f64, f64, String)> = pivot
+        .cells()
+        .filter_map(|(element, by, cell)| {
+            Some((cell.value?, cell.half_width, format!("{element} {by}")))
         })
         .collect();
     values.sort_by(|a, b| a.0.total_cmp(&b.0));
     let (least, most) = (values.first()?, values.last()?);
-    let name = |reduced: ElementReduction| format!("{} {}", reduced.element, reduced.by);
-    let finding = if most.0 - least.0 <= most.1 + least.1 {
-        format!("No type or operation differs: {} {unit}.", fmt::number(most.0))
-    } else {
-        format!(
-            "From {} {unit} ({}) to {} {unit} ({}), {} times.",
-            fmt::number(least.0),
-            name(least.2),
-            fmt::number(most.0),
-            name(most.2),
-            fmt::number(most.0 / least.0)
-        )
+    let [low, high, times] = [least.0, most.0, most.0 / least.0].map(fmt::number);
+    let finding = match most.0 - least.0 <= most.1 + least.1 {
+        true => format!("No type or operation differs: {high} {}.", unit.0),
+        false => format!(
+            "From {low} {} ({}) to {high} {} ({}), {times} times.",
+            unit.0, least.2, unit.0, most.2
+        ),
     };
-    let n = first.sent.participants();
+    let (op, library) = (first.op, run.library(via));
+    let (n, memory) = (first.sent.participants(), memory(kind));
     let title = format!(
-        "{} of {size} by {} over {n} ranks, {}: {what} by type and operation",
-        first.op,
-        run.library(via),
-        memory(kind)
+        "{op} of {size} by {library} over {n} ranks, {memory}: {what} by type and operation"
     );
-    let matrix = pivot.matrix(
-        ("type", ElementType::to_string),
-        ("operation", ReduceOp::to_string),
-        (unit, better),
-    );
-    Some(
-        frame(run, (SUITE, ""), format!("{SUITE}-{via}-{}-{size}", kind.id()), title)
-            .finding(finding)
-            .draw(matrix),
-    )
+    let matrix =
+        pivot.matrix(("type", ElementType::to_string), ("operation", ReduceOp::to_string), unit);
+    let id = format!("{SUITE}-{via}-{}-{size}", kind.id());
+    Some(frame(run, (SUITE, ""), id, title).finding(finding).draw(matrix))
 }

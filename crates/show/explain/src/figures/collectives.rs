@@ -1,18 +1,19 @@
 //! Collectives of an MPI and of NCCL or RCCL: time, busbw, partners, cadences.
 
-use std::collections::BTreeSet;
-
 use pathline_published::PublishedMetric;
 use pathline_schema::{Bytes, Cadence, Collective, ElementReduction, MemKind, SuiteId, Transport};
 
 use super::latency_bounds::LatencyBounds;
-use super::sent_flows::{self, ChartSpec, SendKind, SentFlow, memory, other_tool_cell};
+use super::pivot::{CellPivot, CellUnit, GBS, US, chart};
+use super::sent_flows::{self, SendKind, SentFlow, memory};
 use super::{
-    BetterWhen, Figure, FigureCell, SuiteFindings, is_apart, partner_panels, published_clause,
+    ChartLine, Figure, FigureCell, SuiteFindings, frame, is_apart, line_cells, partner_panels,
+    published_clause, sorted,
 };
 use crate::fmt;
 use crate::message_records::{CountedTimes, is_by_threads};
-use crate::run::{CaseQuantity, RunView};
+use crate::run::CaseQuantity::{self, Payload, StepUs};
+use crate::run::RunView;
 
 /// Sizes in the tables that compare with other tools; `report --format` has all sizes.
 const SHOWN: [u64; 7] = [8, 1 << 10, 1 << 16, 1 << 20, 1 << 24, 1 << 28, 1 << 30];
@@ -53,26 +54,31 @@ impl CollectiveEntry<'_, '_> {
         let (size, unit) = (self.sent.size().0, 8 * self.n as u64);
         size <= wanted.max(unit) && wanted < size + unit
     }
+    /// Time of the latest rank.
+    fn time(&self, run: &RunView) -> FigureCell {
+        run.cell(self.sent.entry, StepUs)
+    }
     /// nccl-tests' busbw.
     fn bus(&self, run: &RunView) -> FigureCell {
         let cell = bus_cell(run, &self.sent, self.op);
         let published = run.published_exchange(self.sent.entry, PublishedMetric::BusBandwidth);
         FigureCell { published, ..cell }
     }
+    /// Times as other tools count them.
+    fn counted(&self) -> Option<CountedTimes> {
+        self.sent.entry.series().first().and_then(CountedTimes::from_series)
+    }
+    /// A cell with another tool's number for the same case.
+    fn theirs(&self, number: Option<f64>) -> FigureCell {
+        FigureCell::stated(self.sent.entry, number)
+    }
 }
 
 /// nccl-tests' busbw of a collective, in GB/s.
 pub(super) fn bus_cell(run: &RunView, sent: &SentFlow<'_, '_>, op: Collective) -> FigureCell {
-    let cell = run.cell(sent.entry, CaseQuantity::Payload);
-    let factor = op.bus_factor(sent.participants());
+    let cell = run.cell(sent.entry, Payload).scaled(op.bus_factor(sent.participants()));
     // The cut bounds the rate of the algorithm; times the factor it would be no peak of a link.
-    FigureCell {
-        value: cell.value.map(|value| value * factor),
-        half_width: cell.half_width * factor,
-        ceiling: None,
-        path: None,
-        ..cell
-    }
+    FigureCell { ceiling: None, path: None, ..cell }
 }
 
 fn in_suite<'b, 'a>(run: &'b RunView<'a>, suite: SuiteId) -> Vec<CollectiveEntry<'b, 'a>> {
@@ -98,24 +104,18 @@ fn figures(run: &RunView) -> Vec<Figure> {
     let mut figures = Vec::new();
     for suite in SUITES {
         let all = in_suite(run, suite);
-        let kinds: BTreeSet<SendKind> =
-            all.iter().filter(|d| d.op != Collective::Barrier).map(|d| d.sent.kind()).collect();
-        for kind in kinds {
+        let with_memory = all.iter().filter(|d| d.op != Collective::Barrier);
+        for kind in sorted(with_memory.map(|d| d.sent.kind())) {
             let chosen: Vec<CollectiveEntry> =
                 all.iter().filter(|d| d.sent.kind() == kind).copied().collect();
             let Some(n) = chosen.iter().map(|d| d.n).max() else { continue };
             let about = CollectiveSet { run, suite, kind, n, all: &chosen };
-            figures.extend(about.time());
-            figures.extend(about.bus());
-            figures.extend(about.partners());
-            figures.extend(about.osu());
-            figures.extend(about.nccl_tests());
-            figures.extend(about.cadences());
-            figures.extend(about.registration());
+            figures.extend([about.time(), about.bus(), about.partners(), about.osu()]);
+            figures.extend([about.nccl_tests(), about.cadences(), about.registration()]);
         }
-        figures.extend(barrier(run, suite, &all));
+        figures.push(barrier(run, suite, &all));
     }
-    figures
+    figures.into_iter().flatten().collect()
 }
 
 /// The collectives of a suite with one kind of memory, and the largest group.
@@ -133,84 +133,75 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
         self.run.library(via)
     }
 
+    fn id(&self, shown: &str) -> String {
+        format!("{}-{shown}-{}", self.suite, self.kind.id())
+    }
+
     /// Those of the whole group, streaming, out of place.
     fn whole_group(&self) -> impl Iterator<Item = &'b CollectiveEntry<'b, 'a>> {
         let n = self.n;
         self.all.iter().filter(move |d| d.n == n && d.is_usual())
     }
 
-    fn chart<'c>(
+    /// A chart of this set; the title follows the name of the library.
+    fn chart(
         &self,
-        id: &'c str,
-        title: String,
-        quantity: CaseQuantity,
-        x: &'c str,
-    ) -> ChartSpec<'c> {
-        ChartSpec::new((self.suite, id), title, quantity, x)
+        shown: &str,
+        title: &str,
+        axes: (CaseQuantity, &str),
+        points: impl IntoIterator<Item = (String, f64, FigureCell)>,
+        finding: impl FnOnce(&[ChartLine]) -> String,
+    ) -> Option<Figure> {
+        let title = self.library() + title;
+        chart((self.suite, &self.id(shown)), title, axes, self.run, points, finding)
+    }
+
+    /// The largest group, and the memory, for a title.
+    fn group(&self) -> String {
+        format!(" over {} ranks, {}", self.n, memory(self.kind))
     }
 
     fn time(&self) -> Option<Figure> {
-        let (run, n) = (self.run, self.n);
-        let id = format!("{}-time-{}", self.suite, self.kind.id());
-        let title = format!("{} over {n} ranks, {}: time", self.library(), memory(self.kind));
-        let chart = self.chart(&id, title, CaseQuantity::StepUs, "B");
-        let points = self.whole_group().map(|d| {
-            let cell = run.cell(d.sent.entry, CaseQuantity::StepUs);
-            (d.op.to_string(), d.sent.size().as_f64(), cell)
-        });
+        let run = self.run;
+        let points =
+            self.whole_group().map(|d| (d.op.to_string(), d.sent.size().as_f64(), d.time(run)));
         let bounds = LatencyBounds::new(run, self.whole_group().map(|d| (d.op, d.sent.entry.case)));
-        let figure = chart.draw(run, points, |lines| {
-            let small: Vec<String> = lines
-                .iter()
-                .filter_map(|l| {
-                    let value = l.points.first()?.1.value?;
-                    Some(format!("{} {}", l.name, fmt::number(value)))
-                })
-                .collect();
-            let all = lines.iter().flat_map(|l| l.points.iter().map(|p| &p.1));
-            format!(
-                "Until the last rank is done, smallest sizes: {} us.{}{}",
-                fmt::list(&small),
-                bounds.text(),
-                published_clause(all)
-            )
+        let title = self.group() + ": time";
+        let figure = self.chart("time", &title, (StepUs, "B"), points, |lines| {
+            let small = lines.iter().filter_map(|l| {
+                Some(format!("{} {}", l.name, fmt::number(l.points.first()?.1.value?)))
+            });
+            let small = fmt::list_any(small).unwrap_or_default();
+            let (bounds, published) = (bounds.text(), published_clause(line_cells(lines)));
+            format!("Until the last rank is done, smallest sizes: {small} us.{bounds}{published}")
         });
         figure.map(|figure| bounds.drawn_in(figure))
     }
 
     fn bus(&self) -> Option<Figure> {
         let (run, n) = (self.run, self.n);
-        let id = format!("{}-bus-{}", self.suite, self.kind.id());
-        let memory = memory(self.kind);
-        let title = format!("{} over {n} ranks, {memory}: busbw", self.library());
-        let chart = self.chart(&id, title, CaseQuantity::Payload, "B");
         let name = |op: Collective| format!("{op} x {}", format_factor(op.bus_factor(n)));
         let points = self.whole_group().map(|d| (name(d.op), d.sent.size().as_f64(), d.bus(run)));
-        let figure = chart.draw(run, points, |_| String::new());
-        figure.map(|figure| Figure { finding: self.bus_summary(), ..figure })
+        let title = self.group() + ": busbw";
+        self.chart("bus", &title, (Payload, "B"), points, |_| self.bus_summary())
     }
 
     /// `1GiB: all_reduce in 13.5 ms is algbw 79.5 GB/s, times 1.75 busbw 139 GB/s.`
     fn bus_summary(&self) -> String {
         let largest = self.whole_group().map(|d| d.sent.size()).max();
         let one = |d: &CollectiveEntry| {
-            let alg = self.run.cell(d.sent.entry, CaseQuantity::Payload).value?;
+            let alg = self.run.cell(d.sent.entry, Payload).value?;
             let factor = d.op.bus_factor(d.n);
-            Some(format!(
-                "{} {} times {} is {} GB/s",
-                d.op,
-                fmt::number(alg),
-                format_factor(factor),
-                fmt::number(alg * factor)
-            ))
+            let [alg, bus] = [alg, alg * factor].map(fmt::number);
+            Some(format!("{} {alg} times {} is {bus} GB/s", d.op, format_factor(factor)))
         };
         let Some(largest) = largest else { return String::new() };
         let last = |d: &&CollectiveEntry| d.is_of(largest.0);
-        let texts: Vec<String> = self.whole_group().filter(last).filter_map(one).collect();
+        let texts = fmt::list_any(self.whole_group().filter(last).filter_map(one));
         format!(
             "Bytes of the larger buffer over the time, times nccl-tests' factor; at {}: {}.",
             largest.rounded(),
-            fmt::list(&texts)
+            texts.unwrap_or_default()
         )
     }
 
@@ -218,31 +209,20 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
     fn partners(&self) -> Option<Figure> {
         const SIZE: u64 = 1 << 20;
         let run = self.run;
-        let id = format!("{}-partners-{}", self.suite, self.kind.id());
-        let title = format!("{}, {}: time of 1 MiB by partners", self.library(), memory(self.kind));
-        let chart = self.chart(&id, title, CaseQuantity::StepUs, "ranks");
-        let points = self.all.iter().filter(|d| d.is_of(SIZE) && d.is_usual()).map(|d| {
-            let cell = run.cell(d.sent.entry, CaseQuantity::StepUs);
-            (d.op.to_string(), d.n as f64, cell)
-        });
         let of_size = || self.all.iter().filter(|d| d.is_of(SIZE) && d.is_usual());
+        let points = of_size().map(|d| (d.op.to_string(), d.n as f64, d.time(run)));
         let bounds = LatencyBounds::new(run, of_size().map(|d| (d.op, d.sent.entry.case)));
-        let figure = chart.draw(run, points, |lines| {
-            let growth: Vec<String> = lines
-                .iter()
-                .filter_map(|l| {
-                    let ((a, first), (b, last)) = (l.points.first()?, l.points.last()?);
-                    let (x, y) = (first.value?, last.value?);
-                    let times = fmt::number(y / x);
-                    (b > a).then(|| format!("{} {times}", l.name))
-                })
-                .collect();
-            let all = lines.iter().flat_map(|l| l.points.iter().map(|p| &p.1));
+        let title = format!(", {}: time of 1 MiB by partners", memory(self.kind));
+        let figure = self.chart("partners", &title, (StepUs, "ranks"), points, |lines| {
+            let growth = lines.iter().filter_map(|l| {
+                let ((a, first), (b, last)) = (l.points.first()?, l.points.last()?);
+                let times = fmt::number(last.value? / first.value?);
+                (b > a).then(|| format!("{} {times}", l.name))
+            });
+            let growth = fmt::list_any(growth).unwrap_or_default();
+            let (bounds, published) = (bounds.text(), published_clause(line_cells(lines)));
             format!(
-                "From the fewest ranks to the most the time changes by the factors {}.{}{}",
-                fmt::list(&growth),
-                bounds.text(),
-                published_clause(all)
+                "From the fewest ranks to the most the time changes by the factors {growth}.{bounds}{published}"
             )
         })?;
         let figure = bounds.drawn_in(figure);
@@ -259,97 +239,87 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
             .collect()
     }
 
+    /// A table of rows next to the columns of another tool; `None` without rows.
+    fn compared<const N: usize>(
+        &self,
+        shown: &str,
+        (title, finding): (&str, &str),
+        unit: CellUnit,
+        rows: &[&CollectiveEntry],
+        name: impl Fn(&CollectiveEntry) -> String,
+        cells: impl Fn(&CollectiveEntry) -> [(&'static str, FigureCell); N],
+    ) -> Option<Figure> {
+        let points = rows.iter().enumerate().flat_map(|(at, row)| {
+            let name = name(row);
+            cells(row).map(|(column, cell)| ((at, name.clone()), column, cell))
+        });
+        let pivot = CellPivot::new(points);
+        let matrix = pivot.matrix(
+            ("size", |(_, name)| name.clone()),
+            ("counted by", |column| (*column).to_owned()),
+            unit,
+        );
+        let framed = frame(self.run, (self.suite, ""), self.id(shown), self.library() + title);
+        (!rows.is_empty()).then(|| framed.finding(finding).draw(matrix))
+    }
+
     fn osu(&self) -> Option<Figure> {
+        if self.suite != SuiteId::MpiCollectives {
+            return None;
+        }
         let mut rows = self.rows();
         // Sums of the types of OSU's programs have no lines in the charts.
         let typed = |d: &&CollectiveEntry| !d.reduced.is_usual() && d.n == self.n && !d.in_place;
         rows.extend(self.all.iter().filter(typed));
-        if self.suite != SuiteId::MpiCollectives || rows.is_empty() {
-            return None;
-        }
-        let names: Vec<String> = rows
-            .iter()
-            .map(|d| {
-                let typed = !d.reduced.is_usual();
-                let name = if typed { d.sent.wire.op.to_string() } else { d.op.to_string() };
-                format!("{name} {}", d.op.osu_size(d.sent.size(), d.n))
-            })
-            .collect();
-        let cols = ["median, latest rank", "OSU avg", "OSU min", "OSU max"].map(str::to_owned);
-        let cell = |row: usize, col: usize| {
-            let Some(done) = rows.get(row) else { return FigureCell::default() };
-            let counted = done.sent.entry.series().first().and_then(CountedTimes::from_series);
-            match col {
-                0 => self.run.cell(done.sent.entry, CaseQuantity::StepUs),
-                1 => FigureCell {
-                    published: self
-                        .run
-                        .published_exchange(done.sent.entry, PublishedMetric::MeanLatency),
-                    ..other_tool_cell(done.sent.entry, counted.map(|c| c.mean))
-                },
-                2 => other_tool_cell(done.sent.entry, counted.map(|c| c.min)),
-                _ => other_tool_cell(done.sent.entry, counted.map(|c| c.max)),
+        let name = |d: &CollectiveEntry| {
+            let size = d.op.osu_size(d.sent.size(), d.n);
+            match d.reduced.is_usual() {
+                true => format!("{} {size}", d.op),
+                false => format!("{} {size}", d.sent.wire.op),
             }
         };
-        let id = format!("{}-osu-{}", self.suite, self.kind.id());
-        let title = format!(
-            "{}, {}: the same compared with OSU's columns",
-            self.library(),
-            memory(self.kind)
-        );
+        let run = self.run;
+        let cells = |d: &CollectiveEntry| {
+            let counted = d.counted();
+            let of = |time: fn(&CountedTimes) -> f64| d.theirs(counted.as_ref().map(time));
+            let published = run.published_exchange(d.sent.entry, PublishedMetric::MeanLatency);
+            [
+                ("median, latest rank", d.time(run)),
+                ("OSU avg", FigureCell { published, ..of(|c| c.mean) }),
+                ("OSU min", of(|c| c.min)),
+                ("OSU max", of(|c| c.max)),
+            ]
+        };
+        let title = format!(", {}: the same compared with OSU's columns", memory(self.kind));
         let finding = "OSU prints the mean over ranks of each rank's mean time, and with -f the least \
                        and the greatest of these; its sizes, here in the rows, are what one rank gives \
                        to one other.";
-        let (unit, finding) = (("us", BetterWhen::Lower), finding.to_owned());
-        Some(sent_flows::table(
-            (&id, self.suite, title, finding),
-            self.run,
-            unit,
-            (&names, &cols),
-            cell,
-        ))
+        self.compared("osu", (&title, finding), US, &rows, name, cells)
     }
 
     fn nccl_tests(&self) -> Option<Figure> {
-        let rows = self.rows();
-        if self.suite != SuiteId::CclCollectives || rows.is_empty() {
+        if self.suite != SuiteId::CclCollectives {
             return None;
         }
-        let names: Vec<String> =
-            rows.iter().map(|d| format!("{} {}", d.op, d.sent.size())).collect();
-        let cols = ["algbw", "busbw", "nccl-tests algbw", "nccl-tests busbw"].map(str::to_owned);
-        let cell = |row: usize, col: usize| {
-            let Some(done) = rows.get(row) else { return FigureCell::default() };
-            let counted = done.sent.entry.series().first().and_then(CountedTimes::from_series);
-            let rate = counted.map(|c| done.sent.size().as_f64() / (c.mean * 1e3));
-            match col {
-                0 => self.run.cell(done.sent.entry, CaseQuantity::Payload),
-                1 => done.bus(self.run),
-                2 => other_tool_cell(done.sent.entry, rate),
-                _ => other_tool_cell(done.sent.entry, rate.map(|r| r * done.op.bus_factor(done.n))),
-            }
+        let cells = |d: &CollectiveEntry| {
+            let rate = d.counted().map(|c| d.sent.size().as_f64() / (c.mean * 1e3));
+            [
+                ("algbw", self.run.cell(d.sent.entry, Payload)),
+                ("busbw", d.bus(self.run)),
+                ("nccl-tests algbw", d.theirs(rate)),
+                ("nccl-tests busbw", d.theirs(rate.map(|r| r * d.op.bus_factor(d.n)))),
+            ]
         };
-        let id = format!("{}-nccl-tests-{}", self.suite, self.kind.id());
-        let title = format!("{}: the same compared with nccl-tests' columns", self.library());
+        let name = |d: &CollectiveEntry| format!("{} {}", d.op, d.sent.size());
+        let title = ": the same compared with nccl-tests' columns";
         let finding = "Ours is the median over samples of the latest rank's time; nccl-tests divides by \
                        the mean time, over ranks where there are several processes.";
-        let (unit, finding) = (("GB/s", BetterWhen::Higher), finding.to_owned());
-        Some(sent_flows::table(
-            (&id, self.suite, title, finding),
-            self.run,
-            unit,
-            (&names, &cols),
-            cell,
-        ))
+        self.compared("nccl-tests", (title, finding), GBS, &self.rows(), name, cells)
     }
 
     /// Busbw of all_reduce with buffers that are registered with the communicator, and with
     /// unregistered ones.
     fn registration(&self) -> Option<Figure> {
-        let run = self.run;
-        let id = format!("{}-registration-{}", self.suite, self.kind.id());
-        let title = format!("{}: all_reduce by registration, busbw", self.library());
-        let chart = self.chart(&id, title, CaseQuantity::Payload, "B");
         let of_op = |d: &&CollectiveEntry| {
             let streaming = d.cadence() == Cadence::Streaming && !d.in_place;
             let whole = d.op == Collective::AllReduce && d.n == self.n;
@@ -357,75 +327,60 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
         };
         let chosen: Vec<&CollectiveEntry> = self.all.iter().filter(of_op).collect();
         let value = |unregistered: bool, size: Bytes| {
-            let found =
-                chosen.iter().find(|d| d.unregistered == unregistered && d.sent.size() == size)?;
-            Some(found.bus(run)).filter(|cell| cell.value.is_some())
+            let of =
+                |d: &&&CollectiveEntry| d.unregistered == unregistered && d.sent.size() == size;
+            Some(chosen.iter().find(of)?.bus(self.run)).filter(|cell| cell.value.is_some())
         };
-        let sizes: BTreeSet<Bytes> =
-            chosen.iter().filter(|d| d.unregistered).map(|d| d.sent.size()).collect();
-        let both: Vec<(Bytes, FigureCell, FigureCell)> = sizes
-            .into_iter()
-            .filter_map(|size| Some((size, value(false, size)?, value(true, size)?)))
-            .collect();
+        let sizes = sorted(chosen.iter().filter(|d| d.unregistered).map(|d| d.sent.size()));
+        let both = |size| Some((size, value(false, size)?, value(true, size)?));
+        let both: Vec<(Bytes, FigureCell, FigureCell)> =
+            sizes.into_iter().filter_map(both).collect();
         let points = both.iter().flat_map(|(size, with, without)| {
             let x = size.as_f64();
             [("registered".to_owned(), x, with.clone()), ("not".to_owned(), x, without.clone())]
         });
-        chart.draw(run, points, |_| {
+        let title = ": all_reduce by registration, busbw";
+        self.chart("registration", title, (Payload, "B"), points, |_| {
             let one = |(size, with, without): &(Bytes, FigureCell, FigureCell)| {
                 let same = if is_apart(with, without) { "" } else { " (not distinguishable)" };
-                let (with, without) = (with.value?, without.value?);
-                let times = fmt::number(with / without);
+                let times = fmt::number(with.value? / without.value?);
                 Some(format!("{} {times} times{same}", size.rounded()))
             };
-            let all: Vec<String> = both.iter().filter_map(one).collect();
-            format!("Registered buffers have, of the rate of others: {}.", fmt::list(&all))
+            let all = fmt::list_any(both.iter().filter_map(one)).unwrap_or_default();
+            format!("Registered buffers have, of the rate of others: {all}.")
         })
     }
 
     /// Time of small all_reduces back to back, as a graph, one at a time, and in place.
     fn cadences(&self) -> Option<Figure> {
-        let run = self.run;
-        let id = format!("{}-cadence-{}", self.suite, self.kind.id());
-        let title = format!("{}: all_reduce by cadence, time", self.library());
-        let chart = self.chart(&id, title, CaseQuantity::StepUs, "B");
         let of_op = |d: &&CollectiveEntry| {
             let whole = d.op == Collective::AllReduce && d.n == self.n;
             d.reduced.is_usual() && whole && !d.unregistered
         };
         let chosen = || self.all.iter().filter(of_op);
-        let kinds: BTreeSet<(Cadence, bool)> = chosen()
-            .filter(|d| !d.sent.entry.series().is_empty())
-            .map(|d| (d.cadence(), d.in_place))
-            .collect();
-        if kinds.len() < 2 {
+        let measured = chosen().filter(|d| !d.sent.entry.series().is_empty());
+        if sorted(measured.map(|d| (d.cadence(), d.in_place))).len() < 2 {
             return None;
         }
-        let name = |d: &CollectiveEntry| {
-            format!("{}{}", d.cadence(), if d.in_place { ", in place" } else { "" })
-        };
-        let small = chosen().filter(|d| d.sent.size() <= Bytes::mib(1));
-        let points = small.map(|d| {
-            let cell = run.cell(d.sent.entry, CaseQuantity::StepUs);
-            (name(d), d.sent.size().as_f64(), cell)
+        let points = chosen().filter(|d| d.sent.size() <= Bytes::mib(1)).map(|d| {
+            let name = format!("{}{}", d.cadence(), if d.in_place { ", in place" } else { "" });
+            (name, d.sent.size().as_f64(), d.time(self.run))
         });
-        chart.draw(run, points, |lines| {
+        let title = ": all_reduce by cadence, time";
+        self.chart("cadence", title, (StepUs, "B"), points, |lines| {
             let at = |name: &str| {
                 lines.iter().find(|l| l.name == name).and_then(|l| Some(&l.points.first()?.1))
             };
             let Some(streaming) = at("streaming") else { return String::new() };
             let compare = |name: &str| {
                 let (other, alone) = (at(name)?, streaming.value?);
-                let value = fmt::number(other.value?);
                 let same = if is_apart(other, streaming) { "" } else { ", not distinguishable" };
-                let ratio = fmt::number(other.value? / alone);
-                Some(format!("{name} {value} us ({ratio} times{same})"))
+                let [us, ratio] = [other.value?, other.value? / alone].map(fmt::number);
+                Some(format!("{name} {us} us ({ratio} times{same})"))
             };
-            let others: Vec<String> =
-                ["graph", "isolated"].into_iter().filter_map(compare).collect();
+            let others = fmt::list_any(["graph", "isolated"].into_iter().filter_map(compare));
+            let rest = others.map_or(String::new(), |others| format!(", {others}"));
             let alone = streaming.value.map_or(String::new(), fmt::number);
-            let rest =
-                if others.is_empty() { String::new() } else { format!(", {}", fmt::list(&others)) };
             format!("Smallest size: streaming {alone} us{rest}.")
         })
     }
@@ -434,21 +389,14 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
 /// Time of a barrier over the number of ranks.
 fn barrier(run: &RunView, suite: SuiteId, all: &[CollectiveEntry<'_, '_>]) -> Option<Figure> {
     let barriers = || all.iter().filter(|d| d.op == Collective::Barrier);
-    let library = run.library(barriers().next()?.sent.wire.via);
+    let title = format!("{}: a barrier by partners", run.library(barriers().next()?.sent.wire.via));
+    let points = barriers().map(|d| ("barrier".to_owned(), d.n as f64, d.time(run)));
     let id = format!("{suite}-barrier");
-    let chart = ChartSpec::new(
-        (suite, &id),
-        format!("{library}: a barrier by partners"),
-        CaseQuantity::StepUs,
-        "ranks",
-    );
-    let points = barriers()
-        .map(|d| ("barrier".to_owned(), d.n as f64, run.cell(d.sent.entry, CaseQuantity::StepUs)));
-    chart.draw(run, points, |lines| {
+    chart((suite, &id), title, (StepUs, "ranks"), run, points, |lines| {
         let ends = lines.first().and_then(|l| Some((l.points.first()?, l.points.last()?)));
         let Some(((a, few), (b, many))) = ends else { return String::new() };
-        let number = |c: &FigureCell| c.value.map_or(String::new(), fmt::number);
-        format!("{} us over {a} ranks, {} us over {b}.", number(few), number(many))
+        let [few, many] = [few, many].map(|c| c.value.map_or(String::new(), fmt::number));
+        format!("{few} us over {a} ranks, {many} us over {b}.")
     })
 }
 
@@ -459,26 +407,18 @@ fn sentence(run: &RunView, suite: SuiteId) -> Option<String> {
     // Device memory if available, since applications reduce it.
     let kind = all.iter().map(|d| d.sent.kind()).find(|k| *k == SendKind::from_kind(MemKind::Vram));
     let kind = kind.or(all.first().map(|d| d.sent.kind()))?;
-    let reduces = || {
-        all.iter().filter(|d| {
-            let plain = d.is_usual();
-            let here = d.n == n && d.sent.kind() == kind;
-            here && plain && d.op == Collective::AllReduce && !d.sent.entry.series().is_empty()
-        })
-    };
-    let large = reduces().max_by_key(|d| d.sent.size())?;
-    let small = reduces().min_by_key(|d| d.sent.size())?;
-    let alg = run.value(large.sent.entry, CaseQuantity::Payload)?;
-    let least = run.value(small.sent.entry, CaseQuantity::StepUs)?;
-    let factor = large.op.bus_factor(n);
+    let of = |d: &&CollectiveEntry| d.n == n && d.sent.kind() == kind && d.is_usual();
+    let reduces = all.iter().filter(of).filter(|d| d.op == Collective::AllReduce);
+    let reduces = reduces.filter(|d| !d.sent.entry.series().is_empty()).map(|d| d.sent);
+    let (large, small) =
+        (reduces.clone().max_by_key(SentFlow::size)?, reduces.min_by_key(SentFlow::size)?);
+    let alg = run.value(large.entry, Payload)?;
+    let least = fmt::number(run.value(small.entry, StepUs)?);
+    let (library, memory) = (run.library(large.wire.via), memory(kind));
+    let (small, large) = (small.size(), large.size());
+    let (bus, alg) = (fmt::gbs(alg * Collective::AllReduce.bus_factor(n)), fmt::number(alg));
     Some(format!(
-        "all_reduce by {} over {n} ranks, {}: {} in {} us, {} at busbw {} (algbw {}).",
-        run.library(large.sent.wire.via),
-        memory(kind),
-        small.sent.size(),
-        fmt::number(least),
-        large.sent.size(),
-        fmt::gbs(alg * factor),
-        fmt::number(alg)
+        "all_reduce by {library} over {n} ranks, {memory}: {small} in {least} us, {large} at busbw {bus} \
+         (algbw {alg})."
     ))
 }

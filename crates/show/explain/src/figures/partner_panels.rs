@@ -6,10 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use pathline_schema::{Bytes, Cadence, Collective, CopyAgent, MemKind, SuiteId, Transport, WireOp};
 
 use super::latency_bounds::LatencyBounds;
+use super::pivot::{least, most};
 use super::sent_flows::{self, SentFlow};
 use super::{
-    BetterWhen, ChartLine, Figure, FigureBody, FigureCell, FigurePanel, PanelsBody, extremes,
-    lines, published_clause,
+    BetterWhen, ChartLine, Figure, FigureCell, FigurePanel, PanelsBody, frame, line_cells, lines,
+    published_clause, sorted,
 };
 use crate::fmt;
 use crate::message_records::{CountedTimes, is_by_threads};
@@ -86,11 +87,9 @@ fn points<'b, 'a>(run: &'b RunView<'a>) -> Vec<PanelPoint<'b, 'a>> {
 
 /// The mean over ranks, as OSU and nccl-tests count; the median is of the latest rank.
 fn mean_of_ranks(run: &RunView, sent: &SentFlow) -> FigureCell {
-    let cell = run.cell(sent.entry, CaseQuantity::StepUs);
     let counted = sent.entry.series().first().and_then(CountedTimes::from_series);
     let share = counted.filter(|c| c.max > 0.0).map_or(1.0, |c| c.mean / c.max);
-    let value = cell.value.map(|value| value * share);
-    FigureCell { value, half_width: cell.half_width * share, ..cell }
+    run.cell(sent.entry, CaseQuantity::StepUs).scaled(share)
 }
 
 /// The figure of a run in which at least two libraries, or threads and processes, did the same
@@ -98,8 +97,7 @@ fn mean_of_ranks(run: &RunView, sent: &SentFlow) -> FigureCell {
 pub(super) fn figure(run: &RunView) -> Option<(Figure, [Option<String>; 2])> {
     let all = points(run);
     let kinds: BTreeSet<PanelLine> = all.iter().map(|p| p.line).collect();
-    let counts: BTreeSet<usize> = all.iter().map(|p| p.ranks).collect();
-    if kinds.len() < 2 || counts.len() < 2 {
+    if kinds.len() < 2 || sorted(all.iter().map(|p| p.ranks)).len() < 2 {
         return None;
     }
     let has_both = |line: PanelLine| {
@@ -111,31 +109,19 @@ pub(super) fn figure(run: &RunView) -> Option<(Figure, [Option<String>; 2])> {
         .iter()
         .filter_map(|&op| panel(run, op, &names, all.iter().filter(|p| p.op == op)))
         .collect();
-    let drops = drops(&panels);
     let bounds = LatencyBounds::new(run, all.iter().map(|p| (p.op, p.sent.entry.case))).text();
     let sentences = [greatest_drop(&panels), bounds.trim_start().to_owned()];
-    let texts = [winners(&panels), threads(&panels), drops, distances(&panels)];
-    let texts: Vec<String> = texts.into_iter().filter(|text| !text.is_empty()).collect();
-    let cells = || panels.iter().flat_map(|p| p.lines.iter().flat_map(|l| &l.points));
-    let finding = format!("{}{}", texts.join(" "), published_clause(cells().map(|point| &point.1)));
-    let figure = Figure {
-        id: "collectives-libraries".to_owned(),
-        suite: SuiteId::CclCollectives.into(),
-        title: format!(
-            "Collectives of {} by ranks, every library, mean over the ranks",
-            Bytes(SIZE).rounded()
-        ),
-        finding,
-        command: run
-            .command(SuiteId::CclCollectives, "")
-            .replace("ccl-collectives", "mpi-collectives,ccl-collectives"),
-        body: FigureBody::Panels(PanelsBody {
-            x_unit: "ranks".to_owned(),
-            y_unit: "us".to_owned(),
-            panels,
-            better: BetterWhen::Lower,
-        }),
-    };
+    let texts = [winners(&panels), threads(&panels), drops(&panels), distances(&panels)];
+    let texts = fmt::join_any(texts.into_iter().filter(|text| !text.is_empty()), " ");
+    let cells = panels.iter().flat_map(|panel| line_cells(&panel.lines));
+    let finding = texts.unwrap_or_default() + &published_clause(cells);
+    let (size, suite) = (Bytes(SIZE).rounded(), SuiteId::CclCollectives);
+    let title = format!("Collectives of {size} by ranks, every library, mean over the ranks");
+    let (x_unit, y_unit) = ("ranks".to_owned(), "us".to_owned());
+    let framed = frame(run, (suite, ""), "collectives-libraries", title).finding(finding);
+    let figure = framed.draw(PanelsBody { x_unit, y_unit, panels, better: BetterWhen::Lower });
+    let command = figure.command.replace("ccl-collectives", "mpi-collectives,ccl-collectives");
+    let figure = Figure { command, ..figure };
     Some((figure, sentences.map(|text| Some(text).filter(|text| !text.is_empty()))))
 }
 
@@ -166,10 +152,24 @@ fn value_at(line: &ChartLine, x: f64) -> Option<&FigureCell> {
 }
 
 fn numbers(panel: &FigurePanel) -> Vec<f64> {
-    let mut all: Vec<f64> = panel.lines.iter().flat_map(|l| l.points.iter().map(|p| p.0)).collect();
+    let points = panel.lines.iter().flat_map(|l| &l.points);
+    let mut all: Vec<f64> = points.map(|point| point.0).collect();
     all.sort_by(f64::total_cmp);
     all.dedup();
     all
+}
+
+/// The library of a line.
+fn library(name: &str) -> &str {
+    name.split(',').next().unwrap_or(name)
+}
+
+/// Appends to the items of a key; a new key comes last.
+fn add_to<K: PartialEq, T>(all: &mut Vec<(K, Vec<T>)>, key: K, item: T) {
+    match all.iter_mut().find(|known| known.0 == key) {
+        Some(known) => known.1.push(item),
+        None => all.push((key, vec![item])),
+    }
 }
 
 /// The fastest line at a number of ranks; none where another one is as fast.
@@ -178,13 +178,12 @@ fn fastest(panel: &FigurePanel, ranks: f64) -> Option<&str> {
         panel.lines.iter().filter_map(|l| Some((l.name.as_str(), value_at(l, ranks)?))).collect();
     all.sort_by(|a, b| a.1.value.unwrap_or(f64::MAX).total_cmp(&b.1.value.unwrap_or(f64::MAX)));
     // Threads and processes of one library are compared with the others, not with each other.
-    let library = |name: &str| name.split(',').next().unwrap_or(name).to_owned();
     let (name, best) = *all.first()?;
     let rest = all.iter().find(|(other, _)| library(other) != library(name))?.1;
     let (a, b) = (best.value?, rest.value?);
     let has_intervals = best.has_interval() && rest.has_interval();
     let tied = has_intervals && b - a <= best.half_width + rest.half_width || b < a * (1.0 + TIE);
-    (!tied).then(|| name.split(',').next().unwrap_or(name))
+    (!tied).then(|| library(name))
 }
 
 /// `2`, `3-5 and 7`.
@@ -198,10 +197,9 @@ fn spans(numbers: &[f64]) -> String {
     }
     let one = |(from, to): &(f64, f64)| match to > from {
         true => format!("{from}-{to}"),
-        false => format!("{from}"),
+        false => from.to_string(),
     };
-    let texts: Vec<String> = stretches.iter().map(one).collect();
-    fmt::list(&texts)
+    fmt::list_any(stretches.iter().map(one)).unwrap_or_default()
 }
 
 /// `Fastest: RCCL at 2 ranks, Cray MPICH at 3-5 and 7 for broadcast; RCCL at 2-8 for reduce.`
@@ -210,23 +208,17 @@ fn winners(panels: &[FigurePanel]) -> String {
     for panel in panels {
         let mut at: Vec<(&str, Vec<f64>)> = Vec::new();
         for n in numbers(panel) {
-            let Some(name) = fastest(panel, n) else { continue };
-            match at.iter_mut().find(|known| known.0 == name) {
-                Some(known) => known.1.push(n),
-                None => at.push((name, vec![n])),
+            if let Some(name) = fastest(panel, n) {
+                add_to(&mut at, name, n);
             }
         }
-        let texts: Vec<String> =
-            at.iter().map(|(name, at)| format!("{name} at {}", spans(at))).collect();
-        let text = if texts.is_empty() { "none".to_owned() } else { texts.join(", ") };
-        match by_text.iter_mut().find(|known| known.0 == text) {
-            Some(known) => known.1.push(panel.name.clone()),
-            None => by_text.push((text, vec![panel.name.clone()])),
-        }
+        let texts = at.iter().map(|(name, at)| format!("{name} at {}", spans(at)));
+        let text = fmt::join_any(texts, ", ").unwrap_or_else(|| "none".to_owned());
+        add_to(&mut by_text, text, panel.name.clone());
     }
-    let texts: Vec<String> =
-        by_text.iter().map(|(text, ops)| format!("{} {text}", fmt::list(ops))).collect();
-    format!("The fastest library by number of ranks: {}.", texts.join("; "))
+    let texts = by_text.iter().map(|(text, ops)| format!("{} {text}", fmt::list(ops)));
+    let texts = fmt::join_any(texts, "; ").unwrap_or_default();
+    format!("The fastest library by number of ranks: {texts}.")
 }
 
 /// How far threads and processes of one library are apart.
@@ -242,11 +234,8 @@ fn threads(panels: &[FigurePanel]) -> String {
             ratios.extend(line.points.iter().filter_map(ratio));
         }
     }
-    if ratios.is_empty() {
-        return String::new();
-    }
-    let (low, high) = extremes(&ratios);
-    format!("Threads take {} times the time of processes.", fmt::range(low, high))
+    fmt::range_any(ratios)
+        .map_or(String::new(), |range| format!("Threads take {range} times the time of processes."))
 }
 
 /// Operations that take less time over more ranks, with both times in us, by library and numbers of ranks.
@@ -261,7 +250,7 @@ fn find_drops(panels: &[FigurePanel]) -> RankDrops<'_> {
                 let (Some(x), Some(y)) = (few.value, many.value) else { continue };
                 let apart = few.half_width + many.half_width;
                 if few.has_interval() && many.has_interval() && x - y > apart.max(DROP * x) {
-                    let library = line.name.split(',').next().unwrap_or_default().to_owned();
+                    let library = library(&line.name).to_owned();
                     let drops = found.entry((library, *a as u64, *b as u64)).or_default();
                     drops.push((&panel.name, x, y));
                 }
@@ -275,6 +264,11 @@ fn drop_text((op, x, y): &(&str, f64, f64)) -> String {
     format!("{op} {} to {} us", fmt::number(*x), fmt::number(*y))
 }
 
+/// `RCCL is faster over 8 ranks than over 7: reduce 117 to 85 us.`
+fn drops_text((library, a, b): &(String, u64, u64), drops: &[String]) -> String {
+    format!("{library} is faster over {b} ranks than over {a}: {}.", fmt::list(drops))
+}
+
 /// The numbers of ranks with the greatest drop, and its operations with the greatest.
 fn greatest_drop(panels: &[FigurePanel]) -> String {
     let mut found = find_drops(panels);
@@ -282,34 +276,29 @@ fn greatest_drop(panels: &[FigurePanel]) -> String {
         drops.sort_by(|a, b| (b.1 / b.2).total_cmp(&(a.1 / a.2)));
     }
     let of = |drops: &[(&str, f64, f64)]| drops.first().map_or(0.0, |drop| drop.1 / drop.2);
-    let most = found.iter().max_by(|a, b| of(a.1).total_cmp(&of(b.1)));
-    most.map_or(String::new(), |((library, a, b), drops)| {
+    let greatest = most(found.iter().map(|(at, drops)| (of(drops), (at, drops))));
+    greatest.map_or(String::new(), |(_, (at, drops))| {
         let mut texts: Vec<String> = drops.iter().take(2).map(drop_text).collect();
         let more = drops.len() - texts.len();
         texts.extend((more > 0).then(|| fmt::count(more, "more operation")));
-        format!("{library} is faster over {b} ranks than over {a}: {}.", fmt::list(&texts))
+        drops_text(at, &texts)
     })
 }
 
-/// Where more ranks take less time: `RCCL is faster over 8 ranks than over 7: reduce 117 to 85 us.`
+/// Where more ranks take less time.
 fn drops(panels: &[FigurePanel]) -> String {
     let found = find_drops(panels);
-    let texts: Vec<String> = found
+    let texts = found
         .iter()
-        .map(|((library, a, b), ops)| {
-            let ops: Vec<String> = ops.iter().map(drop_text).collect();
-            format!("{library} is faster over {b} ranks than over {a}: {}.", fmt::list(&ops))
-        })
-        .collect();
-    texts.join(" ")
+        .map(|(at, ops)| drops_text(at, &ops.iter().map(drop_text).collect::<Vec<_>>()));
+    fmt::join_any(texts, " ").unwrap_or_default()
 }
 
 /// The least and the greatest multiple of its bound that the fastest line takes over the fewest and
 /// the most ranks.
 fn distances(panels: &[FigurePanel]) -> String {
     let at = |first: bool| {
-        let mut all: Vec<(f64, &str)> = Vec::new();
-        let mut ranks = 0.0;
+        let (mut all, mut ranks) = (Vec::new(), 0.0);
         for panel in panels {
             let numbers = numbers(panel);
             let Some(&n) = (if first { numbers.first() } else { numbers.last() }) else { continue };
@@ -320,26 +309,17 @@ fn distances(panels: &[FigurePanel]) -> String {
             let cut = panel.floor.iter().find(|f| (f.0 - n).abs() < 1e-9).map_or(0.0, |f| f.1);
             let bound = f64::max(level, cut);
             if bound > 0.0 {
-                all.push((best / bound, &panel.name));
+                all.push((best / bound, panel.name.as_str()));
             }
         }
-        all.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let (low, high) = (all.first()?, all.last()?);
-        Some(format!(
-            "{} ({}) to {} times ({}) over {ranks} ranks",
-            fmt::number(low.0),
-            low.1,
-            fmt::number(high.0),
-            high.1
-        ))
+        let (low, high) = (least(all.iter().copied())?, most(all)?);
+        let [a, b] = [low.0, high.0].map(fmt::number);
+        Some(format!("{a} ({}) to {b} times ({}) over {ranks} ranks", low.1, high.1))
     };
-    let texts: Vec<String> = [at(true), at(false)].into_iter().flatten().collect();
-    match texts.is_empty() {
-        true => String::new(),
-        false => {
-            format!("The fastest takes its bound, of passes or cut, {}.", texts.join(" and "))
-        }
-    }
+    let texts = fmt::join_any([at(true), at(false)].into_iter().flatten(), " and ");
+    texts.map_or(String::new(), |texts| {
+        format!("The fastest takes its bound, of passes or cut, {texts}.")
+    })
 }
 
 #[cfg(test)]
