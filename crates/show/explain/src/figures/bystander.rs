@@ -2,10 +2,10 @@
 
 use pathline_schema::{Bytes, CpuHow, CpuOp, Flow, Mover, ShmCopies, SuiteId, Transport};
 
-use super::pivot::CellPivot;
-use super::{BetterWhen, Figure, FigureCell, SuiteFindings, frame, kept, values};
+use super::pivot::{CellPivot, OF_ALONE, least};
+use super::{FigureCell, SuiteFindings, frame, kept, range_of};
 use crate::fmt;
-use crate::run::{CaseQuantity, RunView};
+use crate::run::{CaseQuantity, RunEntry, RunView};
 
 const SUITE: SuiteId = SuiteId::Shm;
 
@@ -69,24 +69,15 @@ fn copy_label(flow: &Flow) -> String {
 }
 
 fn bystander_cells<'a>(run: &RunView<'a>) -> Vec<BystanderCell<'a>> {
-    run.suite(SUITE)
-        .filter_map(|entry| {
-            let ([watched], [copy]) =
-                (entry.case.timed.as_slice(), entry.case.background.as_slice())
-            else {
-                return None;
-            };
-            Some(BystanderCell { watched, copy, cell: kept(run, SUITE, entry, watched) })
-        })
-        .filter(|bystander| bystander.cell.value.is_some())
-        .collect()
+    let bystander = |entry: &RunEntry<'a>| {
+        let (watched, copy) = entry.one_during_one()?;
+        let cell = kept(run, SUITE, entry, watched);
+        cell.value.is_some().then_some(BystanderCell { watched, copy, cell })
+    };
+    run.suite(SUITE).filter_map(bystander).collect()
 }
 
 pub(super) fn find(run: &RunView) -> SuiteFindings {
-    SuiteFindings::new(figures(run), [])
-}
-
-fn figures(run: &RunView) -> Option<Figure> {
     let all = bystander_cells(run);
     let row_label = |copy: &&Flow| {
         let alone = run.suite(SUITE).find(|e| e.lone() == Some(*copy));
@@ -97,42 +88,35 @@ fn figures(run: &RunView) -> Option<Figure> {
     let matrix = CellPivot::new(all.iter().map(|b| (b.copy, b.watched, b.cell.clone()))).matrix(
         ("during", row_label),
         ("bystander", |watched| watched_label(watched)),
-        ("% of alone", BetterWhen::Higher),
+        OF_ALONE,
     );
     let title = "Copies behind a shared cache: remaining rate of a bystander";
-    frame(run, (SUITE, ""), "shm-bystander", title)
-        .finding(sentence(&all).unwrap_or_default())
-        .draw_any(matrix)
+    let framed = frame(run, (SUITE, ""), "shm-bystander", title);
+    let finding = sentence(&all).unwrap_or_default();
+    SuiteFindings::new(framed.finding(finding).draw_any(matrix), [])
 }
 
 /// The most affected load, and its rate under each kind of copy.
 fn sentence(all: &[BystanderCell<'_>]) -> Option<String> {
     let largest: Bytes = all.iter().map(|b| b.copy.bytes).max()?;
     let of_largest = || all.iter().filter(|b| b.copy.bytes == largest);
-    let least = of_largest()
-        .min_by(|a, b| a.cell.value.unwrap_or(100.0).total_cmp(&b.cell.value.unwrap_or(100.0)))?;
-    if least.cell.value? + least.cell.half_width >= 100.0 {
+    let (rate, slowest) = least(of_largest().map(|b| (b.cell.value.unwrap_or(100.0), b)))?;
+    if rate + slowest.cell.half_width >= 100.0 {
         return Some("No bystander loses more than the interval of its measurement.".to_owned());
     }
-    let part = |stores: BystanderStore, name: &str| {
-        let cells = of_largest()
-            .filter(|b| b.watched == least.watched && BystanderStore::from_flow(b.copy) == stores)
-            .map(|b| &b.cell);
-        let (low, high) = super::extremes(&values(cells));
-        (low <= high).then(|| format!("{name} {} %", fmt::range(low, high)))
+    let part = |(stores, by): (BystanderStore, &str)| {
+        let of_watched = of_largest().filter(|b| b.watched == slowest.watched);
+        let cells = of_watched.filter(|b| BystanderStore::from_flow(b.copy) == stores);
+        Some(format!("during {by} {} %", range_of(cells.map(|b| &b.cell))?))
     };
-    let parts: Vec<String> = [
-        part(BystanderStore::Plain, "during copies with plain stores"),
-        part(BystanderStore::Streaming, "during streaming copies"),
-        part(BystanderStore::Kernel, "during copies by the kernel"),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
+    let kinds = [
+        (BystanderStore::Plain, "copies with plain stores"),
+        (BystanderStore::Streaming, "streaming copies"),
+        (BystanderStore::Kernel, "copies by the kernel"),
+    ];
+    let parts = fmt::list_any(kinds.into_iter().filter_map(part)).unwrap_or_default();
+    let (loads, size) = (watched_label(slowest.watched), largest.rounded());
     Some(format!(
-        "Of all, {} lose most. Of their rate alone they keep, {}; each copies {} at a time.",
-        watched_label(least.watched),
-        fmt::list(&parts),
-        largest.rounded()
+        "Of all, {loads} lose most. Of their rate alone they keep, {parts}; each copies {size} at a time."
     ))
 }

@@ -2,9 +2,9 @@
 
 use pathline_schema::{Bytes, CoreDistance, ShmCopies, SuiteId, Transport};
 
-use super::pivot::{CellPivot, least};
+use super::pivot::{CellPivot, GBS, least};
 use super::sent_flows::SentFlow;
-use super::{BetterWhen, Figure, frame};
+use super::{Figure, frame};
 use crate::fmt;
 use crate::run::{CaseQuantity, RunView};
 
@@ -48,19 +48,12 @@ pub(super) fn figure(run: &RunView, all: &[SentFlow<'_, '_>]) -> Option<Figure> 
     };
     let worst = least(pivot.rows.iter().filter_map(|row| Some((each(row)?, row))));
     let finding = worst.map_or(String::new(), |(share, row)| {
-        format!(
-            "At the worst each process keeps {} of the rate of one pair alone: {}.",
-            fmt::percent(share),
-            label(row)
-        )
+        let (share, copies) = (fmt::percent(share), label(row));
+        format!("At the worst each process keeps {share} of the rate of one pair alone: {copies}.")
     });
     let title =
         format!("{processes} processes, each behind another last-level cache, send at once");
-    let matrix = pivot.matrix(
-        ("copies", label),
-        ("", |column| (*column).to_owned()),
-        ("GB/s", BetterWhen::Higher),
-    );
+    let matrix = pivot.matrix(("copies", label), ("", |column| (*column).to_owned()), GBS);
     Some(frame(run, (SUITE, ""), "shm-ring", title).finding(finding).draw(matrix))
 }
 

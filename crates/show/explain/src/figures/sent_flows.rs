@@ -2,7 +2,7 @@
 
 use pathline_schema::{Bytes, Case, Flow, MemKind, MessageOp, SuiteId, Transport, WireOp};
 
-use super::{BetterWhen, CurvesBody, Figure, FigureCell, frame, grid, lines};
+use super::FigureCell;
 use crate::message_records::{CountedTimes, participants};
 use crate::run::{CaseQuantity, RunEntry, RunView};
 
@@ -104,47 +104,6 @@ pub(super) fn memory(kind: SendKind) -> &'static str {
     }
 }
 
-/// Title and rating of a chart.
-pub(super) struct ChartSpec<'c> {
-    pub(super) id: &'c str,
-    pub(super) suite: SuiteId,
-    pub(super) title: String,
-    pub(super) quantity: CaseQuantity,
-    pub(super) x_unit: &'c str,
-}
-
-impl<'c> ChartSpec<'c> {
-    pub(super) fn new(
-        (suite, id): (SuiteId, &'c str),
-        title: String,
-        quantity: CaseQuantity,
-        x_unit: &'c str,
-    ) -> Self {
-        Self { id, suite, title, quantity, x_unit }
-    }
-    /// Lines of named points; `None` if nothing was measured.
-    pub(super) fn draw(
-        &self,
-        run: &RunView,
-        points: impl IntoIterator<Item = (String, f64, FigureCell)>,
-        finding: impl FnOnce(&[super::ChartLine]) -> String,
-    ) -> Option<Figure> {
-        let lines = lines(points.into_iter().filter(|(_, _, cell)| cell.value.is_some()));
-        if lines.is_empty() {
-            return None;
-        }
-        let better = match self.quantity {
-            CaseQuantity::Payload | CaseQuantity::Traffic => BetterWhen::Higher,
-            CaseQuantity::StepNs | CaseQuantity::StepUs => BetterWhen::Lower,
-        };
-        Some(
-            frame(run, (self.suite, ""), self.id, self.title.clone())
-                .finding(finding(&lines))
-                .draw(CurvesBody::new(self.x_unit, (self.quantity.unit(), better), lines)),
-        )
-    }
-}
-
 /// The result of OSU's two-rank program: us for a ping, GB/s for windows.
 pub(crate) fn osu_of_two(entry: &RunEntry) -> Option<f64> {
     let all = entry.series();
@@ -165,29 +124,4 @@ pub(crate) fn osu_of_two(entry: &RunEntry) -> Option<f64> {
             Some(bytes * messages / (slowest * 1e3))
         }
     }
-}
-
-/// A cell with another tool's number for the same case.
-pub(super) fn other_tool_cell(entry: &RunEntry, value: Option<f64>) -> FigureCell {
-    FigureCell { value, case: Some(entry.case.clone()), ..FigureCell::default() }
-}
-
-/// A table of sizes by columns.
-pub(super) fn table(
-    (id, suite, title, finding): (&str, SuiteId, String, String),
-    run: &RunView,
-    (unit, better): (&str, BetterWhen),
-    (rows, cols): (&[String], &[String]),
-    cell: impl Fn(usize, usize) -> FigureCell,
-) -> Figure {
-    let (r, c): (Vec<usize>, Vec<usize>) = ((0..rows.len()).collect(), (0..cols.len()).collect());
-    let name = |names: &[String], at: usize| names.get(at).cloned().unwrap_or_default();
-    let matrix = grid(
-        ("size", &r),
-        ("counted by", &c),
-        (unit, better),
-        (|at: usize| name(rows, at), |at: usize| name(cols, at)),
-        cell,
-    );
-    frame(run, (suite, ""), id, title).finding(finding).draw(matrix)
 }

@@ -1,44 +1,46 @@
 //! Copies between two processes of a node: the fastest one at each size, and its effect on the
 //! receiver's loads of the data.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use pathline_schema::{Bytes, CoreDistance, CpuHow, ShmCopies, SuiteId, Transport, WireOp};
 
-use super::sent_flows::{self, ChartSpec, SentFlow, sent_flow};
-use super::{BetterWhen, Figure, FigureCell, SuiteFindings, cache_ring};
+use super::pivot::chart;
+use super::sent_flows::{self, SentFlow, sent_flow};
+use super::{BetterWhen, Figure, FigureCell, SuiteFindings, cache_ring, sorted};
 use crate::figures::messages::beats;
 use crate::fmt;
-use crate::run::{CaseQuantity, RunView};
+use crate::run::CaseQuantity::{Payload, StepUs};
+use crate::run::RunView;
 
 const SUITE: SuiteId = SuiteId::Shm;
-
-/// Copies of one kind at one distance.
-type ShmKey = (Option<CoreDistance>, String);
 
 pub(super) fn find(run: &RunView) -> SuiteFindings {
     let all = sent_flows::in_suite(run, SUITE);
     SuiteFindings::new(figures(run, &all), [sentence(run, &all)])
 }
 
+/// A message alone, whose bytes nobody loads.
+const SEND: WireOp = WireOp::Send { window: 1 };
+
 fn figures(run: &RunView, all: &[SentFlow<'_, '_>]) -> Vec<Figure> {
-    let nears: BTreeSet<Option<CoreDistance>> =
-        all.iter().filter(|s| s.at_once == 1).map(|s| s.wire.near).collect();
     let mut figures = Vec::new();
-    for near in nears {
-        let alone = || all.iter().filter(move |s| s.at_once == 1 && s.wire.near == near);
-        let ops = [(WireOp::Send { window: 1 }, "rate"), (WireOp::Consume, "consume")];
-        for (op, name) in ops {
-            let chosen: Vec<&SentFlow> = alone().filter(|s| s.wire.op == op).collect();
-            figures.extend(rates(run, near, name, &chosen));
-        }
-        let pings: Vec<&SentFlow> = alone().filter(|s| s.wire.op == WireOp::Ping).collect();
-        figures.extend(latency(run, near, &pings));
-        figures.extend(paid(run, near, &alone().collect::<Vec<_>>()));
+    let single = || all.iter().filter(|s| s.at_once == 1);
+    for near in sorted(single().map(|s| s.wire.near)) {
+        let alone: Vec<&SentFlow> = single().filter(|s| s.wire.near == near).collect();
+        figures.extend(rates(run, near, SEND, &alone));
+        figures.extend(rates(run, near, WireOp::Consume, &alone));
+        figures.extend(latency(run, near, &alone));
+        figures.extend(paid(run, near, &alone));
     }
     figures.extend(at_once(run, all));
     figures.extend(cache_ring::figure(run, all));
     figures
+}
+
+/// Those of one operation.
+fn of_op<'s, 'b, 'a>(all: &[&'s SentFlow<'b, 'a>], op: WireOp) -> Vec<&'s SentFlow<'b, 'a>> {
+    all.iter().filter(|s| s.wire.op == op).copied().collect()
 }
 
 /// `memcpy`, `avx512-nt in, memcpy out`, `read by the kernel`.
@@ -82,53 +84,33 @@ fn id(name: &str, near: Option<CoreDistance>) -> String {
 fn rates(
     run: &RunView,
     near: Option<CoreDistance>,
-    name: &str,
-    chosen: &[&SentFlow<'_, '_>],
+    op: WireOp,
+    all: &[&SentFlow<'_, '_>],
 ) -> Option<Figure> {
-    let (id, consumes) = (id(name, near), name == "consume");
-    let what = if consumes { "messages that the receiver then loads" } else { "messages" };
-    let chart = ChartSpec::new(
-        (SUITE, &id),
-        format!("Two processes, {}: {what}, by who copies how", distance(near)),
-        CaseQuantity::Payload,
-        "B",
-    );
-    let points = chosen
-        .iter()
-        .map(|s| (variant(s), s.size().as_f64(), run.cell(s.entry, CaseQuantity::Payload)));
-    chart.draw(run, points, |_| {
-        let mut text = winners(run, chosen, 6).map_or(String::new(), |w| format!("Fastest: {w}."));
-        if let Some(size) = overtakes(run, chosen) {
-            text += &format!(" {size}");
-        }
-        text
+    let (name, what) = match op == WireOp::Consume {
+        true => ("consume", "messages that the receiver then loads"),
+        false => ("rate", "messages"),
+    };
+    let chosen = of_op(all, op);
+    let title = format!("Two processes, {}: {what}, by who copies how", distance(near));
+    let points = chosen.iter().map(|s| s.at_size(run, variant(s), Payload));
+    chart((SUITE, &id(name, near)), title, (Payload, "B"), run, points, |_| {
+        let fastest = winners(run, &chosen, 6).map(|winners| format!("Fastest: {winners}."));
+        let texts = [fastest.unwrap_or_default()].into_iter().chain(overtakes(run, &chosen));
+        fmt::join_any(texts, " ").unwrap_or_default()
     })
 }
 
-fn latency(
-    run: &RunView,
-    near: Option<CoreDistance>,
-    chosen: &[&SentFlow<'_, '_>],
-) -> Option<Figure> {
-    let id = id("latency", near);
-    let chart = ChartSpec::new(
-        (SUITE, &id),
-        format!("Two processes, {}: time of a message one way", distance(near)),
-        CaseQuantity::StepUs,
-        "B",
-    );
-    let points = chosen
-        .iter()
-        .map(|s| (variant(s), s.size().as_f64(), run.cell(s.entry, CaseQuantity::StepUs)));
-    chart.draw(run, points, |lines| {
-        let least = lines.iter().filter_map(|l| {
-            let (x, cell) = l.points.first()?;
-            Some((cell.value?, *x, &l.name))
-        });
-        let least = least.min_by(|a, b| {
-            (a.1, a.0).partial_cmp(&(b.1, b.0)).unwrap_or(std::cmp::Ordering::Equal)
-        });
-        least.map_or(String::new(), |(us, x, name)| {
+/// The least size, and of its copies the fastest.
+fn latency(run: &RunView, near: Option<CoreDistance>, all: &[&SentFlow<'_, '_>]) -> Option<Figure> {
+    let pings = of_op(all, WireOp::Ping);
+    let title = format!("Two processes, {}: time of a message one way", distance(near));
+    let points = pings.iter().map(|s| s.at_size(run, variant(s), StepUs));
+    chart((SUITE, &id("latency", near)), title, (StepUs, "B"), run, points, |lines| {
+        let first = lines.iter().filter_map(|l| Some((l.points.first()?, &l.name)));
+        let first = first.filter_map(|((x, cell), name)| Some((*x, cell.value?, name)));
+        let least = first.min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
+        least.map_or(String::new(), |(x, us, name)| {
             format!("{} take {} us ({name}).", Bytes(x as u64), fmt::number(us))
         })
     })
@@ -141,7 +123,7 @@ fn best<'s, 'b, 'a>(
 ) -> BTreeMap<Bytes, Vec<(&'s SentFlow<'b, 'a>, FigureCell)>> {
     let mut by_size: BTreeMap<Bytes, Vec<(&'s SentFlow<'b, 'a>, FigureCell)>> = BTreeMap::new();
     for &sent in chosen {
-        let cell = run.cell(sent.entry, CaseQuantity::Payload);
+        let cell = run.cell(sent.entry, Payload);
         if cell.value.is_some() {
             by_size.entry(sent.size()).or_default().push((sent, cell));
         }
@@ -174,7 +156,7 @@ fn winners(run: &RunView, chosen: &[&SentFlow<'_, '_>], most: usize) -> Option<S
     if runs.len() > most {
         texts.push(format!("{} more changes", runs.len() - most));
     }
-    (!texts.is_empty()).then(|| fmt::list(&texts))
+    fmt::list_any(texts)
 }
 
 /// Size from which streaming stores are better than every other loop, with disjoint intervals.
@@ -186,90 +168,62 @@ fn overtakes(run: &RunView, chosen: &[&SentFlow<'_, '_>]) -> Option<String> {
     }
     let mut from: Option<(Bytes, String, f64)> = None;
     for (size, alike) in best(run, &loops) {
-        let all_stream = alike.iter().all(|(s, _)| streams(s));
-        if !all_stream {
+        if !alike.iter().all(|(s, _)| streams(s)) {
             from = None;
         } else if from.is_none() {
             let plain = loops.iter().filter(|s| s.size() == size && !streams(s));
-            let next = plain.filter_map(|s| run.value(s.entry, CaseQuantity::Payload));
-            let next = next.fold(0.0, f64::max);
+            let next = plain.filter_map(|s| run.value(s.entry, Payload)).fold(0.0, f64::max);
             let (first, cell) = alike.first()?;
             from = Some((size, variant(first), cell.value? / next));
         }
     }
     Some(match from {
         None => "Streaming stores never overtake all other loops for good.".into(),
-        Some((size, name, ratio)) => format!(
-            "Streaming stores overtake all other loops from {size} on ({name}, {} times there).",
-            fmt::number(ratio)
-        ),
+        Some((size, name, ratio)) => {
+            let times = fmt::number(ratio);
+            format!(
+                "Streaming stores overtake all other loops from {size} on ({name}, {times} times there)."
+            )
+        }
     })
 }
 
 /// Time that loading the message adds to the time of the message alone.
 fn paid(run: &RunView, near: Option<CoreDistance>, all: &[&SentFlow<'_, '_>]) -> Option<Figure> {
-    let id = id("paid", near);
-    let chart = ChartSpec::new(
-        (SUITE, &id),
-        format!("Two processes, {}: what the receiver pays to load its message", distance(near)),
-        CaseQuantity::StepUs,
-        "B",
-    );
-    let alone: BTreeMap<(Bytes, ShmKey), FigureCell> = all
-        .iter()
-        .filter(|s| s.wire.op == WireOp::Send { window: 1 })
-        .map(|s| ((s.size(), (near, variant(s))), run.cell(s.entry, CaseQuantity::StepUs)))
-        .collect();
-    let consumed = || all.iter().filter(|s| s.wire.op == WireOp::Consume);
-    let points: Vec<(String, f64, FigureCell)> = consumed()
-        .filter_map(|s| {
-            let with = run.cell(s.entry, CaseQuantity::StepUs);
-            let without = alone.get(&(s.size(), (near, variant(s))))?;
-            let value = with.value? - without.value?;
-            let half_width = with.half_width.hypot(without.half_width);
-            // A logarithmic axis cannot show a value below its own half width.
-            let value = (value > half_width).then_some(value)?;
-            Some((
-                variant(s),
-                s.size().as_f64(),
-                FigureCell { value: Some(value), half_width, ..with },
-            ))
-        })
-        .collect();
-    let sends: Vec<&SentFlow> =
-        all.iter().filter(|s| s.wire.op == WireOp::Send { window: 1 }).copied().collect();
-    let loads: Vec<&SentFlow> = consumed().copied().collect();
-    chart.draw(run, points, |_| {
+    let (sends, loads) = (of_op(all, SEND), of_op(all, WireOp::Consume));
+    let points = loads.iter().filter_map(|s| {
+        let same = |other: &&&SentFlow| other.size() == s.size() && variant(other) == variant(s);
+        // The last of equal ones.
+        let without = run.cell(sends.iter().rfind(same)?.entry, StepUs);
+        let with = run.cell(s.entry, StepUs);
+        let value = with.value? - without.value?;
+        let half_width = with.half_width.hypot(without.half_width);
+        // A logarithmic axis cannot show a value below its own half width.
+        let value = Some((value > half_width).then_some(value)?);
+        Some((variant(s), s.size().as_f64(), FigureCell { value, half_width, ..with }))
+    });
+    let title =
+        format!("Two processes, {}: what the receiver pays to load its message", distance(near));
+    chart((SUITE, &id("paid", near)), title, (StepUs, "B"), run, points, |_| {
         // Sizes at which the order of the copies changes when the receiver uses the data.
         let (sent, used) = (best(run, &sends), best(run, &loads));
-        let changed: Vec<String> = sent
-            .iter()
-            .filter_map(|(size, fast)| {
-                let useful = used.get(size)?;
-                let names: BTreeSet<String> = useful.iter().map(|(s, _)| variant(s)).collect();
-                let first = variant(fast.first()?.0);
-                let other = variant(useful.first()?.0);
-                (!names.contains(&first)).then(|| format!("{size} ({other} instead of {first})"))
-            })
-            .collect();
-        let text = "Time with every byte loaded afterwards less the time without.";
-        match changed.as_slice() {
-            [] => {
-                format!("{text} The fastest copy stays among the fastest when its bytes are used.")
-            }
-            few => {
-                const MAX_NAMED: usize = 4;
-                let more = few.len().saturating_sub(MAX_NAMED);
-                let mut texts: Vec<String> = few.iter().take(MAX_NAMED).cloned().collect();
-                if more > 0 {
-                    texts.push(fmt::count(more, "other size"));
-                }
-                format!(
-                    "{text} Another copy is the fastest once bytes are used at {}.",
-                    fmt::list(&texts)
-                )
-            }
-        }
+        let changed = sent.iter().filter_map(|(size, fast)| {
+            let useful = used.get(size)?;
+            let first = variant(fast.first()?.0);
+            let other = variant(useful.first()?.0);
+            let is_fast = useful.iter().any(|(s, _)| variant(s) == first);
+            (!is_fast).then(|| format!("{size} ({other} instead of {first})"))
+        });
+        const MAX_NAMED: usize = 4;
+        let mut texts: Vec<String> = changed.collect();
+        let more = texts.len().saturating_sub(MAX_NAMED);
+        texts.truncate(MAX_NAMED);
+        texts.extend((more > 0).then(|| fmt::count(more, "other size")));
+        let end = match fmt::list_any(texts) {
+            None => "The fastest copy stays among the fastest when its bytes are used.".to_owned(),
+            Some(texts) => format!("Another copy is the fastest once bytes are used at {texts}."),
+        };
+        format!("Time with every byte loaded afterwards less the time without. {end}")
     })
 }
 
@@ -277,29 +231,19 @@ fn at_once(run: &RunView, all: &[SentFlow<'_, '_>]) -> Option<Figure> {
     let is_several = |s: &&SentFlow| s.at_once > 1 && !cache_ring::is_ring(s);
     let several: Vec<&SentFlow> = all.iter().filter(is_several).collect();
     let size = several.iter().map(|s| s.size()).max()?;
-    let chart = ChartSpec::new(
-        (SUITE, "shm-at-once"),
-        format!("Several pairs of processes at once, {size} each, sum"),
-        CaseQuantity::Payload,
-        "pairs",
-    );
+    let title = format!("Several pairs of processes at once, {size} each, sum");
     // One pair on cores of one L3 represents a single pair.
     let alone = all.iter().filter(|s| {
-        let send = s.wire.op == WireOp::Send { window: 1 };
-        s.at_once == 1 && s.size() == size && send && s.wire.near != Some(CoreDistance::OtherL3)
+        let single = s.at_once == 1 && s.wire.op == SEND && s.size() == size;
+        single && s.wire.near != Some(CoreDistance::OtherL3)
     });
-    let points = alone
-        .chain(several)
-        .map(|s| (variant(s), s.at_once as f64, run.cell(s.entry, CaseQuantity::Payload)));
-    chart.draw(run, points, |lines| {
-        let last = lines.iter().filter_map(|l| {
-            let (x, cell) = l.points.last()?;
-            Some((cell.value?, *x, &l.name))
-        });
-        let most = last.max_by(|a, b| {
-            (a.1, a.0).partial_cmp(&(b.1, b.0)).unwrap_or(std::cmp::Ordering::Equal)
-        });
-        most.map_or(String::new(), |(rate, pairs, name)| {
+    let points =
+        alone.chain(several).map(|s| (variant(s), s.at_once as f64, run.cell(s.entry, Payload)));
+    chart((SUITE, "shm-at-once"), title, (Payload, "pairs"), run, points, |lines| {
+        let last = lines.iter().filter_map(|l| Some((l.points.last()?, &l.name)));
+        let last = last.filter_map(|((x, cell), name)| Some((*x, cell.value?, name)));
+        let most = last.max_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
+        most.map_or(String::new(), |(pairs, rate, name)| {
             format!("{pairs} pairs get {} in all at best ({name}).", fmt::gbs(rate))
         })
     })
@@ -309,21 +253,17 @@ fn at_once(run: &RunView, all: &[SentFlow<'_, '_>]) -> Option<Figure> {
 /// constants of a model: it has no interval, and without it another one would be called the fastest.
 fn sentence(run: &RunView, all: &[SentFlow<'_, '_>]) -> Option<String> {
     const MAX_NAMED: usize = 3;
-    let send = |s: &&SentFlow| s.at_once == 1 && s.wire.op == WireOp::Send { window: 1 };
-    let assumed: Vec<SentFlow> = run.assumed.iter().filter_map(sent_flow).collect();
-    if assumed.iter().any(|s| s.entry.is_in(SUITE) && send(&s)) {
+    let send = |s: &&SentFlow| s.at_once == 1 && s.wire.op == SEND;
+    let mut assumed = run.assumed.iter().filter_map(sent_flow);
+    if assumed.any(|s| s.entry.is_in(SUITE) && send(&&s)) {
         return None;
     }
     let sends: Vec<&SentFlow> = all.iter().filter(send).collect();
-    let nears: BTreeSet<Option<CoreDistance>> = sends.iter().map(|s| s.wire.near).collect();
-    let texts: Vec<String> = nears
-        .into_iter()
-        .filter_map(|near| {
-            let chosen: Vec<&SentFlow> =
-                sends.iter().filter(|s| s.wire.near == near).copied().collect();
-            Some(format!("on {} {}", distance(near), winners(run, &chosen, MAX_NAMED)?))
-        })
-        .collect();
-    (!texts.is_empty())
-        .then(|| format!("The fastest copy between two processes is {}.", texts.join("; ")))
+    let texts = sorted(sends.iter().map(|s| s.wire.near)).into_iter().filter_map(|near| {
+        let chosen: Vec<&SentFlow> =
+            sends.iter().filter(|s| s.wire.near == near).copied().collect();
+        Some(format!("on {} {}", distance(near), winners(run, &chosen, MAX_NAMED)?))
+    });
+    let texts = fmt::join_any(texts, "; ")?;
+    Some(format!("The fastest copy between two processes is {texts}."))
 }
