@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use pathline_schema::CallTally;
 
 use super::{IoEntry, LabelPart, SUITE, labels};
-use crate::figure::{self, Figure, FigureCell, FigureStack, StacksBody};
+use crate::figure::{Figure, FigureCell, FigureStack, StackPart, StacksBody};
 use crate::figures::{distinct, frame};
 use crate::fmt;
 use crate::run::RunView;
@@ -42,19 +42,13 @@ pub(super) fn shares(job: &IoEntry<'_, '_>) -> Vec<(String, f64)> {
 
 pub(super) fn figure(run: &RunView, jobs: &[IoEntry<'_, '_>]) -> Option<Figure> {
     let with: Vec<IoEntry> = chosen(jobs);
-    let stacks: Vec<FigureStack> = with
-        .iter()
-        .zip(labels(&with, &[LabelPart::Threads, LabelPart::Depth]))
-        .map(|(job, label)| FigureStack { label, parts: parts(job) })
-        .collect();
-    if stacks.is_empty() {
-        return None;
-    }
-    Some(
-        frame(run, (SUITE, ""), "storage-calls", "Time of workers in calls, by call")
-            .finding(finding(&with, &stacks))
-            .draw(StacksBody { whole: "time in calls".into(), stacks }),
-    )
+    let labels = labels(&with, &[LabelPart::Threads, LabelPart::Depth]);
+    let stack = |(job, label)| FigureStack { label, parts: parts(job) };
+    let stacks: Vec<FigureStack> = with.iter().zip(labels).map(stack).collect();
+    let framed = frame(run, (SUITE, ""), "storage-calls", "Time of workers in calls, by call")
+        .finding(finding(&with, &stacks));
+    let body = StacksBody { whole: "time in calls".into(), stacks };
+    (!body.stacks.is_empty()).then(|| framed.draw(body))
 }
 
 /// For each kind of I/O the case with the fewest in flight, where calls weigh most. With GPUs only
@@ -73,42 +67,32 @@ fn chosen<'b, 'a>(jobs: &[IoEntry<'b, 'a>]) -> Vec<IoEntry<'b, 'a>> {
     paths.iter().filter_map(of).take(MAX_CASES).collect()
 }
 
-fn parts(job: &IoEntry<'_, '_>) -> Vec<figure::StackPart> {
+fn parts(job: &IoEntry<'_, '_>) -> Vec<StackPart> {
     let all = tallies(job);
     let total: f64 = all.iter().map(|(.., t)| t.ns).sum();
-    all.into_iter()
-        .map(|(name, around, tally)| {
-            let each = tally.ns / tally.count.max(1) as f64 / 1e3;
-            let when = if around { ", before and after the samples" } else { "" };
-            let calls = fmt::count(usize::try_from(tally.count).unwrap_or(usize::MAX), "call");
-            figure::StackPart {
-                name,
-                detail: format!("{calls} of {} us{when}", fmt::number(each)),
-                cell: FigureCell {
-                    value: Some(100.0 * tally.ns / total),
-                    case: Some(job.entry.case.clone()),
-                    ..FigureCell::default()
-                },
-            }
-        })
-        .collect()
+    let part = |(name, around, tally): (String, bool, CallTally)| {
+        let each = fmt::number(tally.ns / tally.count.max(1) as f64 / 1e3);
+        let when = if around { ", before and after the samples" } else { "" };
+        let calls = fmt::count(usize::try_from(tally.count).unwrap_or(usize::MAX), "call");
+        let cell = FigureCell::stated(job.entry, Some(100.0 * tally.ns / total));
+        StackPart { name, detail: format!("{calls} of {each} us{when}"), cell }
+    };
+    all.into_iter().map(part).collect()
 }
 
 fn finding(jobs: &[IoEntry<'_, '_>], stacks: &[FigureStack]) -> String {
-    let all = jobs.iter().zip(stacks);
-    let texts: Vec<String> = all
-        .filter(|(job, _)| jobs.iter().all(|j| j.gpu().is_none()) || job.gpu().is_some())
-        .take(3)
-        .map(|(_, stack)| {
-            let parts = stack.parts.iter().take(2).filter_map(|p| {
+    let no_gpu = jobs.iter().all(|j| j.gpu().is_none());
+    let shown = jobs.iter().zip(stacks).filter(|(job, _)| no_gpu || job.gpu().is_some());
+    let texts = shown.take(3).map(|(_, stack)| {
+        let parts =
+            stack.parts.iter().take(2).filter_map(|p| {
                 Some(format!("{} {}", p.name, fmt::percent(p.cell.value? / 100.0)))
             });
-            format!("{}: {}", stack.label, parts.collect::<Vec<_>>().join(", "))
-        })
-        .collect();
+        format!("{}: {}", stack.label, fmt::join_any(parts, ", ").unwrap_or_default())
+    });
     format!(
         "{}. All samples and what opens and closes around them; the longer one measures, the less \
          the latter weighs.",
-        texts.join("; ")
+        fmt::join_any(texts, "; ").unwrap_or_default()
     )
 }

@@ -3,7 +3,7 @@
 use pathline_schema::IoOrder;
 
 use super::{IoEntry, IoQuantity, LabelPart, SUITE, gaps, labels};
-use crate::figure::{BetterWhen, ChartLine, CurvesBody, Figure, FigureCell};
+use crate::figure::{BetterWhen, ChartLine, Figure, FigureCell};
 use crate::figures::frame;
 use crate::fmt;
 use crate::run::RunView;
@@ -20,26 +20,13 @@ const SLOWER: [f64; 20] = [
 /// Share of I/Os that take longer than a time, which shows the tail as well as the middle.
 pub(super) fn figure(run: &RunView, jobs: &[IoEntry<'_, '_>]) -> Option<Figure> {
     let chosen = chosen(jobs);
-    if chosen.is_empty() {
-        return None;
-    }
     let names = labels(&chosen, &[LabelPart::Batch]);
-    let lines: Vec<ChartLine> = chosen
-        .iter()
-        .zip(names)
-        .map(|(job, name)| ChartLine { name, points: points(job) })
-        .collect();
-    let work = chosen.first().map(IoEntry::work).unwrap_or_default();
-    Some(
-        frame(
-            run,
-            (SUITE, ""),
-            "storage-latency",
-            format!("Latency of {work}: how many take longer"),
-        )
-        .finding(finding(&chosen, &lines))
-        .draw(CurvesBody::new("us", ("% take longer", BetterWhen::Lower), lines)),
-    )
+    let line = |(job, name)| ChartLine { name, points: points(job) };
+    let lines: Vec<ChartLine> = chosen.iter().zip(names).map(line).collect();
+    let title = format!("Latency of {}: how many take longer", chosen.first()?.work());
+    let unit = ("% take longer", BetterWhen::Lower);
+    let framed = frame(run, (SUITE, ""), "storage-latency", title);
+    framed.draw_lines("us", unit, lines, |lines| finding(&chosen, lines))
 }
 
 /// With GPUs: host and GPU with the same I/O, with the fewest in flight, and with the most before
@@ -58,16 +45,12 @@ fn chosen<'b, 'a>(jobs: &[IoEntry<'b, 'a>]) -> Vec<IoEntry<'b, 'a>> {
         .filter(|j| j.io.cache == first.io.cache && gaps::host_of(j, &pool).is_some())
         .copied()
         .collect();
-    ends(&alike)
-        .into_iter()
-        .flat_map(|slots| {
-            let here: Vec<IoEntry> =
-                alike.iter().filter(|j| j.io.slots() == slots).copied().collect();
-            let host = here.first().and_then(|j| gaps::host_of(j, &pool));
-            host.into_iter().chain(here)
-        })
-        .take(MAX_LINES)
-        .collect()
+    let at = |slots: u64| {
+        let here: Vec<IoEntry> = alike.iter().filter(|j| j.io.slots() == slots).copied().collect();
+        let host = here.first().and_then(|j| gaps::host_of(j, &pool));
+        host.into_iter().chain(here)
+    };
+    ends(&alike).into_iter().flat_map(at).take(MAX_LINES).collect()
 }
 
 fn of_engines<'b, 'a>(pool: &[IoEntry<'b, 'a>]) -> Vec<IoEntry<'b, 'a>> {
@@ -97,34 +80,23 @@ fn ends(jobs: &[IoEntry<'_, '_>]) -> Vec<u64> {
 fn points(job: &IoEntry<'_, '_>) -> Vec<(f64, FigureCell)> {
     let all = job.latencies();
     let count = all.count() as f64;
-    let case = Some(job.entry.case.clone());
-    let cell = |percent: f64| FigureCell {
-        value: Some(percent),
-        case: case.clone(),
-        ..FigureCell::default()
-    };
-    let mut points = vec![(all.min_ns as f64 / 1e3, cell(100.0))];
-    for percent in SLOWER.into_iter().filter(|p| p / 100.0 * count >= 1.0) {
-        if let Some(ns) = all.quantile(1.0 - percent / 100.0) {
-            points.push((ns.0 / 1e3, cell(percent)));
-        }
-    }
+    let point = |ns: f64, percent: f64| (ns / 1e3, FigureCell::stated(job.entry, Some(percent)));
+    let mut points = vec![point(all.min_ns as f64, 100.0)];
+    let several = SLOWER.into_iter().filter(|p| p / 100.0 * count >= 1.0);
+    points.extend(
+        several.filter_map(|percent| Some(point(all.quantile(1.0 - percent / 100.0)?.0, percent))),
+    );
     // All but the longest are shorter.
-    points.push((all.max_ns as f64 / 1e3, cell(100.0 / count)));
+    points.push(point(all.max_ns as f64, 100.0 / count));
     points
 }
 
 fn finding(chosen: &[IoEntry<'_, '_>], lines: &[ChartLine]) -> String {
+    let asked = [IoQuantity::Quantile(0.5), IoQuantity::Quantile(0.99), IoQuantity::Max];
     let one = |(job, line): (&IoEntry, &ChartLine)| {
-        let [half, most] = [0.5, 0.99].map(|q| job.value(IoQuantity::Quantile(q)));
-        Some(format!(
-            "{}: {} us, {}, {}",
-            line.name,
-            fmt::number(half?),
-            fmt::number(most?),
-            fmt::number(job.value(IoQuantity::Max)?)
-        ))
+        let [half, most, max] = asked.map(|asked| job.value(asked).map(fmt::number));
+        Some(format!("{}: {} us, {}, {}", line.name, half?, most?, max?))
     };
-    let texts: Vec<String> = chosen.iter().zip(lines).filter_map(one).collect();
-    format!("Median, 99th percentile and longest. {}.", fmt::sentence(&texts.join("; ")))
+    let texts = fmt::join_any(chosen.iter().zip(lines).filter_map(one), "; ").unwrap_or_default();
+    format!("Median, 99th percentile and longest. {}.", fmt::sentence(&texts))
 }

@@ -5,10 +5,10 @@ use pathline_schema::{Cadence, IoEngine, IoOp, IoOrder, IoStage, MemKind, Mover}
 
 use super::limits::{self, REACHES};
 use super::{IoEntry, IoQuantity, SUITE, calls, gaps, labels};
-use crate::figure::{Figure, FigureCell, SheetBody, SheetColumn};
+use crate::figure::{Figure, FigureCell, SheetColumn};
 use crate::figures::frame;
 use crate::fmt;
-use crate::run::{CaseQuantity, EntryState, RunEntry, RunView};
+use crate::run::{CaseQuantity, RunEntry, RunView};
 
 /// A rate within this share of a stage's rate is limited by that stage, which hides the others.
 const HIDES: f64 = 0.95;
@@ -53,15 +53,14 @@ impl StageRates<'_, '_> {
             return Some(format!("{of_host}; how fast a copy is alone is not in this run"));
         };
         let share = measured / follows.rate;
-        let reached = format!("{of_host}, {} of what follows", fmt::percent(share));
+        let (reached, why) =
+            (format!("{of_host}, {} of what follows", fmt::percent(share)), &follows.why);
         Some(match share {
-            s if s < REACHES => {
-                format!("{reached} from {}; nothing here explains the rest", follows.why)
-            }
+            s if s < REACHES => format!("{reached} from {why}; nothing here explains the rest"),
             s if s * REACHES > 1.0 => {
-                format!("{reached} from {}: the stages gave less when they ran alone", follows.why)
+                format!("{reached} from {why}: the stages gave less when they ran alone")
             }
-            _ => format!("{reached}: {}", follows.why),
+            _ => format!("{reached}: {why}"),
         })
     }
 }
@@ -96,16 +95,11 @@ fn stages<'b, 'a>(
         .filter(|(_, cell)| cell.value.is_some());
     let copy = copy(run, &job);
     let block = job.block().as_f64();
-    let cpu = match (&host, &copy) {
-        (Some((host, _)), Some((rate, _))) => {
-            limits::worker_rate(host, in_copies(&job, block / rate)).map(|blocks| blocks * block)
-        }
-        _ => None,
-    };
-    let follows = match (&host, &copy) {
-        (Some((host, _)), Some((rate, _))) => follows(run, &job, host, block / rate, cpu, jobs),
-        _ => None,
-    };
+    let both = host.as_ref().zip(copy.as_ref()).map(|((host, _), (rate, _))| (host, block / rate));
+    let cpu = both.and_then(|(host, copy_ns)| {
+        Some(limits::worker_rate(host, in_copies(&job, copy_ns))? * block)
+    });
+    let follows = both.and_then(|(host, copy_ns)| follows(run, &job, host, copy_ns, cpu, jobs));
     StageRates { job, measured: job.rate(run), host: host.map(|h| h.1), copy, cpu, follows }
 }
 
@@ -172,7 +166,7 @@ fn copy(run: &RunView, job: &IoEntry<'_, '_>) -> Option<(f64, FigureCell)> {
             && flow.bytes == job.block()
             && near.unit.numa().is_some()
             && far.unit == gpu
-            && matches!(entry.state, EntryState::Sampled(_))
+            && entry.is_sampled()
     };
     let unlike = |entry: &&RunEntry| {
         let flow = entry.lone().copied();
@@ -198,12 +192,7 @@ fn copy(run: &RunView, job: &IoEntry<'_, '_>) -> Option<(f64, FigureCell)> {
     let mut all = pathline_schema::IoHistogram::default();
     job.series()?.io.iter().for_each(|r| all.add(&r.copy));
     let rate = job.block().as_f64() / all.mean()?.0;
-    let cell = FigureCell {
-        value: Some(rate),
-        case: Some(job.entry.case.clone()),
-        ..FigureCell::default()
-    };
-    Some((rate, cell))
+    Some((rate, FigureCell::stated(job.entry, Some(rate))))
 }
 
 /// Whether copies of a kind of memory represent those of a stage.
@@ -223,18 +212,13 @@ pub(super) fn figure(run: &RunView, jobs: &[IoEntry<'_, '_>]) -> Option<Figure> 
         all.retain(sequential);
     }
     let names = labels(&all.iter().map(|s| s.job).collect::<Vec<_>>(), &[]);
-    let mut rows = Vec::new();
-    let mut texts: Vec<String> = Vec::new();
-    for (stages, name) in all.iter().zip(&names) {
-        rows.push((name.clone(), cells(stages)));
+    let verdict = |(stages, name): (&StageRates, &String)| {
         // `gpu0` keeps its spelling.
         let unit = name.split(',').any(|part| part.ends_with(|c: char| c.is_ascii_digit()));
         let name = if unit { name.clone() } else { fmt::sentence(name) };
-        texts.extend(stages.verdict().map(|verdict| format!("{name}: {verdict}")));
-    }
-    if rows.is_empty() {
-        return None;
-    }
+        Some(format!("{name}: {}", stages.verdict()?))
+    };
+    let mut texts: Vec<String> = all.iter().zip(&names).filter_map(verdict).collect();
     const MAX_NAMED: usize = 4;
     let more = match texts.len().saturating_sub(MAX_NAMED) {
         0 => String::new(),
@@ -247,42 +231,44 @@ pub(super) fn figure(run: &RunView, jobs: &[IoEntry<'_, '_>]) -> Option<Figure> 
          copies.",
         texts.join(". ")
     );
-    let body = SheetBody { row_axis: "path".into(), columns: columns(), rows };
-    Some(frame(run, (SUITE, ""), "storage-stages", title).finding(finding).draw(body))
-}
-
-fn columns() -> Vec<SheetColumn> {
-    let column = SheetColumn::neutral;
-    vec![
-        column("files alone", "GB/s"),
-        column("copies alone", "GB/s"),
-        column("CPU alone", "GB/s"),
-        column("follows", "GB/s"),
-        column("measured", "GB/s"),
-        column("measured / follows", "%"),
-        column("measured / host", "%"),
-        column("copy", "us a block"),
-        column("CPU", "us a block"),
-    ]
+    let columns = [
+        ("files alone", "GB/s"),
+        ("copies alone", "GB/s"),
+        ("CPU alone", "GB/s"),
+        ("follows", "GB/s"),
+        ("measured", "GB/s"),
+        ("measured / follows", "%"),
+        ("measured / host", "%"),
+        ("copy", "us a block"),
+        ("CPU", "us a block"),
+    ];
+    let columns = columns.map(|(name, unit)| SheetColumn::neutral(name, unit));
+    let rows = names.into_iter().zip(all.iter().map(cells));
+    frame(run, (SUITE, ""), "storage-stages", title)
+        .finding(finding)
+        .draw_rows("path", columns, rows)
 }
 
 fn cells(stages: &StageRates<'_, '_>) -> Vec<FigureCell> {
-    let case = Some(stages.job.entry.case.clone());
-    let derived =
-        |value: Option<f64>| FigureCell { value, case: case.clone(), ..FigureCell::default() };
+    let entry = stages.job.entry;
+    // Without a case where nothing was derived.
+    let derived = |value: Option<f64>| {
+        value.map(|value| FigureCell::stated(entry, Some(value))).unwrap_or_default()
+    };
     let (measured, predicted) = (stages.measured.value, stages.predicted());
     let percent = |of: Option<f64>| measured.zip(of).map(|(m, of)| 100.0 * m / of);
-    let copy = stages.copy.as_ref();
+    let follows = predicted.map(|_| FigureCell::stated(entry, percent(predicted)));
     let us = |rate: f64| stages.job.block().as_f64() / rate / 1e3;
+    let (copy_rate, copy) = stages.copy.clone().unzip();
     vec![
         stages.host.clone().unwrap_or_default(),
-        copy.map(|c| c.1.clone()).unwrap_or_default(),
-        if stages.cpu.is_some() { derived(stages.cpu) } else { FigureCell::default() },
-        if predicted.is_some() { derived(predicted) } else { FigureCell::default() },
+        copy.unwrap_or_default(),
+        derived(stages.cpu),
+        derived(predicted),
         stages.measured.clone(),
-        if predicted.is_some() { derived(percent(predicted)) } else { FigureCell::default() },
-        derived(percent(stages.host_rate())),
-        copy.map(|c| derived(Some(us(c.0)))).unwrap_or_default(),
+        follows.unwrap_or_default(),
+        FigureCell::stated(entry, percent(stages.host_rate())),
+        derived(copy_rate.map(us)),
         stages.job.cell(IoQuantity::Cpu),
     ]
 }
