@@ -1,13 +1,11 @@
 //! Metadata: files and folders a second, and the latency of each operation.
 
-use pathline_schema::{
-    CaseTimes, Flow, FlowSeries, IoFiles, IoHistogram, IoReading, MetaOp, MetaSpec, SuiteId,
-};
+use pathline_schema::{Flow, IoFiles, MetaOp, MetaSpec, SuiteId};
 
-use super::{Figure, FigureCell, SuiteFindings, frame};
-use crate::figure::{SheetBody, SheetColumn};
+use super::storage::{IoQuantity, io_cell, neutral_columns};
+use super::{Figure, SuiteFindings, frame};
 use crate::fmt;
-use crate::run::{EntryState, RunEntry, RunView};
+use crate::run::{RunEntry, RunView};
 
 const SUITE: SuiteId = SuiteId::Metadata;
 
@@ -31,68 +29,9 @@ struct MetaEntry<'b, 'a> {
     meta: &'a MetaSpec,
 }
 
-/// A quantity of metadata operations.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum MetaQuantity {
-    /// Operations per second until the last worker ended.
-    LastDone,
-    /// Operations per second until the first worker ended.
-    FirstDone,
-    /// Latency, us: a quantile.
-    Quantile(f64),
-    /// The longest, us.
-    Max,
-    /// CPU time of all workers, us per operation.
-    Cpu,
-}
-
-impl MetaQuantity {
-    fn of_sample(self, ns: f64, reading: &IoReading, ops: f64) -> Option<f64> {
-        let value = match self {
-            Self::LastDone => ops / ns * 1e9,
-            Self::FirstDone => reading.first_done_ops as f64 / reading.first_done_ns * 1e9,
-            Self::Cpu => (reading.cpu_user_ns + reading.cpu_system_ns) / ops / 1e3,
-            Self::Quantile(_) | Self::Max => self.of_latencies(&reading.latency)?,
-        };
-        (value.is_finite() && value >= 0.0).then_some(value)
-    }
-
-    fn of_latencies(self, all: &IoHistogram) -> Option<f64> {
-        match self {
-            Self::Quantile(share) => Some(all.quantile(share)?.0 / 1e3),
-            Self::Max => (!all.is_empty()).then_some(all.max_ns as f64 / 1e3),
-            _ => None,
-        }
-    }
-}
-
-impl<'a> MetaEntry<'_, 'a> {
-    fn series(&self) -> Option<&'a FlowSeries> {
-        match self.entry.state {
-            EntryState::Sampled(all) => all.first(),
-            EntryState::Absent(_) => None,
-        }
-    }
-
-    /// A median over samples with its interval; of latencies, the value of all samples together.
-    fn cell(&self, asked: MetaQuantity) -> FigureCell {
-        let mut all = IoHistogram::default();
-        let (mut values, mut visits) = (Vec::new(), &[][..]);
-        if let Some(series) = self.series() {
-            let ops = series.steps as f64;
-            let samples = series.samples_ns.iter().zip(&series.io);
-            values.extend(samples.filter_map(|(ns, io)| asked.of_sample(*ns, io, ops)));
-            series.io.iter().for_each(|reading| all.add(&reading.latency));
-            visits = &series.visits;
-        }
-        let times = CaseTimes::from_values(&values, visits);
-        let cell = FigureCell::derived(self.entry, &times, asked.of_latencies(&all));
-        // The longest of all has no interval.
-        if asked == MetaQuantity::Max { cell.exact() } else { cell }
-    }
-
+impl MetaEntry<'_, '_> {
     fn rate(&self) -> Option<f64> {
-        self.cell(MetaQuantity::LastDone).value
+        io_cell(self.entry, IoQuantity::Iops).value
     }
 
     /// `create, 4KiB each, 8 threads, shared folders`.
@@ -115,33 +54,23 @@ impl<'a> MetaEntry<'_, 'a> {
 }
 
 fn sheet(run: &RunView, jobs: &[MetaEntry<'_, '_>]) -> Option<Figure> {
-    if jobs.is_empty() {
-        return None;
-    }
     // Different operations have no common best.
-    let column = SheetColumn::neutral;
     let columns = [
-        (MetaQuantity::LastDone, column("last done", "/s")),
-        (MetaQuantity::FirstDone, column("first done", "/s")),
-        (MetaQuantity::Quantile(0.5), column("p50", "us")),
-        (MetaQuantity::Quantile(0.99), column("p99", "us")),
-        (MetaQuantity::Max, column("max", "us")),
-        (MetaQuantity::Cpu, column("CPU each", "us")),
+        (IoQuantity::Iops, "last done", "/s"),
+        (IoQuantity::FirstIops, "first done", "/s"),
+        (IoQuantity::Quantile(0.5), "p50", "us"),
+        (IoQuantity::Quantile(0.99), "p99", "us"),
+        (IoQuantity::Max, "max", "us"),
+        (IoQuantity::Cpu, "CPU each", "us"),
     ];
     let store = |job: &MetaEntry| job.flow.io_ends().0.unit;
     let several = jobs.iter().any(|job| jobs.iter().any(|other| store(other) != store(job)));
     let row = |job: &MetaEntry| {
-        (job.label(several), columns.iter().map(|(asked, _)| job.cell(*asked)).collect())
+        (job.label(several), columns.map(|(asked, ..)| io_cell(job.entry, asked)).to_vec())
     };
-    Some(
-        frame(run, (SUITE, ""), SUITE.word(), "Files and folders a second")
-            .finding(finding(jobs))
-            .draw(SheetBody {
-                row_axis: "operation".into(),
-                rows: jobs.iter().map(row).collect(),
-                columns: columns.into_iter().map(|(_, column)| column).collect(),
-            }),
-    )
+    frame(run, (SUITE, ""), SUITE.word(), "Files and folders a second")
+        .finding(finding(jobs))
+        .draw_rows("operation", neutral_columns(columns), jobs.iter().map(row))
 }
 
 /// What more workers gain, and what it costs them to share folders.

@@ -2,22 +2,16 @@
 
 mod arms;
 
-use std::collections::BTreeSet;
-
 use pathline_schema::{
-    Bytes, Case, CaseOutcome, CaseTimes, Flow, IoCache, IoFiles, IoHistogram, IoOp, IoOrder,
-    IoSpec, IoStage, SuiteId, Unit,
+    Bytes, Case, CaseOutcome, Flow, IoCache, IoFiles, IoOp, IoOrder, IoSpec, IoStage, SuiteId, Unit,
 };
 
-use super::{IoQuantity, gaps, op_label, order_label};
-use crate::figure::{
-    BetterWhen, ChartLine, CurvesBody, Figure, FigureCell, GapsBody, PairedGap, SheetBody,
-    SheetColumn,
-};
+use super::{IoEntry, IoQuantity, files_label, gaps, op_label, order_label};
+use crate::figure::{BetterWhen, ChartLine, CurvesBody, Figure, FigureCell, GapsBody, SheetColumn};
+use crate::figures::pivot::most;
 use crate::figures::{SuiteFindings, distinct, frame, lines, sorted};
 use crate::fmt;
-use crate::run::{CaseQuantity, EntryState, RunEntry, RunView};
-use crate::shown_value::ShownValue;
+use crate::run::{RunEntry, RunView};
 
 const SUITE: SuiteId = SuiteId::StorageGrid;
 
@@ -34,32 +28,17 @@ pub(in crate::figures) fn find(run: &RunView) -> SuiteFindings {
     let mut figures = grid.rates_by_gpus();
     let needs = grid.needs();
     figures.extend(grid.needs_figures(&needs));
-    for work in grid.works() {
-        figures.extend(grid.gaps(work));
-    }
-    figures.extend(grid.far());
-    figures.extend(grid.cached());
-    figures.extend(grid.copies());
+    figures.extend(grid.works().into_iter().flat_map(|work| grid.gaps(work)).flatten());
+    figures.extend([grid.far(), grid.cached(), grid.copies()].into_iter().flatten());
     let sentences = [grid.needs_sentence(&needs), grid.sets_sentence()];
     SuiteFindings::new(figures, sentences)
 }
 
 /// The I/O of a case to host memory, or to one or several GPUs that share its workers.
 #[derive(Clone)]
-struct GridShape<'a> {
-    flow: &'a Flow,
-    /// The I/O with the workers of all flows.
-    io: IoSpec,
-    /// GPUs at the end, ascending; empty of host memory.
-    gpus: Vec<u32>,
-}
-
-/// Such a case with its results.
-#[derive(Clone)]
 struct GridCase<'b, 'a> {
-    entry: &'b RunEntry<'a>,
-    flow: &'a Flow,
-    io: IoSpec,
+    job: IoEntry<'b, 'a>,
+    /// GPUs at the end, ascending; empty of host memory.
     gpus: Vec<u32>,
 }
 
@@ -85,11 +64,7 @@ struct GridWork {
 impl GridWork {
     /// `sequential reads of 1MiB, shared file`.
     fn text(&self) -> String {
-        let files = match self.files {
-            IoFiles::Shared => "shared file",
-            IoFiles::Own => "a file a worker",
-            IoFiles::Each => "an object a block",
-        };
+        let files = files_label(self.files).unwrap_or("shared file");
         let (order, op) = (order_label(self.order), op_label(self.op));
         format!("{order} {op} of {}, {files}", self.block)
     }
@@ -116,30 +91,23 @@ fn end_text(gpus: &[u32], stage: Option<IoStage>) -> String {
     stage.map_or(who.clone(), |stage| format!("{who}, {stage}"))
 }
 
-impl<'a> GridShape<'a> {
-    /// `None` unless all flows of a case do the same I/O to different GPUs.
-    fn new(case: &'a Case) -> Option<Self> {
-        let flow = case.timed.first().filter(|_| case.background.is_empty())?;
-        let first = *flow.by.io()?;
-        let alike = |f: &Flow| {
-            f.by == flow.by && f.bytes == flow.bytes && f.io_ends().0 == flow.io_ends().0
-        };
-        let ends: BTreeSet<Unit> = case.timed.iter().map(|f| f.io_ends().1.unit).collect();
-        if !case.timed.iter().all(alike) || ends.len() != case.timed.len() {
-            return None;
-        }
-        let gpus: Vec<u32> = ends.iter().filter_map(|unit| unit.gpu()).collect();
-        if gpus.len() != case.timed.len() && case.timed.len() > 1 {
-            return None;
-        }
-        let threads = first.threads.checked_mul(u32::try_from(case.timed.len()).ok()?)?;
-        Some(Self { flow, io: IoSpec { threads, ..first }, gpus })
+/// The first flow of a case, the I/O with the workers of all flows, and the GPUs; `None` unless all flows
+/// do the same I/O to different GPUs.
+fn shape(case: &Case) -> Option<(&Flow, IoSpec, Vec<u32>)> {
+    let flow = case.timed.first().filter(|_| case.background.is_empty())?;
+    let first = *flow.by.io()?;
+    let alike =
+        |f: &Flow| f.by == flow.by && f.bytes == flow.bytes && f.io_ends().0 == flow.io_ends().0;
+    let ends = sorted(case.timed.iter().map(|f| f.io_ends().1.unit));
+    if !case.timed.iter().all(alike) || ends.len() != case.timed.len() {
+        return None;
     }
-
-    /// What it has in common with the cases of its heat map.
-    fn work(&self) -> GridWork {
-        work_of(self.flow, &self.io)
+    let gpus: Vec<u32> = ends.iter().filter_map(|unit| unit.gpu()).collect();
+    if gpus.len() != case.timed.len() && case.timed.len() > 1 {
+        return None;
     }
+    let threads = first.threads.checked_mul(u32::try_from(case.timed.len()).ok()?)?;
+    Some((flow, IoSpec { threads, ..first }, gpus))
 }
 
 fn work_of(flow: &Flow, io: &IoSpec) -> GridWork {
@@ -150,64 +118,25 @@ fn work_of(flow: &Flow, io: &IoSpec) -> GridWork {
 
 impl<'b, 'a> GridCase<'b, 'a> {
     fn new(entry: &'b RunEntry<'a>) -> Option<Self> {
-        let GridShape { flow, io, gpus } = GridShape::new(entry.case)?;
-        Some(Self { entry, flow, io, gpus })
+        let (flow, io, gpus) = shape(entry.case)?;
+        Some(Self { job: IoEntry { entry, flow, io }, gpus })
     }
 
     fn work(&self) -> GridWork {
-        work_of(self.flow, &self.io)
+        work_of(self.job.flow, &self.job.io)
     }
 
     fn end(&self) -> GridEnd {
-        (self.gpus.clone(), self.io.stage)
+        (self.gpus.clone(), self.job.io.stage)
+    }
+
+    /// Workers, then depth.
+    fn effort(&self) -> (u32, u32) {
+        (self.job.io.threads, self.job.io.depth)
     }
 
     fn is_measured(&self) -> bool {
-        matches!(self.entry.state, EntryState::Sampled(_))
-    }
-
-    /// One value per sample, over all flows: latencies of all together, rates until the last flow ended.
-    fn values(&self, asked: IoQuantity) -> Vec<f64> {
-        let all = self.entry.series();
-        let samples = all.iter().map(|s| s.samples_ns.len()).min().unwrap_or(0);
-        let value = |i: usize| {
-            let ns = all.iter().filter_map(|s| s.samples_ns.get(i)).copied().fold(0.0, f64::max);
-            match asked {
-                IoQuantity::Iops => {
-                    Some(all.iter().map(|s| s.steps as f64).sum::<f64>() / ns * 1e9)
-                }
-                IoQuantity::Rate => {
-                    Some(all.iter().map(|s| s.moved_bytes.as_f64()).sum::<f64>() / ns)
-                }
-                _ => {
-                    let mut latency = IoHistogram::default();
-                    all.iter().filter_map(|s| s.io.get(i)).for_each(|r| latency.add(&r.latency));
-                    asked.of_histogram(&latency)
-                }
-            }
-        };
-        (0..samples).filter_map(value).filter(|v| v.is_finite()).collect()
-    }
-
-    /// The value over all samples: the median, of latencies that of all together.
-    fn value(&self, asked: IoQuantity) -> Option<f64> {
-        let mut latency = IoHistogram::default();
-        let readings = || self.entry.series().iter().flat_map(|s| &s.io);
-        readings().for_each(|r| latency.add(&r.latency));
-        let of_all = asked.of_histogram(&latency);
-        of_all.or_else(|| Some(ShownValue::new(&self.times(asked))?.value))
-    }
-
-    fn visits(&self) -> &'a [u32] {
-        self.entry.series().first().map_or(&[][..], |s| &s.visits)
-    }
-
-    fn times(&self, asked: IoQuantity) -> CaseTimes {
-        CaseTimes::from_values(&self.values(asked), self.visits())
-    }
-
-    fn cell(&self, asked: IoQuantity) -> FigureCell {
-        FigureCell::derived(self.entry, &self.times(asked), self.value(asked))
+        self.job.entry.is_sampled()
     }
 }
 
@@ -245,10 +174,9 @@ impl<'b, 'a> CaseGrid<'_, 'b, 'a> {
     }
 
     /// The case with the same workers and depth and another end.
-    fn host_of(&self, case: &GridCase<'b, 'a>) -> Option<&GridCase<'b, 'a>> {
-        let (threads, depth) = (case.io.threads, case.io.depth);
+    fn host_of(&self, case: &GridCase<'b, 'a>) -> Option<IoEntry<'b, 'a>> {
         let mut hosts = self.of(case.work()).filter(|c| c.gpus.is_empty());
-        hosts.find(|c| (c.io.threads, c.io.depth) == (threads, depth))
+        hosts.find(|c| c.effort() == case.effort()).map(|c| c.job)
     }
 
     /// Sets of GPUs with their staging, by number of GPUs.
@@ -260,19 +188,15 @@ impl<'b, 'a> CaseGrid<'_, 'b, 'a> {
     }
 
     /// Latency and throughput of GPUs minus those of the host, as two figures.
-    fn gaps(&self, work: GridWork) -> Vec<Figure> {
-        let latency: [(&str, IoQuantity); 4] = [
-            ("min", IoQuantity::Min),
-            ("p50", IoQuantity::Quantile(0.5)),
-            ("p99", IoQuantity::Quantile(0.99)),
-            ("max", IoQuantity::Max),
-        ];
-        let asked = if work.order == IoOrder::Rand { IoQuantity::Iops } else { IoQuantity::Rate };
-        let unit = if work.order == IoOrder::Rand { "kIOPS" } else { "GB/s" };
-        let of_latency = self.gap_figure(work, "latency", ("us", 1.0), &latency);
-        let factor = if work.order == IoOrder::Rand { 1e-3 } else { 1.0 };
-        let of_rate = self.gap_figure(work, "throughput", (unit, factor), &[("throughput", asked)]);
-        of_latency.into_iter().chain(of_rate).collect()
+    fn gaps(&self, work: GridWork) -> [Option<Figure>; 2] {
+        let (asked, unit) = match work.order {
+            IoOrder::Rand => (IoQuantity::Iops, ("kIOPS", 1e-3)),
+            IoOrder::Seq => (IoQuantity::Rate, ("GB/s", 1.0)),
+        };
+        [
+            self.gap_figure(work, "latency", ("us", 1.0), &gaps::LATENCIES),
+            self.gap_figure(work, "throughput", unit, &[("throughput", asked)]),
+        ]
     }
 
     fn gap_figure(
@@ -280,124 +204,59 @@ impl<'b, 'a> CaseGrid<'_, 'b, 'a> {
         work: GridWork,
         quantity: &str,
         (unit, factor): (&str, f64),
-        panels: &[(&str, IoQuantity)],
+        statistics: &[(&str, IoQuantity)],
     ) -> Option<Figure> {
-        let depths = sorted(self.of(work).map(|c| c.io.depth));
+        let depths = sorted(self.of(work).map(|c| c.job.io.depth));
         let mut rows: Vec<(GridEnd, u32)> = Vec::new();
         for end in self.ends(work) {
-            let threads = sorted(self.of(work).filter(|c| c.end() == end).map(|c| c.io.threads));
+            let of_end = self.of(work).filter(|c| c.end() == end);
+            let threads = sorted(of_end.map(|c| c.job.io.threads));
             rows.extend(threads.into_iter().map(|t| (end.clone(), t)));
         }
-        let at = |(end, threads): &(GridEnd, u32), depth: u32| {
+        let panels = gaps::panels(statistics, &rows, &depths, |(end, threads), depth, asked| {
             let mut of_end = self.of(work).filter(|c| c.end() == *end);
-            of_end.find(|c| (c.io.threads, c.io.depth) == (*threads, depth))
-        };
-        let panel = |asked: IoQuantity| -> Vec<Vec<PairedGap>> {
-            let gap = |row: &(GridEnd, u32), depth: u32| {
-                at(row, depth).map_or_else(PairedGap::default, |c| self.gap(c, asked, factor))
-            };
-            rows.iter().map(|row| depths.iter().map(|&d| gap(row, d)).collect()).collect()
-        };
-        let panels: Vec<(String, Vec<Vec<PairedGap>>)> =
-            panels.iter().map(|(name, asked)| ((*name).to_owned(), panel(*asked))).collect();
-        let first = rows.first()?;
-        let any = panels.iter().flat_map(|p| p.1.iter().flatten()).any(|g| g.cell.value.is_some());
-        any.then(|| {
-            frame(
-                self.run,
-                (SUITE, &pattern(work)),
-                format!(
-                    "storage-grid-{quantity}-store{}-{}-{}-{}-{}",
-                    work.store, work.order, work.op, work.block, work.files
-                ),
-                format!("GPUs minus host: {quantity} of {} (store{})", work.text(), work.store),
-            )
-            .finding(gaps::finding(
-                &format!(
-                    "With {} at depth {}",
-                    fmt::threads(first.1),
-                    depths.first().copied().unwrap_or(1)
-                ),
-                &end_text(&first.0.0, first.0.1),
-                &panels,
-                unit,
-            ))
-            .draw(GapsBody {
-                quantity: quantity.into(),
-                unit: unit.into(),
-                base: "host".into(),
-                other: "GPUs".into(),
-                row_axis: "to, by, threads".into(),
-                col_axis: "depth".into(),
-                rows: rows
-                    .iter()
-                    .map(|((gpus, stage), threads)| {
-                        format!("{}, {threads}", end_text(gpus, *stage))
-                    })
-                    .collect(),
-                cols: depths.iter().map(u32::to_string).collect(),
-                panels,
-            })
-        })
-    }
-
-    /// The median of the differences of samples taken in turn.
-    fn gap(&self, case: &GridCase<'b, 'a>, asked: IoQuantity, factor: f64) -> PairedGap {
-        let absent = |why: String| PairedGap {
-            cell: FigureCell {
-                absent: Some(why),
-                case: Some(case.entry.case.clone()),
-                ..FigureCell::default()
-            },
-            ..PairedGap::default()
-        };
-        if let EntryState::Absent(why) = case.entry.state {
-            return absent(why.to_owned());
-        }
-        let Some(host) = self.host_of(case) else {
-            return absent("the same I/O with host memory is not in this run".into());
-        };
-        if let EntryState::Absent(why) = host.entry.state {
-            return absent(format!("the same I/O with host memory has no figure: {why}"));
-        }
-        let pairs = case.values(asked).into_iter().zip(host.values(asked));
-        let apart: Vec<f64> = pairs.map(|(a, b)| (a - b) * factor).collect();
-        let times = CaseTimes::from_values(&apart, case.visits());
-        let Some(shown) = ShownValue::new(&times) else {
-            return absent("no pair of samples has such values".into());
-        };
-        let saturated = self
-            .saturated(case)
-            .map(|why| format!("GPUs: {why}"))
-            .or_else(|| self.saturated(host).map(|why| format!("host: {why}")));
-        PairedGap {
-            cell: FigureCell::derived(case.entry, &times, None),
-            base: host.value(asked).map(|v| v * factor),
-            other: case.value(asked).map(|v| v * factor),
-            pairs: apart.len(),
-            is_zero: shown.interval.is_none_or(|i| i.low <= 0.0 && i.high >= 0.0),
+            let case = of_end.find(|c| c.effort() == (*threads, depth))?;
             // Throughput itself is what a saturated cell measures.
-            saturated: saturated.filter(|_| !matches!(asked, IoQuantity::Iops | IoQuantity::Rate)),
-        }
+            let is_rate = matches!(asked, IoQuantity::Iops | IoQuantity::Rate);
+            let saturated = |host: &IoEntry| match is_rate {
+                true => None,
+                false => self.saturated(case, host),
+            };
+            let host = self.host_of(case);
+            Some(gaps::gap(&case.job, host, (asked, factor), "such values", saturated))
+        });
+        let ((gpus, stage), threads) = rows.first()?;
+        let name = |(gpus, stage): &GridEnd| end_text(gpus, *stage);
+        let any = panels.iter().flat_map(|p| p.1.iter().flatten()).any(|g| g.cell.value.is_some());
+        let (threads, depth) = (fmt::threads(*threads), depths.first().copied().unwrap_or(1));
+        let lead = format!("With {threads} at depth {depth}");
+        let finding = gaps::finding(&lead, &end_text(gpus, *stage), &panels, unit);
+        let GridWork { store, order, op, block, files, .. } = work;
+        let id = format!("storage-grid-{quantity}-store{store}-{order}-{op}-{block}-{files}");
+        let title = format!("GPUs minus host: {quantity} of {} (store{store})", work.text());
+        let body = GapsBody {
+            quantity: quantity.into(),
+            unit: unit.into(),
+            base: "host".into(),
+            other: "GPUs".into(),
+            row_axis: "to, by, threads".into(),
+            col_axis: "depth".into(),
+            rows: rows.iter().map(|(end, threads)| format!("{}, {threads}", name(end))).collect(),
+            cols: depths.iter().map(u32::to_string).collect(),
+            panels,
+        };
+        let framed = frame(self.run, (SUITE, &pattern(work)), id, title).finding(finding);
+        any.then(|| framed.draw(body))
     }
 
-    /// Why the latency of a case is that of a queue: it gained little over the next fewer in flight.
-    fn saturated(&self, case: &GridCase<'b, 'a>) -> Option<String> {
-        let here = case.value(IoQuantity::Iops)?;
-        let end = case.end();
-        let alike = || self.of(case.work()).filter(|c| c.end() == end);
-        let fewer = alike()
-            .filter(|c| c.io.threads == case.io.threads && c.io.depth < case.io.depth)
-            .max_by_key(|c| c.io.depth)
-            .map(|c| (c, "depth"));
-        let fewer_workers = alike()
-            .filter(|c| c.io.depth == case.io.depth && c.io.threads < case.io.threads)
-            .max_by_key(|c| c.io.threads)
-            .map(|c| (c, "workers"));
-        [fewer, fewer_workers].into_iter().flatten().find_map(|(other, what)| {
-            let more = case.io.slots() as f64 / other.io.slots() as f64;
-            gaps::queue_text(more, here / other.value(IoQuantity::Iops)?, what)
-        })
+    /// Why the latency of a case or of its host is that of a queue.
+    fn saturated(&self, case: &GridCase<'b, 'a>, host: &IoEntry<'b, 'a>) -> Option<String> {
+        let of = |job: &IoEntry, end: GridEnd, name: &str| {
+            let alike = self.of(case.work()).filter(|c| c.end() == end).map(|c| &c.job);
+            let alike: Vec<&IoEntry> = alike.collect();
+            Some(format!("{name}: {}", gaps::saturated_among(job, alike.iter().copied())?))
+        };
+        of(&case.job, case.end(), "GPUs").or_else(|| of(host, (Vec::new(), host.io.stage), "host"))
     }
 
     /// Throughput over the number of GPUs, with the most workers and the greatest depth.
@@ -407,65 +266,50 @@ impl<'b, 'a> CaseGrid<'_, 'b, 'a> {
     }
 
     fn rate_by_gpus(&self, (store, order, block): (u32, IoOrder, Bytes)) -> Option<Figure> {
-        let works = self.works();
-        let works: Vec<GridWork> = works
-            .into_iter()
-            .filter(|w| (w.store, w.order, w.block) == (store, order, block))
-            .collect();
+        let mut works = self.works();
+        works.retain(|w| (w.store, w.order, w.block) == (store, order, block));
         let of_works = || works.iter().flat_map(|w| self.of(*w));
-        let effort = of_works()
-            .filter(|c| c.is_measured() && c.gpus.len() > 1)
-            .map(|c| (c.io.threads, c.io.depth))
-            .max()?;
-        let same = || of_works().filter(|c| (c.io.threads, c.io.depth) == effort);
+        let several = of_works().filter(|c| c.is_measured() && c.gpus.len() > 1);
+        let effort = several.map(GridCase::effort).max()?;
+        let same = || of_works().filter(|c| c.effort() == effort);
         let counts = sorted(same().map(|c| c.gpus.len()).filter(|n| *n > 0));
         let (unit, factor) = works.first()?.unit();
         let name = |c: &GridCase| {
-            let files = match c.io.files {
+            let files = match c.job.io.files {
                 IoFiles::Shared => "shared",
                 IoFiles::Own => "own",
                 IoFiles::Each => "each",
             };
-            let to = c.io.stage.map_or("host".to_owned(), |stage| stage.to_string());
-            format!("{}, {files}, {to}", op_label(c.io.op))
+            let to = c.job.io.stage.map_or("host".to_owned(), |stage| stage.to_string());
+            format!("{}, {files}, {to}", op_label(c.job.io.op))
         };
-        let mut points: Vec<(String, f64, FigureCell)> = Vec::new();
-        for case in same() {
-            let cell = scaled(self.run.cell(case.entry, CaseQuantity::Payload), factor);
-            let at: Vec<usize> = match case.gpus.len() {
+        let lines: Vec<ChartLine> = lines(same().flat_map(|case| {
+            let cell = scaled(case.job.rate(self.run), factor);
+            let at = match case.gpus.len() {
                 0 => counts.clone(),
                 n => vec![n],
             };
-            points.extend(at.into_iter().map(|n| (name(case), n as f64, cell.clone())));
-        }
-        let lines: Vec<ChartLine> = lines(points);
+            at.into_iter().map(move |n| (name(case), n as f64, cell.clone()))
+        }));
         let growth = lines.iter().filter(|l| !l.name.ends_with("host")).filter_map(|line| {
             let (first, last) = (line.points.first()?, line.points.last()?);
-            Some((last.1.value? / first.1.value?, line, last.0))
+            Some((last.1.value? / first.1.value?, (&line.name, last.0)))
         });
-        let most = growth.max_by(|a, b| a.0.total_cmp(&b.0));
-        let finding = most.map_or(String::new(), |(ratio, line, gpus)| {
+        let finding = most(growth).map_or(String::new(), |(ratio, (line, gpus))| {
+            let times = fmt::number(ratio);
             format!(
-                "{gpus} GPUs get {} times the throughput of one at most ({}), with as many workers in all.",
-                fmt::number(ratio),
-                line.name
+                "{gpus} GPUs get {times} times the throughput of one at most ({line}), with as many workers \
+                 in all."
             )
         });
-        Some(
-            frame(
-                self.run,
-                (SUITE, ""),
-                format!("storage-grid-gpus-store{store}-{order}-{block}"),
-                format!(
-                    "{} I/O of {block} over the number of GPUs: {} in all, depth {} (store{store})",
-                    fmt::sentence(order_label(order)),
-                    fmt::threads(effort.0),
-                    effort.1
-                ),
-            )
-            .finding(finding)
-            .draw(CurvesBody::new("GPUs", (unit, BetterWhen::Higher), lines)),
-        )
+        let (kind, threads) = (fmt::sentence(order_label(order)), fmt::threads(effort.0));
+        let depth = effort.1;
+        let title = format!(
+            "{kind} I/O of {block} over the number of GPUs: {threads} in all, depth {depth} (store{store})"
+        );
+        let id = format!("storage-grid-gpus-store{store}-{order}-{block}");
+        let curves = CurvesBody::new("GPUs", (unit, BetterWhen::Higher), lines);
+        Some(frame(self.run, (SUITE, ""), id, title).finding(finding).draw(curves))
     }
 
     /// For each kind of I/O and each end, the fewest workers, then the smallest depth, that reach 95 % of the
@@ -490,10 +334,12 @@ impl<'b, 'a> CaseGrid<'_, 'b, 'a> {
     /// Number of cases with that end that the run measured.
     fn measured(&self, work: GridWork, end: &GridEnd) -> usize {
         let measured = self.run.journal.outcomes.iter().filter_map(|outcome| match outcome {
-            CaseOutcome::Measured(m) => GridShape::new(&m.case),
+            CaseOutcome::Measured(m) => shape(&m.case),
             _ => None,
         });
-        let of = measured.filter(|s| s.work() == work && (&s.gpus, s.io.stage) == (&end.0, end.1));
+        let of = measured.filter(|(flow, io, gpus)| {
+            work_of(flow, io) == work && (gpus, io.stage) == (&end.0, end.1)
+        });
         of.count()
     }
 
@@ -507,47 +353,35 @@ impl<'b, 'a> CaseGrid<'_, 'b, 'a> {
 
     fn needs_figure(&self, needs: &[&NeededEffort<'_, 'b, 'a>]) -> Option<Figure> {
         let GridWork { store, order, op, block, .. } = needs.first()?.work;
-        let count = |n: u32, case: &GridCase| FigureCell {
-            value: Some(f64::from(n)),
-            case: Some(case.entry.case.clone()),
-            ..FigureCell::default()
+        let stated = |case: &GridCase, value: f64| FigureCell::stated(case.job.entry, Some(value));
+        let effort = |case: &GridCase| {
+            let (threads, depth) = case.effort();
+            [threads, depth].map(|n| stated(case, f64::from(n)))
         };
         let row = |need: &&NeededEffort<'_, 'b, 'a>| {
             let (best, enough) = (need.best, need.enough);
-            let rate = |c: &GridCase| self.run.cell(c.entry, CaseQuantity::Payload);
-            let share = best.value(IoQuantity::Rate).zip(enough.value(IoQuantity::Rate));
-            let cells = vec![
-                count(enough.io.threads, enough),
-                count(enough.io.depth, enough),
-                rate(enough),
-                enough.cell(IoQuantity::Iops),
-                FigureCell {
-                    value: share.map(|(best, enough)| 100.0 * enough / best),
-                    case: Some(enough.entry.case.clone()),
-                    ..FigureCell::default()
-                },
-                rate(best),
-                count(best.io.threads, best),
-                count(best.io.depth, best),
-            ];
+            let share = best.job.value(IoQuantity::Rate).zip(enough.job.value(IoQuantity::Rate));
+            let share = share.map(|(best, enough)| 100.0 * enough / best);
+            let mut cells = effort(enough).to_vec();
+            cells.push(enough.job.rate(self.run));
+            cells.push(enough.job.cell(IoQuantity::Iops));
+            cells.push(FigureCell::stated(enough.job.entry, share));
+            cells.push(best.job.rate(self.run));
+            cells.extend(effort(best));
             let own = if need.work.files == IoFiles::Own { ", own files" } else { "" };
             (format!("{}{own}", end_text(&need.end.0, need.end.1)), cells)
         };
-        let texts: Vec<String> = needs
-            .iter()
-            .filter(|n| n.work.files == IoFiles::Shared)
-            .map(|n| {
-                let workers = fmt::count(n.enough.io.threads as usize, "worker");
-                let end = end_text(&n.end.0, n.end.1);
-                format!("{end}: {workers} at depth {}", n.enough.io.depth)
-            })
-            .collect();
+        let shared = needs.iter().filter(|n| n.work.files == IoFiles::Shared);
+        let texts = shared.map(|n| {
+            let (end, (threads, depth)) = (end_text(&n.end.0, n.end.1), n.enough.effort());
+            format!("{end}: {} at depth {depth}", fmt::count(threads as usize, "worker"))
+        });
+        let finding = fmt::sentence(&fmt::join_any(texts, "; ").unwrap_or_default()) + ".";
         let id = format!("storage-grid-workers-store{store}-{order}-{op}-{block}");
+        let (order, op) = (order_label(order), op_label(op));
         let title = format!(
-            "Fewest workers, then least depth, with 95 % of the best rate: {} {} of {block} \
-             (store{store})",
-            order_label(order),
-            op_label(op)
+            "Fewest workers, then least depth, with 95 % of the best rate: {order} {op} of {block} \
+             (store{store})"
         );
         let columns = [
             ("workers", ""),
@@ -559,50 +393,38 @@ impl<'b, 'a> CaseGrid<'_, 'b, 'a> {
             ("best, workers", ""),
             ("best, depth", ""),
         ];
-        let finding = format!("{}.", fmt::sentence(&texts.join("; ")));
-        Some(frame(self.run, (SUITE, ""), id, title).finding(finding).draw(SheetBody {
-            row_axis: "to, by".into(),
-            columns: columns.map(|(name, unit)| SheetColumn::neutral(name, unit)).into(),
-            rows: needs.iter().map(row).collect(),
-        }))
+        let columns = columns.map(|(name, unit)| SheetColumn::neutral(name, unit));
+        let framed = frame(self.run, (SUITE, ""), id, title).finding(finding);
+        framed.draw_rows("to, by", columns, needs.iter().map(row))
     }
 
     /// The fewest workers for the first GPU, by kind of I/O on a shared file.
     fn needs_sentence(&self, needs: &[NeededEffort<'_, 'b, 'a>]) -> Option<String> {
-        let one = needs.iter().filter(|n| n.end.0.len() == 1 && n.work.files == IoFiles::Shared);
-        let kinds = distinct(one.clone().map(|n| n.work));
-        let texts: Vec<String> = kinds
-            .iter()
-            .filter_map(|work| {
-                let fastest = one
-                    .clone()
-                    .filter(|n| n.work == *work)
-                    .filter_map(|n| Some((n.best.value(IoQuantity::Rate)?, n)))
-                    .max_by(|a, b| a.0.total_cmp(&b.0))?
-                    .1;
-                let GridWork { order, op, block, store, .. } = *work;
-                let (unit, factor) = work.unit();
-                let rate = fastest.enough.value(IoQuantity::Rate)? * factor;
-                Some(format!(
-                    "{} at depth {} for {} {} of {block} (store{store}, {} {unit})",
-                    fmt::count(fastest.enough.io.threads as usize, "worker"),
-                    fastest.enough.io.depth,
-                    order_label(order),
-                    op_label(op),
-                    fmt::number(rate),
-                ))
-            })
-            .collect();
-        let gpu = one.clone().next()?.end.0.first()?;
-        (!texts.is_empty())
-            .then(|| format!("gpu{gpu} gets 95 % of its best rate with {}.", texts.join("; ")))
+        let one = || needs.iter().filter(|n| n.end.0.len() == 1 && n.work.files == IoFiles::Shared);
+        let gpu = one().next()?.end.0.first()?;
+        let part = |work: GridWork| {
+            let of_work = one().filter(|n| n.work == work);
+            let rates = of_work.filter_map(|n| Some((n.best.job.value(IoQuantity::Rate)?, n)));
+            let enough = most(rates)?.1.enough;
+            let GridWork { order, op, block, store, .. } = work;
+            let ((unit, factor), (threads, depth)) = (work.unit(), enough.effort());
+            let rate = fmt::number(enough.job.value(IoQuantity::Rate)? * factor);
+            let workers = fmt::count(threads as usize, "worker");
+            let (order, op) = (order_label(order), op_label(op));
+            Some(format!(
+                "{workers} at depth {depth} for {order} {op} of {block} (store{store}, {rate} {unit})"
+            ))
+        };
+        let kinds = distinct(one().map(|n| n.work));
+        let texts = fmt::join_any(kinds.into_iter().filter_map(part), "; ")?;
+        Some(format!("gpu{gpu} gets 95 % of its best rate with {texts}."))
     }
 
     /// All GPUs at once compared with one, for sequential reads of a shared file.
     fn sets_sentence(&self) -> Option<String> {
         let best = |count: usize, work: GridWork| {
             let of = self.of(work).filter(move |c| c.gpus.len() == count);
-            of.filter_map(|c| c.value(IoQuantity::Rate)).reduce(f64::max)
+            of.filter_map(|c| c.job.value(IoQuantity::Rate)).reduce(f64::max)
         };
         let works = self.works();
         let reads = works
@@ -612,11 +434,9 @@ impl<'b, 'a> CaseGrid<'_, 'b, 'a> {
         let (one, all) = (best(1, *reads)?, best(most, *reads)?);
         let host =
             best(0, *reads).map_or(String::new(), |h| format!(", host memory {}", fmt::gbs(h)));
+        let (reads, one, all) = (reads.text(), fmt::gbs(one), fmt::gbs(all));
         Some(format!(
-            "From files into GPUs, {}: one gets {} at most, {most} at once {}{host}.",
-            reads.text(),
-            fmt::gbs(one),
-            fmt::gbs(all),
+            "From files into GPUs, {reads}: one gets {one} at most, {most} at once {all}{host}."
         ))
     }
 }
@@ -627,24 +447,23 @@ fn needed_effort<'g, 'b, 'a>(
     end: GridEnd,
     cases: Vec<&'g GridCase<'b, 'a>>,
 ) -> Option<NeededEffort<'g, 'b, 'a>> {
-    let rate = |c: &GridCase| c.value(IoQuantity::Rate).unwrap_or(0.0);
+    let rate = |c: &GridCase| c.job.value(IoQuantity::Rate).unwrap_or(0.0);
     let best = cases.iter().copied().max_by(|a, b| rate(a).total_cmp(&rate(b)))?;
     let enough = cases.iter().copied().filter(|c| rate(c) >= ENOUGH * rate(best));
-    let enough = enough.min_by_key(|c| (c.io.threads, c.io.depth))?;
+    let enough = enough.min_by_key(|c| c.effort())?;
     // With one number of workers nothing is known of fewer.
-    let varied = cases.iter().any(|c| c.io.threads != best.io.threads);
+    let varied = cases.iter().any(|c| c.job.io.threads != best.job.io.threads);
     varied.then_some(NeededEffort { work, end, best, enough })
 }
 
+/// In another unit, without limits, which are in the first.
 fn scaled(cell: FigureCell, factor: f64) -> FigureCell {
-    FigureCell {
-        value: cell.value.map(|v| v * factor),
-        half_width: cell.half_width * factor,
-        ceiling: cell.ceiling.map(|v| v * factor).filter(|_| factor == 1.0),
-        bound: cell.bound.filter(|_| factor == 1.0),
-        node: cell.node.filter(|_| factor == 1.0),
-        path: cell.path.filter(|_| factor == 1.0),
-        ..cell
+    match factor == 1.0 {
+        true => cell,
+        false => {
+            let cell = cell.scaled(factor);
+            FigureCell { ceiling: None, bound: None, node: None, path: None, ..cell }
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 use pathline_schema::{IoCache, IoEngine, IoSpec};
 
 use super::{IoEntry, IoQuantity};
+use crate::figures::pivot::most;
 use crate::fmt;
 use crate::run::RunView;
 
@@ -36,11 +37,8 @@ fn cpu(host: &IoEntry<'_, '_>) -> Option<String> {
         IoCache::Direct => "",
         IoCache::Cached | IoCache::Cold => ", which copy out of the page cache or into it",
     };
-    Some(format!(
-        "the CPU: workers{copies} are on a core for {} of the time, {} us a block",
-        fmt::percent(busy.min(1.0)),
-        fmt::number(us)
-    ))
+    let (share, us) = (fmt::percent(busy.min(1.0)), fmt::number(us));
+    Some(format!("the CPU: workers{copies} are on a core for {share} of the time, {us} us a block"))
 }
 
 /// The limit in the machine description, if it describes the store and the limit is reached.
@@ -59,14 +57,9 @@ fn link(run: &RunView, host: &IoEntry<'_, '_>, rate: f64) -> Option<String> {
     let drive = topology.blocks.iter().find(|b| !device.is_empty() && b.name == *device)?;
     let link = topology.pci.iter().find(|p| p.address == drive.pci)?.link?;
     let peak = link.peak().gbs();
-    (peak > 0.0 && rate >= LINK_FULL * peak).then(|| {
-        format!(
-            "the PCIe link of {device}, {} at {} GT/s x {}",
-            fmt::gbs(peak),
-            link.speed_gts,
-            link.width
-        )
-    })
+    let (limit, speed, width) = (fmt::gbs(peak), link.speed_gts, link.width);
+    (peak > 0.0 && rate >= LINK_FULL * peak)
+        .then(|| format!("the PCIe link of {device}, {limit} at {speed} GT/s x {width}"))
 }
 
 /// The same case with more or fewer in flight.
@@ -77,17 +70,14 @@ fn in_flight(host: &IoEntry<'_, '_>, rate: f64, jobs: &[IoEntry<'_, '_>]) -> Opt
         alike.filter_map(|other| Some((other.io.slots(), other.value(IoQuantity::Rate)?)))
     };
     let more = others().filter(|o| o.0 > slots && o.1 * REACHES > rate);
-    if let Some((n, most)) = more.max_by(|a, b| a.1.total_cmp(&b.1)) {
-        return Some(format!("{slots} in flight are too few: {n} give {}", fmt::gbs(most)));
+    if let Some((rate, n)) = most(more.map(|(n, rate)| (rate, n))) {
+        return Some(format!("{slots} in flight are too few: {n} give {}", fmt::gbs(rate)));
     }
     let (n, less) = others().filter(|o| o.0 < slots).max_by_key(|o| o.0)?;
     let power = (rate / less).ln() / (slots as f64 / n as f64).ln();
+    let [rate, less] = [rate, less].map(fmt::gbs);
     (power < super::gaps::GROWS).then(|| {
-        format!(
-            "the device and its file system: {slots} in flight give {}, {n} gave {}",
-            fmt::gbs(rate),
-            fmt::gbs(less)
-        )
+        format!("the device and its file system: {slots} in flight give {rate}, {n} gave {less}")
     })
 }
 
@@ -95,24 +85,22 @@ fn in_flight(host: &IoEntry<'_, '_>, rate: f64, jobs: &[IoEntry<'_, '_>]) -> Opt
 fn same_work(a: &IoEntry<'_, '_>, b: &IoEntry<'_, '_>) -> bool {
     let plain =
         |io: &IoSpec| IoSpec { engine: IoEngine::Uring, depth: 1, batch: 1, threads: 1, ..*io };
-    plain(a.io) == plain(b.io)
+    plain(&a.io) == plain(&b.io)
         && (a.flow.src, a.flow.dst, a.flow.bytes) == (b.flow.src, b.flow.dst, b.flow.bytes)
 }
 
 /// Time of a single block in flight, ns: the mean of such a case, preferably with the same memory
 /// and calls; infinite if there is none.
 pub(super) fn alone(host: &IoEntry<'_, '_>, jobs: &[IoEntry<'_, '_>]) -> f64 {
-    let ends =
-        |job: &IoEntry| (job.flow.src.unit, job.flow.dst.unit, job.flow.bytes, job.flow.by.at());
-    let single = jobs.iter().filter(|o| o.io.slots() == 1 && ends(o) == ends(host));
-    let alike = single.filter(|o| {
-        let work = |io: &IoSpec| (io.op, io.order, io.cache, io.span);
-        work(o.io) == work(host.io) && !o.latencies().is_empty()
-    });
-    let unlike = |o: &&IoEntry| {
-        let memory = |job: &IoEntry| job.flow.io_ends().1.mem;
-        (memory(o) != memory(host), o.io.engine != host.io.engine)
+    let work = |job: &IoEntry| {
+        let (flow, io) = (job.flow, job.io);
+        let ends = (flow.src.unit, flow.dst.unit, flow.bytes, flow.by.at());
+        (ends, io.op, io.order, io.cache, io.span)
     };
+    let memory = |job: &IoEntry| job.flow.io_ends().1.mem;
+    let single = jobs.iter().filter(|o| o.io.slots() == 1 && work(o) == work(host));
+    let alike = single.filter(|o| !o.latencies().is_empty());
+    let unlike = |o: &&IoEntry| (memory(o) != memory(host), o.io.engine != host.io.engine);
     let nearest = alike.min_by_key(unlike).and_then(|o| o.latencies().mean());
     nearest.map_or(f64::INFINITY, |ns| ns.0)
 }

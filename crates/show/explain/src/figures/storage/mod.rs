@@ -13,13 +13,14 @@ mod warnings;
 use std::collections::BTreeSet;
 
 use pathline_schema::{
-    Bytes, CaseTimes, Flow, FlowSeries, IoCache, IoEngine, IoFiles, IoHistogram, IoOp, IoOrder,
-    IoReading, IoSpec, SuiteId,
+    Bytes, Flow, FlowSeries, IoCache, IoEngine, IoFiles, IoHistogram, IoOp, IoOrder, IoReading,
+    IoSpec, SuiteId,
 };
 use pathline_stats::SeriesSummary;
 
 use super::{FigureCell, SuiteFindings};
-use crate::run::{EntryState, RunEntry, RunView};
+use crate::figure::SheetColumn;
+use crate::run::{CaseQuantity, RunEntry, RunView};
 
 pub(super) use grid::find as find_grid;
 pub(crate) use warnings::{conditions, warnings};
@@ -43,12 +44,14 @@ pub(super) fn find(run: &RunView) -> SuiteFindings {
     SuiteFindings::new(figures, sentences::sentences(run, &jobs))
 }
 
-/// A case with a single I/O flow.
+/// A case with a single I/O flow, or with flows that do the same.
 #[derive(Clone, Copy)]
 struct IoEntry<'b, 'a> {
     entry: &'b RunEntry<'a>,
+    /// The first flow.
     flow: &'a Flow,
-    io: &'a IoSpec,
+    /// The I/O, with the workers of all flows.
+    io: IoSpec,
 }
 
 /// Whether only suite storage-grid lists a case.
@@ -60,19 +63,19 @@ fn is_grid_only(entry: &RunEntry) -> bool {
 fn jobs<'b, 'a>(run: &'b RunView<'a>) -> Vec<IoEntry<'b, 'a>> {
     let job = |entry: &'b RunEntry<'a>| {
         let flow = entry.lone()?;
-        Some(IoEntry { entry, flow, io: flow.by.io()? })
+        Some(IoEntry { entry, flow, io: *flow.by.io()? })
     };
     run.entries.iter().filter_map(job).collect()
 }
 
-/// A quantity of I/O.
+/// A quantity of I/O or of metadata.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum IoQuantity {
-    /// I/Os per second.
+pub(super) enum IoQuantity {
+    /// Operations per second.
     Iops,
     /// Payload, GB/s.
     Rate,
-    /// I/Os per second until the first worker finished.
+    /// Operations per second until the first worker finished.
     FirstIops,
     /// Payload until the first worker finished, GB/s.
     FirstRate,
@@ -80,26 +83,37 @@ enum IoQuantity {
     Min,
     Quantile(f64),
     Max,
-    /// CPU time of all workers, us per I/O.
+    /// CPU time of all workers, us per operation.
     Cpu,
     /// Requests to the block device per I/O.
     Requests,
+    /// Time of the slowest flow over that of the fastest.
+    Spread,
 }
 
 impl IoQuantity {
-    /// Value of one sample, from its duration and its reading.
-    fn value(self, ns: f64, reading: Option<&IoReading>, series: &FlowSeries) -> Option<f64> {
-        let ops = series.steps as f64;
-        let block = series.flow.bytes.as_f64();
-        let value = match (self, reading) {
-            (Self::Iops, _) => ops / ns * 1e9,
-            (Self::Rate, _) => series.moved_bytes.as_f64() / ns,
-            (Self::FirstIops, Some(r)) => r.first_done_ops as f64 / r.first_done_ns * 1e9,
-            (Self::FirstRate, Some(r)) => r.first_done_ops as f64 * block / r.first_done_ns,
-            (Self::Cpu, Some(r)) => (r.cpu_user_ns + r.cpu_system_ns) / ops / 1e3,
-            (Self::Requests, Some(r)) => r.requests? as f64 / ops,
-            (_, Some(r)) => self.of_histogram(&r.latency)?,
-            (_, None) => return None,
+    /// Value of one sample of flows that run together: rates until the last one ended, those of first workers
+    /// as a sum, and latencies of all.
+    pub(super) fn of_sample(self, all: &[FlowSeries], nth: usize) -> Option<f64> {
+        let times = || all.iter().filter_map(|s| s.samples_ns.get(nth).copied());
+        let ns = times().reduce(f64::max)?;
+        let ops = all.iter().map(|s| s.steps as f64).sum::<f64>();
+        let sum = |of: fn(&FlowSeries, &IoReading) -> Option<f64>| -> Option<f64> {
+            all.iter().map(|series| of(series, series.io.get(nth)?)).sum()
+        };
+        let value = match self {
+            Self::Iops => ops / ns * 1e9,
+            Self::Rate => all.iter().map(|s| s.moved_bytes.as_f64()).sum::<f64>() / ns,
+            Self::FirstIops => sum(|_, r| Some(r.first_done_ops as f64 / r.first_done_ns * 1e9))?,
+            Self::FirstRate => {
+                sum(|s, r| Some(r.first_done_ops as f64 * s.flow.bytes.as_f64() / r.first_done_ns))?
+            }
+            Self::Cpu => sum(|_, r| Some(r.cpu_user_ns + r.cpu_system_ns))? / ops / 1e3,
+            Self::Requests => sum(|_, r| Some(r.requests? as f64))? / ops,
+            Self::Spread => ns / times().reduce(f64::min)?,
+            Self::Min | Self::Quantile(_) | Self::Max => {
+                self.of_histogram(&merged(all.iter().filter_map(|s| s.io.get(nth))))?
+            }
         };
         (value.is_finite() && value >= 0.0).then_some(value)
     }
@@ -116,43 +130,64 @@ impl IoQuantity {
     }
 }
 
+/// One value per sample that has one.
+fn values(all: &[FlowSeries], asked: IoQuantity) -> Vec<f64> {
+    let samples = all.iter().map(|s| s.samples_ns.len()).min().unwrap_or(0);
+    (0..samples).filter_map(|nth| asked.of_sample(all, nth)).collect()
+}
+
+fn merged<'r>(readings: impl Iterator<Item = &'r IoReading>) -> IoHistogram {
+    let mut all = IoHistogram::default();
+    readings.for_each(|reading| all.add(&reading.latency));
+    all
+}
+
+/// The quantity with its interval. Latencies are over all samples; their interval is that of the
+/// samples' values.
+pub(super) fn io_cell(entry: &RunEntry, asked: IoQuantity) -> FigureCell {
+    let all = entry.series();
+    let latencies = merged(all.iter().flat_map(|s| &s.io));
+    let cell = FigureCell::sampled(entry, &values(all, asked), asked.of_histogram(&latencies));
+    // Extremes over all samples have no interval.
+    if matches!(asked, IoQuantity::Min | IoQuantity::Max) { cell.exact() } else { cell }
+}
+
+/// Of quantities and names with units the columns, of which neither more nor less is better.
+pub(super) fn neutral_columns<const N: usize>(
+    all: [(IoQuantity, &str, &'static str); N],
+) -> [SheetColumn; N] {
+    all.map(|(_, name, unit)| SheetColumn::neutral(name, unit))
+}
+
 impl<'a> IoEntry<'_, 'a> {
     fn series(&self) -> Option<&'a FlowSeries> {
-        match self.entry.state {
-            EntryState::Sampled(all) => all.first(),
-            EntryState::Absent(_) => None,
-        }
+        self.entry.series().first()
     }
 
     /// One value per sample that has one.
     fn values(&self, asked: IoQuantity) -> Vec<f64> {
-        let Some(series) = self.series() else { return Vec::new() };
-        values(series, asked)
+        values(self.entry.series(), asked)
     }
 
-    /// The values of all samples with their visits.
-    fn series_of(&self, asked: IoQuantity) -> CaseTimes {
-        let visits = self.series().map_or(&[][..], |s| &s.visits);
-        CaseTimes::from_values(&self.values(asked), visits)
+    /// Of the values of two cases that were sampled in turn what `of` makes of each two.
+    fn paired(&self, other: &Self, asked: IoQuantity, of: fn(f64, f64) -> f64) -> Vec<f64> {
+        let pairs = self.values(asked).into_iter().zip(other.values(asked));
+        pairs.map(|(here, there)| of(here, there)).collect()
     }
 
     /// Latencies over all samples.
     fn latencies(&self) -> IoHistogram {
-        self.series().map(merged).unwrap_or_default()
+        merged(self.entry.series().iter().flat_map(|s| &s.io))
     }
 
-    /// The quantity with its interval. Latencies are over all samples; their interval is that of
-    /// the samples' values.
+    /// The quantity with its interval.
     fn cell(&self, asked: IoQuantity) -> FigureCell {
-        let all = asked.of_histogram(&self.latencies());
-        let cell = FigureCell::derived(self.entry, &self.series_of(asked), all);
-        // Extremes over all samples have no interval.
-        if matches!(asked, IoQuantity::Min | IoQuantity::Max) { cell.exact() } else { cell }
+        io_cell(self.entry, asked)
     }
 
     /// The rate with its ceilings, as for other cases.
     fn rate(&self, run: &RunView) -> FigureCell {
-        run.cell(self.entry, crate::run::CaseQuantity::Payload)
+        run.cell(self.entry, CaseQuantity::Payload)
     }
 
     fn value(&self, asked: IoQuantity) -> Option<f64> {
@@ -222,12 +257,6 @@ impl<'a> IoEntry<'_, 'a> {
             IoCache::Cached => "page cache",
             IoCache::Cold => "page cache, cold",
         };
-        // One file is the default and is not stated.
-        let files = match io.files {
-            IoFiles::Shared => "",
-            IoFiles::Own => "a file a worker",
-            IoFiles::Each => "an object a block",
-        };
         let rate = io.rate.map_or(String::new(), |rate| format!("{rate}/s each"));
         let all = [
             (LabelPart::Store, format!("store{}", self.store())),
@@ -238,7 +267,8 @@ impl<'a> IoEntry<'_, 'a> {
             (LabelPart::Block, self.block().to_string()),
             (LabelPart::Engine, engine_label(io.engine).to_owned()),
             (LabelPart::Cache, cache.to_owned()),
-            (LabelPart::Files, files.to_owned()),
+            // One file is the default and is not stated.
+            (LabelPart::Files, files_label(io.files).unwrap_or_default().to_owned()),
             (LabelPart::Span, io.span.to_string()),
             (LabelPart::Numa, format!("cores of {}", self.flow.by.at())),
             (LabelPart::Threads, crate::fmt::threads(io.threads)),
@@ -279,22 +309,27 @@ fn labels(jobs: &[IoEntry<'_, '_>], named_elsewhere: &[LabelPart]) -> Vec<String
         };
         parts.iter().map(of).collect::<BTreeSet<_>>().len() > 1
     };
-    let label = |parts: &Vec<(LabelPart, String)>, batches: bool| {
-        let kept: Vec<&str> = parts
-            .iter()
-            .filter(|(part, _)| {
-                !named_elsewhere.contains(part) && (*part != LabelPart::Batch || batches)
-            })
-            .filter(|(part, _)| differs(*part))
-            .map(|(_, text)| text.as_str())
-            .collect();
-        kept.join(", ")
+    let label = |parts: &[(LabelPart, String)], batches: bool| {
+        let kept = parts.iter().filter(|(part, _)| {
+            let named = !named_elsewhere.contains(part) && (*part != LabelPart::Batch || batches);
+            named && differs(*part)
+        });
+        kept.map(|(_, text)| text.as_str()).collect::<Vec<_>>().join(", ")
     };
     let plain: Vec<String> = parts.iter().map(|p| label(p, false)).collect();
     // A batch mostly follows its depth: it is named only if two cases are otherwise equal.
     let twice = |text: &String| plain.iter().filter(|t| *t == text).count() > 1;
     let named = parts.iter().zip(&plain).map(|(parts, text)| label(parts, twice(text)));
     named.zip(jobs).map(|(text, job)| if text.is_empty() { job.memory() } else { text }).collect()
+}
+
+/// Files other than one that all workers share.
+fn files_label(files: IoFiles) -> Option<&'static str> {
+    match files {
+        IoFiles::Shared => None,
+        IoFiles::Own => Some("a file a worker"),
+        IoFiles::Each => Some("an object a block"),
+    }
 }
 
 fn order_label(order: IoOrder) -> &'static str {
@@ -327,17 +362,6 @@ fn engine_label(engine: IoEngine) -> &'static str {
     }
 }
 
-fn values(series: &FlowSeries, asked: IoQuantity) -> Vec<f64> {
-    let samples = series.samples_ns.iter().enumerate();
-    samples.filter_map(|(i, ns)| asked.value(*ns, series.io.get(i), series)).collect()
-}
-
-fn merged(series: &FlowSeries) -> IoHistogram {
-    let mut all = IoHistogram::default();
-    series.io.iter().for_each(|r| all.add(&r.latency));
-    all
-}
-
 /// Statistics of an I/O series in addition to its rate: medians over samples, latencies over all
 /// samples.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -358,19 +382,16 @@ impl StorageSummary {
     /// `None` if the series is not of I/O.
     pub fn from_series(series: &FlowSeries) -> Option<Self> {
         series.flow.by.io()?;
-        let median = |asked| SeriesSummary::of(&values(series, asked)).map(|s| s.median);
-        let all = merged(series);
-        let quantile = |share| IoQuantity::Quantile(share).of_histogram(&all);
+        let of = |asked| values(std::slice::from_ref(series), asked);
+        let median = |asked| SeriesSummary::of(&of(asked)).map(|s| s.median);
+        let all = merged(series.io.iter());
+        let quantiles = [0.5, 0.99, 0.999].map(IoQuantity::Quantile);
+        let [half, most, tail] = quantiles.map(|asked| asked.of_histogram(&all));
+        let [min, max] = [IoQuantity::Min, IoQuantity::Max].map(|asked| asked.of_histogram(&all));
         Some(Self {
             iops: median(IoQuantity::Iops),
             first_iops: median(IoQuantity::FirstIops),
-            latency: [
-                IoQuantity::Min.of_histogram(&all),
-                quantile(0.5),
-                quantile(0.99),
-                quantile(0.999),
-                IoQuantity::Max.of_histogram(&all),
-            ],
+            latency: [min, half, most, tail, max],
             cpu_us: median(IoQuantity::Cpu),
             requests: median(IoQuantity::Requests),
         })

@@ -1,15 +1,14 @@
 //! Arms of the grid: the far NUMA domain, the page cache, and what a copy costs its worker.
 
-use pathline_schema::{
-    CaseTimes, IoCache, IoFiles, IoOp, IoOrder, IoReading, MemKind, Mover, Unit,
-};
+use pathline_schema::{Flow, IoCache, IoFiles, IoOp, IoOrder, IoReading, MemKind, Mover, Unit};
 
 use super::super::{IoQuantity, calls, op_label};
 use super::{CaseGrid, GridCase, GridWork, SUITE, end_text};
-use crate::figure::{BetterWhen, CurvesBody, Figure, FigureCell, SheetBody, SheetColumn};
+use crate::figure::{BetterWhen, Figure, FigureCell, SheetColumn};
+use crate::figures::pivot::{GBS, US, least, most};
 use crate::figures::{distinct, frame, lines};
 use crate::fmt;
-use crate::run::{CaseQuantity, EntryState};
+use crate::run::{CaseQuantity, RunEntry};
 
 impl CaseGrid<'_, '_, '_> {
     /// The same I/O by cores of the far NUMA domain.
@@ -18,137 +17,89 @@ impl CaseGrid<'_, '_, '_> {
         for far in self.cells.iter().filter(|c| !self.is_near(&c.work()) && c.is_measured()) {
             let near = self.cells.iter().find(|near| {
                 let alike = GridWork { at: far.work().at, ..near.work() } == far.work();
-                alike && near.io == far.io && near.gpus == far.gpus && self.is_near(&near.work())
+                let same = near.job.io == far.job.io && near.gpus == far.gpus;
+                alike && same && self.is_near(&near.work())
             });
             let Some(near) = near.filter(|c| c.is_measured()) else { continue };
-            let pairs = near.values(IoQuantity::Rate).into_iter().zip(far.values(IoQuantity::Rate));
-            let ratios: Vec<f64> = pairs.map(|(near, far)| 100.0 * far / near).collect();
-            let ratio = FigureCell::derived(
-                far.entry,
-                &CaseTimes::from_values(&ratios, far.visits()),
-                None,
-            );
-            let (work, io) = (far.work(), far.io);
-            let label = format!(
-                "store{} {}-{} {} t{}: {}",
-                work.store,
-                work.order,
-                work.op,
-                work.block,
-                io.threads,
-                end_text(&far.gpus, io.stage)
-            );
-            domains.get_or_insert((near.work().at, work.at));
-            let cells = vec![
-                near.cell(IoQuantity::Rate),
-                far.cell(IoQuantity::Rate),
-                ratio,
-                near.cell(IoQuantity::Quantile(0.5)),
-                far.cell(IoQuantity::Quantile(0.5)),
-            ];
-            rows.push((label, cells));
+            let ratios =
+                near.job.paired(&far.job, IoQuantity::Rate, |near, far| 100.0 * far / near);
+            let GridWork { store, order, op, block, at, .. } = far.work();
+            let (threads, end) = (far.job.io.threads, end_text(&far.gpus, far.job.io.stage));
+            domains.get_or_insert((near.work().at, at));
+            let of = |asked| [near.job.cell(asked), far.job.cell(asked)];
+            let [[rate, far_rate], [half, far_half]] =
+                [of(IoQuantity::Rate), of(IoQuantity::Quantile(0.5))];
+            let ratio = FigureCell::sampled(far.job.entry, &ratios, None);
+            let label = format!("store{store} {order}-{op} {block} t{threads}: {end}");
+            rows.push((label, vec![rate, far_rate, ratio, half, far_half]));
         }
-        let worst = rows
-            .iter()
-            .filter_map(|(label, cells)| Some((cells.get(2)?.value?, cells.get(2)?, label)))
-            .min_by(|a, b| a.0.total_cmp(&b.0))?;
-        let finding = format!(
-            "At least {} % of the near rate is left ({}).",
-            worst.1.number_text()?,
-            worst.2
-        );
-        let column = |name: &str, unit: &str, better| SheetColumn {
-            name: name.into(),
-            unit: unit.into(),
-            better,
-        };
-        Some(
-            frame(
-                self.run,
-                (SUITE, ""),
-                "storage-grid-far",
-                domains.map_or(String::new(), |(near, far)| {
-                    format!("Workers on the far NUMA domain: {far} instead of {near}")
-                }),
-            )
-            .finding(finding)
-            .draw(SheetBody {
-                row_axis: "I/O".into(),
-                columns: vec![
-                    column("near", "GB/s", BetterWhen::Higher),
-                    column("far", "GB/s", BetterWhen::Higher),
-                    column("far / near", "%", BetterWhen::Higher),
-                    column("p50 near", "us", BetterWhen::Lower),
-                    column("p50 far", "us", BetterWhen::Lower),
-                ],
-                rows,
-            }),
-        )
+        let (_, (ratio, label)) = least(rows.iter().filter_map(|(label, cells)| {
+            let ratio = cells.get(2)?;
+            Some((ratio.value?, (ratio, label)))
+        }))?;
+        let (near, far) = domains?;
+        let title = format!("Workers on the far NUMA domain: {far} instead of {near}");
+        let left = ratio.number_text()?;
+        let columns = [
+            SheetColumn::new("near", GBS),
+            SheetColumn::new("far", GBS),
+            SheetColumn::new("far / near", ("%", BetterWhen::Higher)),
+            SheetColumn::new("p50 near", US),
+            SheetColumn::new("p50 far", US),
+        ];
+        frame(self.run, (SUITE, ""), "storage-grid-far", title)
+            .finding(format!("At least {left} % of the near rate is left ({label})."))
+            .draw_rows("I/O", columns, rows)
     }
 
     /// Through the page cache, over the depth, next to direct I/O with one worker.
     pub(super) fn cached(&self) -> Option<Figure> {
-        let cached = || self.cells.iter().filter(|c| c.io.cache == IoCache::Cached);
-        let ends = distinct(cached().map(|c| (c.end(), c.io.op)));
+        let cached = || self.cells.iter().filter(|c| c.job.io.cache == IoCache::Cached);
+        let ends = distinct(cached().map(|c| (c.end(), c.job.io.op)));
         let shown = self.cells.iter().filter(|c| {
-            let seq = c.io.order == IoOrder::Seq && c.io.files == IoFiles::Shared;
-            seq && c.io.threads == 1
-                && ends.contains(&(c.end(), c.io.op))
-                && self.is_near(&c.work())
+            let io = c.job.io;
+            let seq = io.order == IoOrder::Seq && io.files == IoFiles::Shared && io.threads == 1;
+            seq && ends.contains(&(c.end(), io.op)) && self.is_near(&c.work())
         });
         let points = shown.map(|c| {
-            let how = if c.io.cache == IoCache::Cached { "page cache" } else { "O_DIRECT" };
-            let end = end_text(&c.gpus, c.io.stage);
-            let store = c.work().store;
-            let name = format!("{}, {how}: {end} (store{store})", op_label(c.io.op));
-            (name, f64::from(c.io.depth), self.run.cell(c.entry, CaseQuantity::Payload))
+            let io = c.job.io;
+            let how = if io.cache == IoCache::Cached { "page cache" } else { "O_DIRECT" };
+            let (op, end, store) = (op_label(io.op), end_text(&c.gpus, io.stage), c.work().store);
+            let name = format!("{op}, {how}: {end} (store{store})");
+            (name, f64::from(io.depth), c.job.rate(self.run))
         });
-        let best = cached()
-            .filter(|c| !c.gpus.is_empty())
-            .filter_map(|c| Some((c.value(IoQuantity::Rate)?, c)))
-            .max_by(|a, b| a.0.total_cmp(&b.0));
-        let finding = best.as_ref().map_or(String::new(), |(rate, c)| {
-            format!(
-                "Through the page cache {} at most ({} by {}, depth {}).",
-                fmt::gbs(*rate),
-                op_label(c.io.op),
-                end_text(&c.gpus, c.io.stage),
-                c.io.depth
-            )
-        });
-        let lines = lines(points);
-        best.is_some().then(|| {
-            frame(
-                self.run,
-                (SUITE, ""),
-                "storage-grid-cached",
-                "Files in the page cache and past it, over the depth, by 1 worker",
-            )
-            .finding(finding)
-            .draw(CurvesBody::new("depth", ("GB/s", BetterWhen::Higher), lines))
+        let to_gpus = cached().filter(|c| !c.gpus.is_empty());
+        let rates = to_gpus.filter_map(|c| Some((c.job.value(IoQuantity::Rate)?, c)));
+        let (rate, best) = most(rates)?;
+        let (rate, op) = (fmt::gbs(rate), op_label(best.job.io.op));
+        let (end, depth) = (end_text(&best.gpus, best.job.io.stage), best.job.io.depth);
+        let title = "Files in the page cache and past it, over the depth, by 1 worker";
+        let framed = frame(self.run, (SUITE, ""), "storage-grid-cached", title);
+        framed.draw_lines("depth", GBS, lines(points), |_| {
+            format!("Through the page cache {rate} at most ({op} by {end}, depth {depth}).")
         })
+    }
+
+    /// The runtime's copy of a block of a case to or from pinned memory, alone.
+    fn engine(&self, case: &GridCase) -> Option<&RunEntry<'_>> {
+        let (far, near) = (Unit::Gpu(*case.gpus.first()?), case.job.flow.by.at());
+        let writes = case.job.io.op == IoOp::Write;
+        let (src, dst) = if writes { (far, near) } else { (near, far) };
+        let fits = |f: &&Flow| {
+            let locked = if writes { f.dst.mem } else { f.src.mem } == MemKind::Pinned;
+            let same = (f.src.unit, f.dst.unit, f.bytes) == (src, dst, case.job.flow.bytes);
+            matches!(f.by, Mover::Dma { .. }) && same && locked
+        };
+        self.run.entries.iter().find(|e| e.is_sampled() && e.lone().is_some_and(|f| fits(&f)))
     }
 
     /// What a copy costs a worker next to what the engine takes for it.
     pub(super) fn copies(&self) -> Option<Figure> {
-        let engine = |case: &GridCase| {
-            let (far, near) = (Unit::Gpu(*case.gpus.first()?), case.flow.by.at());
-            let writes = case.io.op == IoOp::Write;
-            self.run.entries.iter().find(|e| {
-                e.lone().is_some_and(|f| {
-                    let (src, dst) = if writes { (far, near) } else { (near, far) };
-                    let locked = if writes { f.dst.mem } else { f.src.mem } == MemKind::Pinned;
-                    matches!(f.by, Mover::Dma { .. })
-                        && (f.src.unit, f.dst.unit, f.bytes) == (src, dst, case.flow.bytes)
-                        && locked
-                }) && matches!(e.state, EntryState::Sampled(_))
-            })
-        };
-        let mut rows = Vec::new();
-        let one = |c: &&GridCase| c.io.slots() == 1 && c.gpus.len() == 1 && c.is_measured();
-        for case in self.cells.iter().filter(one).filter(|c| c.io.cache == IoCache::Direct) {
-            let Some(entry) = engine(case) else { continue };
-            let Some(series) = case.entry.series().first() else { continue };
+        let one = |c: &&GridCase| c.job.io.slots() == 1 && c.gpus.len() == 1 && c.is_measured();
+        let direct = self.cells.iter().filter(one).filter(|c| c.job.io.cache == IoCache::Direct);
+        let row = |case: &GridCase| {
+            let entry = self.engine(case)?;
+            let series = case.job.series()?;
             let in_call = |reading: &IoReading| {
                 let copies = reading.calls.iter().filter(|(name, _)| calls::is_copy(name));
                 let (count, ns) =
@@ -158,47 +109,28 @@ impl CaseGrid<'_, '_, '_> {
             let arrived = |reading: &IoReading| Some(reading.copy.mean()?.0 / 1e3);
             let cell = |value: &dyn Fn(&IoReading) -> Option<f64>| {
                 let values: Vec<f64> = series.io.iter().filter_map(value).collect();
-                FigureCell::derived(
-                    case.entry,
-                    &CaseTimes::from_values(&values, &series.visits),
-                    None,
-                )
+                FigureCell::sampled(case.job.entry, &values, None)
             };
+            let (op, end) = (op_label(case.job.io.op), end_text(&case.gpus, case.job.io.stage));
+            let label = format!("{op} of {}: {end}", case.job.flow.bytes);
             let alone = self.run.cell(entry, CaseQuantity::StepUs);
-            let label = format!(
-                "{} of {}: {}",
-                op_label(case.io.op),
-                case.flow.bytes,
-                end_text(&case.gpus, case.io.stage)
-            );
-            rows.push((label, vec![cell(&in_call), cell(&arrived), alone]));
-        }
-        let most = rows
-            .iter()
-            .filter_map(|(label, cells)| {
-                Some((cells.first()?.value? / cells.get(2)?.value?, cells, label))
-            })
-            .max_by(|a, b| a.0.total_cmp(&b.0))?;
-        let finding = format!(
-            "A copy keeps its worker for up to {} times what the engine takes in a stream: {} us of {} us ({}).",
-            fmt::number(most.0),
-            fmt::number(most.1.first()?.value?),
-            fmt::number(most.1.get(2)?.value?),
-            most.2
-        );
-        let column = |name: &str| SheetColumn {
-            name: name.into(),
-            unit: "us".into(),
-            better: BetterWhen::Lower,
+            Some((label, vec![cell(&in_call), cell(&arrived), alone]))
         };
+        let rows: Vec<(String, Vec<FigureCell>)> = direct.filter_map(row).collect();
+        let (times, (in_call, engine, label)) = most(rows.iter().filter_map(|(label, cells)| {
+            let (in_call, engine) = (cells.first()?.value?, cells.get(2)?.value?);
+            Some((in_call / engine, (in_call, engine, label)))
+        }))?;
+        let [times, in_call, engine] = [times, in_call, engine].map(fmt::number);
         let title =
             "Copy of a block: time in the call, until it arrived, and of the engine in a stream";
-        let body = SheetBody {
-            row_axis: "copy".into(),
-            columns: vec![column("in the call"), column("until arrived"), column("engine")],
-            rows,
-        };
-        let figure = frame(self.run, (SUITE, ""), "storage-grid-copies", title);
-        Some(figure.finding(finding).draw(body))
+        let columns =
+            ["in the call", "until arrived", "engine"].map(|name| SheetColumn::new(name, US));
+        frame(self.run, (SUITE, ""), "storage-grid-copies", title)
+            .finding(format!(
+                "A copy keeps its worker for up to {times} times what the engine takes in a stream: \
+                 {in_call} us of {engine} us ({label})."
+            ))
+            .draw_rows("copy", columns, rows)
     }
 }
