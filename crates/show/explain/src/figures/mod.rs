@@ -364,25 +364,6 @@ fn lines(points: impl IntoIterator<Item = (String, f64, FigureCell)>) -> Vec<Cha
     lines
 }
 
-/// A matrix over keys.
-fn grid<R: Copy, C: Copy>(
-    (row_axis, rows): (&str, &[R]),
-    (col_axis, cols): (&str, &[C]),
-    (unit, better): (&str, BetterWhen),
-    labels: (impl Fn(R) -> String, impl Fn(C) -> String),
-    cell: impl Fn(R, C) -> FigureCell,
-) -> MatrixBody {
-    MatrixBody {
-        unit: unit.into(),
-        row_axis: row_axis.into(),
-        col_axis: col_axis.into(),
-        rows: rows.iter().map(|&r| labels.0(r)).collect(),
-        cols: cols.iter().map(|&c| labels.1(c)).collect(),
-        cells: rows.iter().map(|&r| cols.iter().map(|&c| cell(r, c)).collect()).collect(),
-        better,
-    }
-}
-
 /// Remaining share of the timed flow's rate while the background flows run, in percent.
 fn kept(run: &RunView, suite: SuiteId, entry: &RunEntry, timed: &Flow) -> FigureCell {
     let alone = run.suite(suite).find(|e| e.lone() == Some(timed));

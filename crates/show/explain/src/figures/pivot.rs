@@ -51,7 +51,7 @@ impl FigureFrame {
     /// Bars of the cells that belong to a case; `None` if there are none.
     pub(super) fn draw_bars(
         self,
-        (unit, better): (&str, BetterWhen),
+        (unit, better): CellUnit,
         bars: impl IntoIterator<Item = (String, FigureCell)>,
     ) -> Option<Figure> {
         let bars = bars.into_iter().filter(|(_, cell)| cell.case.is_some());
@@ -97,19 +97,9 @@ pub(super) fn chart(
     frame(run, (suite, ""), id, title).draw_lines(x_unit, quantity.rating(), lines, finding)
 }
 
-impl BarsBody {
-    pub(super) fn new((unit, better): (&str, BetterWhen), bars: Vec<FigureBar>) -> Self {
-        Self { unit: unit.into(), bars, better }
-    }
-}
-
 impl CurvesBody {
     /// Lines without ceilings and marks.
-    pub(super) fn new(
-        x_unit: &str,
-        (y_unit, better): (&str, BetterWhen),
-        lines: Vec<ChartLine>,
-    ) -> Self {
+    pub(super) fn new(x_unit: &str, (y_unit, better): CellUnit, lines: Vec<ChartLine>) -> Self {
         let (x_unit, y_unit) = (x_unit.into(), y_unit.into());
         Self { x_unit, y_unit, lines, ceilings: Vec::new(), marks: Vec::new(), better }
     }
@@ -165,7 +155,7 @@ impl<R: Clone + PartialEq, C: Clone + PartialEq> CellPivot<R, C> {
         &self,
         (row_axis, row): (&str, impl Fn(&R) -> String),
         (col_axis, col): (&str, impl Fn(&C) -> String),
-        (unit, better): (&str, BetterWhen),
+        (unit, better): CellUnit,
     ) -> MatrixBody {
         let cells = |row: &R| self.cols.iter().map(|col| self.cell(row, col)).collect();
         MatrixBody {
@@ -224,21 +214,6 @@ impl FigureCell {
                 EntryState::Sampled(_) => None,
             },
             ..Self::stated(entry, all.or(shown.map(|s| s.value)))
-        }
-    }
-    /// A value derived from each sample of a case; `all` instead of the median if given.
-    pub(super) fn derived(entry: &RunEntry, times: &CaseTimes, all: Option<f64>) -> Self {
-        let shown = ShownValue::new(times);
-        Self {
-            value: all.or(shown.map(|s| s.value)),
-            half_width: shown.map_or(0.0, |s| s.half_width()),
-            few: shown.and_then(|s| s.few_samples()),
-            absent: match entry.state {
-                EntryState::Absent(why) => Some(why.to_owned()),
-                EntryState::Sampled(_) => None,
-            },
-            case: Some(entry.case.clone()),
-            ..Self::default()
         }
     }
     /// Without an interval.
