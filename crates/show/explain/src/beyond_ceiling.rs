@@ -1,10 +1,11 @@
 //! Results above the limits of the hardware.
 
 use pathline_flow::Network;
-use pathline_schema::{Case, CaseOutcome, FlowSeries, Journal, Rank, Rate};
+use pathline_schema::{Case, FlowSeries, Journal, Rank, Rate};
 use pathline_stats::SeriesSummary;
 
 use crate::fmt;
+use crate::measured_cases::measured;
 
 /// Share of a hard peak above which a result is refuted; errors of timers and clocks may reach it.
 const TOLERANCE: f64 = 1.05;
@@ -40,10 +41,7 @@ impl BeyondCeiling {
 /// Results above a hard peak of the hardware in the journal, in descending order of excess.
 pub(crate) fn beyond_ceiling(journal: &Journal) -> Vec<BeyondCeiling> {
     let network = Network::from_topology(&journal.topology);
-    let measured = journal.outcomes.iter().filter_map(|outcome| match outcome {
-        CaseOutcome::Measured(m) => Some((&m.case, m.series.as_slice())),
-        _ => None,
-    });
+    let measured = measured(journal).map(|m| (&m.case, m.series.as_slice()));
     let partial = journal.partial.iter().map(|p| (&p.case, p.series.as_slice()));
     let mut all: Vec<BeyondCeiling> = measured
         .chain(partial)

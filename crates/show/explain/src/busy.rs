@@ -5,12 +5,13 @@
 use std::collections::BTreeMap;
 
 use pathline_schema::{
-    Case, CaseOutcome, CleanSamples, Conditions, FlowSeries, Journal, MeasuredCase, Mover, RunNote,
-    TimerKind, Unit, WorldKind,
+    Case, CleanSamples, Conditions, FlowSeries, Journal, MeasuredCase, Mover, RunNote, TimerKind,
+    Unit, WorldKind,
 };
 
 use crate::busy_report::BusyReport;
 use crate::fmt;
+use crate::measured_cases::measured;
 
 /// Maximum number of programs that a line names.
 const MAX_PROGRAMS: usize = 3;
@@ -89,11 +90,7 @@ pub(crate) fn busy_cases(journal: &Journal) -> BusyCases {
     let host = &journal.topology.host;
     let allowed = host.allowed_cpus.len().max(1);
     let cpus = HostCpus { all: host.cpus.len().max(allowed), allowed };
-    let measured: Vec<&MeasuredCase> = journal
-        .outcomes
-        .iter()
-        .filter_map(|o| if let CaseOutcome::Measured(m) = o { Some(m.as_ref()) } else { None })
-        .collect();
+    let measured: Vec<&MeasuredCase> = measured(journal).collect();
     let mut found = BusyCases::default();
     let precision = journal.settings().precision;
     let on_host: Vec<_> =
@@ -241,40 +238,25 @@ impl CaseDisturbance {
     }
 
     fn reasons(self, cpus: HostCpus) -> Vec<String> {
-        let mut reasons = Vec::new();
-        let mut note = |is: bool, text: String| reasons.extend(is.then_some(text));
         let Self { foreign, elsewhere, stolen, load, preempted, gpu_processes, gpu_busy } = self;
         let HostCpus { all, allowed } = cpus;
-        note(
-            foreign > 0.0,
-            format!("other processes used {} of {allowed} CPUs", fmt::number(foreign)),
-        );
         let others = all.saturating_sub(allowed);
-        note(
-            elsewhere > 0.0,
-            format!(
-                "{} of the {others} CPUs that this run may not use were busy",
-                fmt::number(elsewhere)
+        let [used, busy, load_text] = [foreign, elsewhere, load].map(fmt::number);
+        let [taken, lost] = [stolen, preempted].map(fmt::percent);
+        let programs = fmt::count(gpu_processes as usize, "other program");
+        let notes = [
+            (foreign > 0.0, format!("other processes used {used} of {allowed} CPUs")),
+            (
+                elsewhere > 0.0,
+                format!("{busy} of the {others} CPUs that this run may not use were busy"),
             ),
-        );
-        note(
-            stolen > 0.0,
-            format!("the hypervisor stole {} of the CPU time", fmt::percent(stolen)),
-        );
-        note(load > 0.0, format!("the load was {} on {all} CPUs", fmt::number(load)));
-        note(
-            preempted > 0.0,
-            format!("threads lost their CPU in {} of samples", fmt::percent(preempted)),
-        );
-        note(
-            gpu_processes > 0,
-            format!(
-                "{} on a GPU that was measured",
-                fmt::count(gpu_processes as usize, "other program")
-            ),
-        );
-        note(gpu_busy > 0, format!("a GPU was {gpu_busy} % busy before the run"));
-        reasons
+            (stolen > 0.0, format!("the hypervisor stole {taken} of the CPU time")),
+            (load > 0.0, format!("the load was {load_text} on {all} CPUs")),
+            (preempted > 0.0, format!("threads lost their CPU in {lost} of samples")),
+            (gpu_processes > 0, format!("{programs} on a GPU that was measured")),
+            (gpu_busy > 0, format!("a GPU was {gpu_busy} % busy before the run")),
+        ];
+        notes.into_iter().filter_map(|(is, text)| is.then_some(text)).collect()
     }
 }
 

@@ -10,7 +10,8 @@ use pathline_stats::MIN_VISITS;
 use crate::figure::{Figure, FigureCell, Headline, HeadlineTone, Suspicion};
 use crate::figures::StorageSummary;
 use crate::fmt;
-use crate::run::{CaseQuantity, EntryState, RunEntry, RunView, moves_bytes};
+use crate::measured_cases::measured;
+use crate::run::{CaseQuantity, RunEntry, RunView, moves_bytes};
 
 /// Maximum deviation from a published value that counts as good agreement.
 const AGREES: f64 = 0.1;
@@ -51,7 +52,7 @@ const FEW: usize = 4;
 
 /// One sentence per case, for a run with few cases.
 fn single(run: &RunView) -> Vec<String> {
-    let sampled = || run.entries.iter().filter(|e| matches!(e.state, EntryState::Sampled(_)));
+    let sampled = || run.entries.iter().filter(|e| e.is_sampled());
     if sampled().count() > FEW {
         return Vec::new();
     }
@@ -66,26 +67,22 @@ fn single(run: &RunView) -> Vec<String> {
         let quantity = if step { CaseQuantity::StepNs } else { CaseQuantity::Payload };
         let cell = run.cell(entry, quantity);
         let value = cell.value?;
-        let of =
-            cell.share_of_ceiling().zip(cell.ceiling).map_or(String::new(), |(share, peak)| {
-                format!(", {} of {}", fmt::percent(share), fmt::gbs(peak))
-            });
-        let within = fmt::uncertainty(&cell);
+        let of = cell
+            .share_of_ceiling()
+            .zip(cell.ceiling)
+            .map(|(share, peak)| format!(", {} of {}", fmt::percent(share), fmt::gbs(peak)));
+        let (of, within) = (of.unwrap_or_default(), fmt::uncertainty(&cell));
         let published = cell.published.map_or(String::new(), |p| {
             format!(", {} {} ({})", p.kind.label(), fmt::number(p.value), p.source)
         });
-        let io = match entry.state {
-            EntryState::Sampled([series]) => StorageSummary::from_series(series),
+        let io = match entry.series() {
+            [series] => StorageSummary::from_series(series),
             _ => None,
         };
         let io = io.map_or(String::new(), |io| io.text());
         let suspect = cell.suspect.map_or(String::new(), |s| format!(" ({})", s.text()));
-        Some(format!(
-            "{} {}{within}{io}{of}{published}: {}{suspect}.",
-            fmt::number(value),
-            quantity.unit(),
-            entry.case
-        ))
+        let (value, unit, case) = (fmt::number(value), quantity.unit(), entry.case);
+        Some(format!("{value} {unit}{within}{io}{of}{published}: {case}{suspect}."))
     };
     sampled().filter_map(describe).collect()
 }
@@ -121,47 +118,44 @@ fn published(run: &RunView, figures: &[Figure]) -> Option<Headline> {
         let side = if *apart > 0.0 { "above" } else { "below" };
         format!(" Farthest, {} {side} {}: {case}.", fmt::percent(apart.abs()), published.source)
     });
-    let text = format!(
-        "{close} of {} agree within {}{carried}.{farthest}",
-        fmt::count(pairs.len(), "reference value"),
-        fmt::percent(AGREES),
-    );
+    let (values, within) = (fmt::count(pairs.len(), "reference value"), fmt::percent(AGREES));
+    let text = format!("{close} of {values} agree within {within}{carried}.{farthest}");
     let tone = if close == pairs.len() { HeadlineTone::Good } else { HeadlineTone::Plain };
     Some(Headline { text, tone, is_listed: false })
 }
 
 fn faults(journal: &Journal) -> Option<String> {
-    let faults: Vec<_> = journal
-        .outcomes
-        .iter()
-        .filter_map(|o| if let CaseOutcome::Faulted(f) = o { Some(f) } else { None })
+    let failed = |outcome: &CaseOutcome| match outcome {
         // A case without this information is not a failure.
-        .filter(|f| !journal.rejected.iter().any(|r| r.case == f.case.to_string()))
-        .collect();
-    let first = faults.first()?;
-    Some(format!("{} failed, the first with: {}", fmt::count(faults.len(), "case"), first.error))
+        CaseOutcome::Faulted(f) => {
+            let is_known = journal.rejected.iter().any(|r| r.case == f.case.to_string());
+            (!is_known).then(|| f.error.clone())
+        }
+        _ => None,
+    };
+    let faults: Vec<String> = journal.outcomes.iter().filter_map(failed).collect();
+    let (cases, first) = (fmt::count(faults.len(), "case"), faults.first()?);
+    Some(format!("{cases} failed, the first with: {first}"))
 }
 
 /// Results above the limits of the hardware.
 fn beyond(run: &RunView) -> Option<String> {
-    let worst = run.beyond.first()?;
+    let (results, worst) = (fmt::count(run.beyond.len(), "result"), run.beyond.first()?);
+    let (claim, case) = (worst.claim(), &worst.case);
     Some(format!(
-        "{} cannot be right: {} ({}). Marked !, they count as wrong, and no sentence rests on them.",
-        fmt::count(run.beyond.len(), "result"),
-        worst.claim(),
-        worst.case
+        "{results} cannot be right: {claim} ({case}). Marked !, they count as wrong, and no sentence rests \
+         on them."
     ))
 }
 
 /// Impossible records.
 fn rejected(journal: &Journal) -> Option<String> {
     let first = journal.rejected.first()?;
+    let (line, case, why) = (first.line, &first.case, &first.why);
+    let records = fmt::count(journal.rejected.len(), "record");
     Some(format!(
-        "{} of the journal cannot be right and give no figures, the first on line {} ({}): {}.",
-        fmt::count(journal.rejected.len(), "record"),
-        first.line,
-        first.case,
-        first.why
+        "{records} of the journal cannot be right and give no figures, the first on line {line} ({case}): \
+         {why}."
     ))
 }
 
@@ -182,13 +176,6 @@ fn skips(journal: &Journal) -> Option<String> {
         all => format!("{} causes, the most frequent ({most}): ", all),
     };
     Some(format!("{} skipped; {share}{why}", fmt::count(total, "case")))
-}
-
-fn measured(journal: &Journal) -> impl Iterator<Item = &pathline_schema::MeasuredCase> {
-    journal.outcomes.iter().filter_map(|o| match o {
-        CaseOutcome::Measured(m) => Some(m.as_ref()),
-        _ => None,
-    })
 }
 
 /// Copies whose bytes were not verified. Loops that leave no bytes do not count.
@@ -235,15 +222,14 @@ fn unsettled(run: &RunView) -> Option<String> {
         0 => String::new(),
         n => format!("; {n} more with fewer samples than wanted"),
     };
+    let (wide, precision) = (wide.len(), fmt::percent(precision));
+    let worst = match worst.stop.half_width {
+        half if half < 1.0 => format!("±{}", fmt::percent(half)),
+        _ => "beyond ±100 %".to_owned(),
+    };
     Some(format!(
-        "{} of {total} are known less well than ±{} (worst {}, {case}){more}; --case-budget 1s gives them \
-         more time.",
-        wide.len(),
-        fmt::percent(precision),
-        match worst.stop.half_width {
-            half if half < 1.0 => format!("±{}", fmt::percent(half)),
-            _ => "beyond ±100 %".to_owned(),
-        }
+        "{wide} of {total} are known less well than ±{precision} (worst {worst}, {case}){more}; \
+         --case-budget 1s gives them more time."
     ))
 }
 

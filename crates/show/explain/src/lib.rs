@@ -21,6 +21,7 @@ mod beyond_ceiling;
 mod busy;
 mod busy_report;
 mod headlines;
+mod measured_cases;
 mod message_path;
 mod message_published;
 mod part_rows;

@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use pathline_flow::{EngineOrders, Network, PredictionTrust, SetDurations, SetPredictor};
 use pathline_published::RowValue;
 use pathline_published::score::{ClassErrors, ComparedRow, summary as sum_up};
-use pathline_schema::{Bytes, Case, CaseOutcome, Flow, Gpu, Journal, MeasuredCase, Ns};
+use pathline_schema::{Bytes, Case, Flow, Gpu, Journal, MeasuredCase, Ns};
 
 use crate::fmt;
+use crate::measured_cases::measured;
 
 /// Smaller flows are skipped: start-up cost dominates their time, which a rate does not describe.
 const MIN_BYTES: Bytes = Bytes::mib(1);
@@ -277,13 +278,6 @@ fn class<'a>(
         sets: sum_up(name, &compared)?,
         flows: sum_up(name, &flows),
         inside: (all > 0).then(|| inside as f64 / all as f64),
-    })
-}
-
-fn measured(journal: &Journal) -> impl Iterator<Item = &MeasuredCase> {
-    journal.outcomes.iter().filter_map(|outcome| match outcome {
-        CaseOutcome::Measured(measured) => Some(&**measured),
-        _ => None,
     })
 }
 

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use pathline_flow::Network;
 use pathline_published::{PublishedMetric, PublishedTable};
 use pathline_schema::{
-    Bytes, Case, CaseOutcome, CaseTimes, ConstantOrigin, CopyAgent, CpuOp, Flow, FlowSeries,
-    GpuReadings, Journal, MemKind, Mover, SuiteId, Topology, Transport, Unit, VerifyResult,
-    WorldKind, shell_line,
+    Bytes, Cadence, Case, CaseOutcome, CaseTimes, ConstantOrigin, CopyAgent, CpuOp, Flow,
+    FlowSeries, GpuReadings, Journal, MemKind, Mover, SuiteId, Topology, Transport, Unit,
+    VerifyResult, WorldKind, shell_line,
 };
 use pathline_stats::SeriesSummary;
 
@@ -86,6 +86,9 @@ pub struct RunEntry<'a> {
 }
 
 impl<'a> RunEntry<'a> {
+    fn new(case: &'a Case, suites: &'a [String], state: EntryState<'a>) -> Self {
+        Self { case, suites, state, gpus: None, verdict: None, origin: None }
+    }
     /// The only timed flow, if the case has no background.
     pub fn lone(&self) -> Option<&'a Flow> {
         match self.case.timed.as_slice() {
@@ -168,17 +171,16 @@ impl<'a> RunEntry<'a> {
 
 /// The value of a case with its interval; `None` without a usable sample.
 fn shown_value(series: &[FlowSeries], quantity: CaseQuantity) -> Option<ShownValue> {
-    let times = match quantity {
-        CaseQuantity::Payload | CaseQuantity::Traffic => CaseTimes::slowest_flow(series),
-        CaseQuantity::StepNs | CaseQuantity::StepUs => CaseTimes::slowest_step(series),
+    let rate = |per_byte: fn(&Flow) -> f64| {
+        let bytes = series.iter().map(|s| s.moved_bytes.as_f64() * per_byte(&s.flow)).sum();
+        ShownValue::rate(&CaseTimes::slowest_flow(series), bytes)
     };
+    let step = || ShownValue::new(&CaseTimes::slowest_step(series));
     match quantity {
-        CaseQuantity::Payload => ShownValue::rate(&times, payload(series)),
-        CaseQuantity::Traffic => ShownValue::rate(&times, traffic(series)),
-        CaseQuantity::StepNs => ShownValue::new(&times),
-        CaseQuantity::StepUs => {
-            Some(ShownValue::new(&times)?.plus(start_cost(series)).scaled(1e-3))
-        }
+        CaseQuantity::Payload => rate(|_| 1.0),
+        CaseQuantity::Traffic => rate(arrays),
+        CaseQuantity::StepNs => step(),
+        CaseQuantity::StepUs => Some(step()?.plus(start_cost(series)).scaled(1e-3)),
     }
 }
 
@@ -199,14 +201,6 @@ pub(crate) fn moves_bytes(case: &Case) -> bool {
         let stored = f.src.mem != MemKind::Reg && f.dst.mem != MemKind::Reg;
         stored && effect.writes.0 > 0 && effect.reads == effect.writes
     })
-}
-
-fn payload(series: &[FlowSeries]) -> f64 {
-    series.iter().map(|s| s.moved_bytes.as_f64()).sum()
-}
-
-fn traffic(series: &[FlowSeries]) -> f64 {
-    series.iter().map(|s| s.moved_bytes.as_f64() * arrays(&s.flow)).sum()
 }
 
 /// Bytes read and written per byte of payload: 1 for a read, 2 for a copy, 3 for a triad.
@@ -252,47 +246,35 @@ pub struct RunView<'a> {
 impl<'a> RunView<'a> {
     /// `network` is the machine in the model, for ceilings.
     pub fn new(journal: &'a Journal, network: Option<&'a Network>) -> Self {
-        let mut entries: Vec<RunEntry> = journal
-            .outcomes
-            .iter()
-            .map(|outcome| {
-                let (suites, state) = match outcome {
-                    CaseOutcome::Measured(m) => (&m.suites, EntryState::Sampled(&m.series)),
-                    CaseOutcome::Skipped(s) => (&s.suites, EntryState::Absent(&s.why)),
-                    CaseOutcome::Faulted(f) => (&f.suites, EntryState::Absent(&f.error)),
-                };
-                let (gpus, verdict, origin) = match outcome {
-                    CaseOutcome::Measured(m) => (Some(&m.gpus), Some(&m.verdict), m.origin),
-                    _ => (None, None, None),
-                };
-                RunEntry { case: outcome.case(), suites, state, gpus, verdict, origin }
-            })
-            .collect();
-        entries.extend(journal.partial.iter().map(|p| RunEntry {
-            case: &p.case,
-            suites: &p.suites,
-            state: EntryState::Sampled(&p.series),
-            gpus: None,
-            verdict: None,
-            origin: None,
-        }));
-        let published = PublishedTable::for_node(&journal.topology);
-        let (best, arguments) = (BTreeMap::new(), usual_arguments(journal));
-        let (beyond, busy) = (beyond_ceiling(journal), busy_cases(journal));
-        let repeats = RepeatIndex::from_journal(journal);
-        let exchange_bounds = ExchangeBounds::default();
+        let entry = |outcome: &'a CaseOutcome| match outcome {
+            CaseOutcome::Measured(m) => RunEntry {
+                gpus: Some(&m.gpus),
+                verdict: Some(&m.verdict),
+                origin: m.origin,
+                ..RunEntry::new(&m.case, &m.suites, EntryState::Sampled(&m.series))
+            },
+            CaseOutcome::Skipped(s) => {
+                RunEntry::new(&s.case, &s.suites, EntryState::Absent(&s.why))
+            }
+            CaseOutcome::Faulted(f) => {
+                RunEntry::new(&f.case, &f.suites, EntryState::Absent(&f.error))
+            }
+        };
+        let partial = journal.partial.iter();
+        let partial =
+            partial.map(|p| RunEntry::new(&p.case, &p.suites, EntryState::Sampled(&p.series)));
         let mut run = Self {
             journal,
-            entries,
+            entries: journal.outcomes.iter().map(entry).chain(partial).collect(),
             assumed: Vec::new(),
             network,
-            exchange_bounds,
-            published,
-            best,
-            arguments,
-            beyond,
-            busy,
-            repeats,
+            exchange_bounds: ExchangeBounds::default(),
+            published: PublishedTable::for_node(&journal.topology),
+            best: BTreeMap::new(),
+            arguments: usual_arguments(journal),
+            beyond: beyond_ceiling(journal),
+            busy: busy_cases(journal),
+            repeats: RepeatIndex::from_journal(journal),
         };
         run.best = run.find_best();
         run
@@ -349,14 +331,11 @@ impl<'a> RunView<'a> {
     /// Whether the model of a simulated machine contains the value of a case as data: the time of a
     /// smallest copy between GPUs.
     pub(crate) fn carries(&self, case: &Case) -> bool {
-        let on_gpu = |place: &pathline_schema::Place| place.unit.gpu().is_some();
-        let smallest = |f: &pathline_schema::Flow| {
-            f.bytes == Bytes(16)
-                && matches!(f.by, Mover::Dma { .. })
-                && on_gpu(&f.src)
-                && on_gpu(&f.dst)
+        let smallest = |f: &Flow| {
+            let of_gpus = f.src.unit.gpu().is_some() && f.dst.unit.gpu().is_some();
+            f.bytes == Bytes(16) && matches!(f.by, Mover::Dma { .. }) && of_gpus
         };
-        let alone = case.cadence == pathline_schema::Cadence::Isolated && case.timed.len() == 1;
+        let alone = case.cadence == Cadence::Isolated && case.timed.len() == 1;
         let model = self.network.filter(|_| self.simulated().is_some());
         alone && case.timed.iter().all(smallest) && model.is_some_and(Network::carries_latencies)
     }

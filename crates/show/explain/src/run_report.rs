@@ -6,6 +6,7 @@ use pathline_flow::Network;
 use pathline_schema::{Case, CaseOutcome, Conditions, Journal, Ns, RankMember, RunNote, Transport};
 
 use crate::figure::{FigureCell, MissingCase, RunReport, RunWarning};
+use crate::measured_cases::measured;
 use crate::run::RunView;
 use crate::{figures, fmt, headlines, plain_report, run_identity};
 
@@ -155,14 +156,8 @@ fn warnings(run: &RunView) -> Vec<RunWarning> {
 
 /// The first and the last reading.
 fn state(journal: &Journal) -> Option<(Conditions, Conditions)> {
-    let measured = || {
-        journal.outcomes.iter().filter_map(|o| match o {
-            CaseOutcome::Measured(m) => Some(m),
-            _ => None,
-        })
-    };
-    let first = measured().find(|m| !m.before.0.is_empty())?;
-    let last = measured().rfind(|m| !m.after.0.is_empty())?;
+    let first = measured(journal).find(|m| !m.before.0.is_empty())?;
+    let last = measured(journal).filter(|m| !m.after.0.is_empty()).last()?;
     Some((first.before.clone(), last.after.clone()))
 }
 

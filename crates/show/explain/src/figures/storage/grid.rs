@@ -3,7 +3,7 @@
 mod arms;
 
 use pathline_schema::{
-    Bytes, Case, CaseOutcome, Flow, IoCache, IoFiles, IoOp, IoOrder, IoSpec, IoStage, SuiteId, Unit,
+    Bytes, Case, Flow, IoCache, IoFiles, IoOp, IoOrder, IoSpec, IoStage, SuiteId, Unit,
 };
 
 use super::{IoEntry, IoQuantity, files_label, gaps, op_label, order_label};
@@ -11,6 +11,7 @@ use crate::figure::{BetterWhen, ChartLine, CurvesBody, Figure, FigureCell, GapsB
 use crate::figures::pivot::most;
 use crate::figures::{SuiteFindings, distinct, frame, lines, sorted};
 use crate::fmt;
+use crate::measured_cases::measured;
 use crate::run::{RunEntry, RunView};
 
 const SUITE: SuiteId = SuiteId::StorageGrid;
@@ -333,13 +334,10 @@ impl<'b, 'a> CaseGrid<'_, 'b, 'a> {
 
     /// Number of cases with that end that the run measured.
     fn measured(&self, work: GridWork, end: &GridEnd) -> usize {
-        let measured = self.run.journal.outcomes.iter().filter_map(|outcome| match outcome {
-            CaseOutcome::Measured(m) => shape(&m.case),
-            _ => None,
-        });
-        let of = measured.filter(|(flow, io, gpus)| {
-            work_of(flow, io) == work && (gpus, io.stage) == (&end.0, end.1)
-        });
+        let of =
+            measured(self.run.journal).filter_map(|m| shape(&m.case)).filter(|(flow, io, gpus)| {
+                work_of(flow, io) == work && (gpus, io.stage) == (&end.0, end.1)
+            });
         of.count()
     }
 
