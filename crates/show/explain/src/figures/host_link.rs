@@ -5,7 +5,7 @@ use pathline_schema::{Flow, GridSize, KernelOp, MemKind, MigrateHow, Mover, Suit
 use super::pivot::{CellPivot, GBS, most, spread};
 use super::{
     ALIKE, Figure, FigureCell, SuiteFindings, distinct, extremes, frame, is_host, mem_words,
-    mover_words, published_clause, shares, sorted,
+    published_clause, shares, sorted,
 };
 use crate::fmt;
 use crate::run::CaseQuantity::Payload;
@@ -47,7 +47,7 @@ fn path(entry: RunEntry<'_>) -> Option<HostPath<'_>> {
 }
 
 fn label(flow: &Flow, both: bool, host: MemKind, engine: &str) -> String {
-    let (mem, mover) = (mem_words(host), mover_words(&flow.by, engine));
+    let (mem, mover) = (mem_words(host), flow.by.label(engine));
     let inward = is_host(flow.src.unit);
     match flow.by {
         _ if both => format!("{mem} both ways, {mover}"),

@@ -1,17 +1,16 @@
 //! Managed memory: in place, during migration, and after it.
 
-use pathline_schema::{Bytes, Flow, MigrateHow, Mover, SuiteId, Unit};
+use pathline_schema::{Bytes, Flow, MigrateHow, Mover, SuiteId};
 
 use super::pivot::GBS;
-use super::{FigureCell, SuiteFindings, frame, lines};
+use super::{FigureCell, SuiteFindings, end_name, frame, lines};
 use crate::fmt;
 use crate::run::{CaseQuantity, RunView};
 
 const SUITE: SuiteId = SuiteId::Managed;
 
 fn path(flow: &Flow) -> Option<String> {
-    let end = |unit: Unit| if unit.numa().is_some() { "host".to_owned() } else { unit.to_string() };
-    let (from, to) = (end(flow.src.unit), end(flow.dst.unit));
+    let (from, to) = (end_name(flow.src.unit), end_name(flow.dst.unit));
     Some(match flow.by {
         Mover::Migrate { how: MigrateHow::Fault, .. } => format!("{from} to {to}, page faults"),
         Mover::Migrate { how: MigrateHow::Prefetch, .. } => format!("{from} to {to}, prefetch"),

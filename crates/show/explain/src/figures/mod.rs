@@ -40,7 +40,7 @@ mod switches;
 
 use std::collections::BTreeSet;
 
-use pathline_schema::{Case, Flow, MemKind, Mover, SuiteId, Unit};
+use pathline_schema::{Case, Flow, MemKind, SuiteId, Unit};
 
 use TerminalUse::{Matrix, PageOnly, WithFinding};
 
@@ -431,13 +431,13 @@ pub fn mem_words(mem: MemKind) -> &'static str {
     }
 }
 
-/// Display name of the mover; the record's name if it has one.
-fn mover_words<'a>(mover: &Mover, engine: &'a str) -> &'a str {
-    mover.label(engine)
-}
-
 pub(crate) fn is_host(unit: Unit) -> bool {
     unit.numa().is_some()
+}
+
+/// `host` for memory of any domain, else the unit.
+fn end_name(unit: Unit) -> String {
+    if is_host(unit) { "host".to_owned() } else { unit.to_string() }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use pathline_schema::{Bytes, Case, CopyAgent, Flow, Mover, Place, SuiteId};
 
 use super::pivot::{CellPivot, most};
-use super::{BetterWhen, Figure, FigureCell, SuiteFindings, distinct, frame, is_host, is_precise};
+use super::{BetterWhen, Figure, FigureCell, SuiteFindings, distinct, end_name, frame, is_precise};
 use crate::fmt;
 use crate::run::CaseQuantity::Payload;
 use crate::run::{RunEntry, RunView};
@@ -85,15 +85,11 @@ impl PathTask {
 
     /// `host to gpu0`
     pub fn ends(&self) -> String {
-        let end = |place: Place| match is_host(place.unit) {
-            true => "host".to_owned(),
-            false => place.unit.to_string(),
-        };
         let to = match self.gpus {
-            0 | 1 => end(self.dst),
+            0 | 1 => end_name(self.dst.unit),
             gpus => format!("{gpus} GPUs, the same bytes"),
         };
-        format!("{} to {to}", end(self.src))
+        format!("{} to {to}", end_name(self.src.unit))
     }
 }
 

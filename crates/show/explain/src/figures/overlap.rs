@@ -3,9 +3,7 @@
 use pathline_schema::{CopyAgent, Flow, KernelOp, Mover, SuiteId};
 
 use super::pivot::{CellPivot, OF_ALONE, least};
-use super::{
-    Figure, FigureCell, SuiteFindings, distinct, frame, is_host, mover_words, observed_engine,
-};
+use super::{Figure, FigureCell, SuiteFindings, distinct, end_name, frame, observed_engine};
 use crate::fmt;
 use crate::run::{RunEntry, RunView};
 
@@ -45,11 +43,8 @@ pub fn work_label(flow: &Flow) -> String {
 }
 
 fn copy_label(flow: &Flow, engine: &str) -> String {
-    let end = |unit: pathline_schema::Unit| {
-        if is_host(unit) { "host".to_owned() } else { unit.to_string() }
-    };
-    let by = mover_words(&flow.by, engine);
-    format!("{} to {}, {by}", end(flow.src.unit), end(flow.dst.unit))
+    let (from, to) = (end_name(flow.src.unit), end_name(flow.dst.unit));
+    format!("{from} to {to}, {}", flow.by.label(engine))
 }
 
 /// The pairs of a copy and a kernel that suite `overlap` measured, in the order of the run.

@@ -46,14 +46,15 @@ impl PairMover {
             _ => None,
         }
     }
-    fn id(self) -> &'static str {
+    /// Its part of a figure's anchor, and the mover in case texts.
+    fn names(self) -> (&'static str, &'static str) {
         match self {
-            Self::Dma => "dma",
-            Self::DmaPull => "dma-pull",
-            Self::Blit => "blit",
-            Self::BlitPull => "blit-pull",
-            Self::Read => "read",
-            Self::Write => "write",
+            Self::Dma => ("dma", "dma"),
+            Self::DmaPull => ("dma-pull", "dma"),
+            Self::Blit => ("blit", "blit"),
+            Self::BlitPull => ("blit-pull", "blit"),
+            Self::Read => ("read", "kernel"),
+            Self::Write => ("write", "kernel"),
         }
     }
     /// The vendor's term first. `engine` is the journal's name of the runtime's copies.
@@ -73,13 +74,6 @@ impl PairMover {
             Self::BlitPull => format!("Blit kernel{setting} at the destination"),
             Self::Read => "Kernel reads from the peer".into(),
             Self::Write => "Kernel writes to the peer".into(),
-        }
-    }
-    fn pattern(self) -> &'static str {
-        match self {
-            Self::Dma | Self::DmaPull => "gpu*.vram > gpu*.vram by dma",
-            Self::Blit | Self::BlitPull => "gpu*.vram > gpu*.vram by blit",
-            Self::Read | Self::Write => "gpu*.vram > gpu*.vram by kernel",
         }
     }
 }
@@ -206,15 +200,18 @@ fn figure(run: &RunView, verb: PairMover, both: bool, pairs: &[&MeasuredPair]) -
     let common = size(first).filter(|_| pairs.iter().all(|p| size(p) == size(first)));
     let title = title + &common.map_or(String::new(), |bytes| format!(", {bytes}"));
     let (id, title, from, to) = match both {
-        true => (format!("pairs-{}-both", verb.id()), title + ", both ways, sum", "GPU", "GPU"),
-        false => (format!("pairs-{}", verb.id()), title, "from", "to"),
+        true => {
+            (format!("pairs-{}-both", verb.names().0), title + ", both ways, sum", "GPU", "GPU")
+        }
+        false => (format!("pairs-{}", verb.names().0), title, "from", "to"),
     };
     let matrix =
         CellPivot::over(&gpus, points).matrix((from, u32::to_string), (to, u32::to_string), GBS);
+    let cases = format!("gpu*.vram > gpu*.vram by {}", verb.names().1);
     let levels = fmt::sentence(&describe_levels(&values(cells.iter())));
     let (share, published) = (shares(cells.iter()), published_clause(cells.iter()));
     let finding = format!("{levels}{share}.{}{published}", losses(cells.iter()));
-    Some(frame(run, (SuiteId::Pairs, verb.pattern()), id, title).finding(finding).draw(matrix))
+    Some(frame(run, (SuiteId::Pairs, &cases), id, title).finding(finding).draw(matrix))
 }
 
 /// What the records name as mover.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use pathline_schema::{Flow, Mover, SuiteId};
 
 use super::pivot::{GBS, most};
-use super::{FigureCell, SuiteFindings, frame, mover_words, published_clause};
+use super::{FigureCell, SuiteFindings, frame, published_clause};
 use crate::fmt;
 use crate::run::{CaseQuantity, RunEntry, RunView};
 
@@ -55,7 +55,7 @@ pub(super) fn find(run: &RunView) -> SuiteFindings {
     let patterns = patterns(run);
     let sentence = sentence(&patterns);
     let bar = |p: &PatternCell| {
-        let by = p.entry.case.timed.first().map(|f| mover_words(&f.by, p.entry.engine()));
+        let by = p.entry.case.timed.first().map(|f| f.by.label(p.entry.engine()));
         (format!("{}, {}", p.name, by.unwrap_or_default()), p.cell.clone())
     };
     let finding = format!(

@@ -4,7 +4,7 @@ use pathline_schema::{Bytes, Flow, KernelOp, MemKind, Mover, Place, SuiteId};
 use pathline_stats::fit_line;
 
 use super::pivot::GBS;
-use super::{ChartLine, CurvesBody, SuiteFindings, frame, is_host, lines, mem_words, mover_words};
+use super::{ChartLine, CurvesBody, SuiteFindings, frame, is_host, lines, mem_words};
 use crate::fmt;
 use crate::run::CaseQuantity::Payload;
 use crate::run::{RunEntry, RunView};
@@ -48,7 +48,7 @@ fn name(flow: &Flow, engine: &str) -> String {
         }
         Mover::Migrate { .. } => format!("{} to {}, page migration", end(flow.src), flow.dst.unit),
         _ => {
-            let by = mover_words(&flow.by, engine);
+            let by = flow.by.label(engine);
             format!("{} to {}, {by}", end(flow.src), end(flow.dst))
         }
     }

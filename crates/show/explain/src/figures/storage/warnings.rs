@@ -33,55 +33,47 @@ pub(crate) fn conditions(run: &RunView) -> Vec<(String, String)> {
 }
 
 fn store_text(facts: &StoreFacts) -> String {
-    let mut parts = vec![facts.path.clone()];
-    let mut add = |text: String| parts.extend(Some(text).filter(|t| !t.is_empty()));
     let named = |text: &str, name: &str| match text {
         "" => String::new(),
         text => format!("{name} {text}"),
     };
-    add(facts.file_system.clone());
-    add(named(&facts.options, "options"));
-    if facts.fs_block.0 > 0 {
-        add(format!("blocks of {}", facts.fs_block));
-    }
-    for layout in facts.stripes.iter().take(MAX_LAYOUTS) {
-        add(layout.to_string());
-    }
-    add(named(&facts.device, "on"));
-    add(facts.model.clone());
-    add(facts.numa.map_or(String::new(), |n| format!("at numa{n}")));
-    add(named(&facts.scheduler, "scheduler"));
-    if facts.queues > 0 {
-        add(fmt::count(facts.queues as usize, "hardware queue"));
-        add(if facts.polls { "which can be polled".into() } else { "none polled".into() });
-    }
-    if facts.queue_depth > 0 {
-        add(format!("{} requests deep", facts.queue_depth));
-    }
-    add(named(&facts.write_cache, "cache"));
-    if facts.logical_block.0 > 0 {
-        add(format!("logical block {}", facts.logical_block));
-    }
-    if facts.max_request.0 > 0 {
-        add(format!("requests of at most {}", facts.max_request));
-    }
-    if facts.max_segments > 0 {
-        add(format!("in {}", fmt::count(facts.max_segments as usize, "segment")));
-    }
-    if facts.max_hardware_request > facts.max_request {
-        add(format!("the hardware takes {}", facts.max_hardware_request));
-    }
-    if facts.free.0 > 0 {
-        let of = match facts.size.0 {
-            0 => String::new(),
-            _ => format!(" of {}", facts.size.rounded()),
-        };
-        add(format!("{}{of} free at the start", facts.free.rounded()));
-    }
-    if let Some(why) = &facts.without {
-        add(format!("not measured: {why}"));
-    }
-    parts.join(", ")
+    let known = |is_known: bool, text: String| if is_known { text } else { String::new() };
+    let polls = if facts.polls { "which can be polled" } else { "none polled" };
+    let of = known(facts.size.0 > 0, format!(" of {}", facts.size.rounded()));
+    let free = facts.free.rounded();
+    let has_queues = facts.queues > 0;
+    let before = [
+        facts.path.clone(),
+        facts.file_system.clone(),
+        named(&facts.options, "options"),
+        known(facts.fs_block.0 > 0, format!("blocks of {}", facts.fs_block)),
+    ];
+    let layouts = facts.stripes.iter().take(MAX_LAYOUTS).map(ToString::to_string);
+    let after = [
+        named(&facts.device, "on"),
+        facts.model.clone(),
+        facts.numa.map_or(String::new(), |n| format!("at numa{n}")),
+        named(&facts.scheduler, "scheduler"),
+        known(has_queues, fmt::count(facts.queues as usize, "hardware queue")),
+        known(has_queues, polls.to_owned()),
+        known(facts.queue_depth > 0, format!("{} requests deep", facts.queue_depth)),
+        named(&facts.write_cache, "cache"),
+        known(facts.logical_block.0 > 0, format!("logical block {}", facts.logical_block)),
+        known(facts.max_request.0 > 0, format!("requests of at most {}", facts.max_request)),
+        known(
+            facts.max_segments > 0,
+            format!("in {}", fmt::count(facts.max_segments as usize, "segment")),
+        ),
+        known(
+            facts.max_hardware_request > facts.max_request,
+            format!("the hardware takes {}", facts.max_hardware_request),
+        ),
+        known(facts.free.0 > 0, format!("{free}{of} free at the start")),
+        facts.without.as_ref().map_or(String::new(), |why| format!("not measured: {why}")),
+    ];
+    let [path, rest @ ..] = before;
+    let rest = rest.into_iter().chain(layouts).chain(after).filter(|text| !text.is_empty());
+    [path].into_iter().chain(rest).collect::<Vec<_>>().join(", ")
 }
 
 pub(crate) fn warnings(run: &RunView) -> Vec<RunWarning> {
@@ -108,17 +100,12 @@ pub(crate) fn warnings(run: &RunView) -> Vec<RunWarning> {
                 (_, n) => limit("requests", format!("{} in {n} segments", f.max_request)),
             }
         });
-        add(
-            "split",
-            format!("store{store}"),
-            format!(
-                "{} are split, at most into {} requests each ({}){limits}. What others did on the \
-                 device meanwhile counts, too.",
-                fmt::count(n, "case"),
-                fmt::number(requests),
-                job.work()
-            ),
+        let (cases, pieces, work) = (fmt::count(n, "case"), fmt::number(requests), job.work());
+        let text = format!(
+            "{cases} are split, at most into {pieces} requests each ({work}){limits}. What others did on the \
+             device meanwhile counts, too."
         );
+        add("split", format!("store{store}"), text);
     }
     for (why, n) in refused(run) {
         add(
