@@ -56,14 +56,16 @@ impl ActingFaults {
         })
     }
 
-    /// The GPU on which an operation that passes some GPUs never ends.
-    pub(crate) fn hangs(&self, passes: impl Fn(u32) -> bool, at: f64) -> Option<u32> {
-        self.all.iter().find_map(|fault| match (fault.element, fault.effect) {
-            (FaultElement::Gpu(gpu), FaultEffect::Hang { after }) => {
-                (at >= after.0 && passes(gpu)).then_some(gpu)
-            }
-            _ => None,
-        })
+    /// The GPU whose stream waits for ever for an operation over these units: the one that hangs, of a link that does
+    /// the one that bytes leave.
+    pub(crate) fn hangs(&self, route: &[LinkEnd], at: f64) -> Option<u32> {
+        let acts = |effect| matches!(effect, FaultEffect::Hang { after } if at >= after.0);
+        let fault = self.all.iter().find(|fault| acts(fault.effect) && fault.is_on(route))?;
+        let gpu = |end: &LinkEnd| if let LinkEnd::Gpu(gpu) = end { Some(*gpu) } else { None };
+        match fault.element {
+            FaultElement::Gpu(gpu) => Some(gpu),
+            _ => route.iter().find_map(gpu),
+        }
     }
 
     /// Whether calls on a GPU fail at an instant, ns.

@@ -8,8 +8,8 @@ use pathline_flow::{
 };
 use pathline_hal::{CallError, CallResult, pattern};
 use pathline_schema::{
-    Bytes, CpuHow, CpuOp, CpuWork, Flow, Gpu, GpuCaps, KernelOp, KernelVariant, LinkEnd, MemKind,
-    Mover, Ns, Place, Rank, RuntimeCall, Severity, Topology, Unit,
+    Bytes, CpuHow, CpuOp, CpuWork, Flow, Gpu, GpuCaps, KernelOp, KernelVariant, MemKind, Mover, Ns,
+    Place, Rank, RuntimeCall, Severity, Topology, Unit,
 };
 
 use crate::SimOptions;
@@ -429,8 +429,7 @@ impl SimWorld {
         issued: f64,
         operation: Rc<FlowOperation>,
     ) -> Rc<FlowOperation> {
-        let passes = |gpu: u32| operation.route.contains(&LinkEnd::Gpu(gpu));
-        if let Some(gpu) = self.faults.hangs(passes, issued) {
+        if let Some(gpu) = self.faults.hangs(&operation.route, issued) {
             self.hung = Some(gpu);
             let gate = self.timeline.gate_create();
             self.timeline.push(lane, issued, LaneOp::Hold(gate));

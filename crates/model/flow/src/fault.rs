@@ -108,7 +108,7 @@ pub enum FaultEffect {
         /// Errors for each second.
         per_second: f64,
     },
-    /// Operations on a GPU never end.
+    /// Operations on a GPU, or over a bundle, never end.
     Hang {
         /// Time after the machine was opened.
         after: Ns,
@@ -259,17 +259,17 @@ impl RawFault {
             FaultKind::Width | FaultKind::Speed | FaultKind::Flapping => {
                 matches!(element, Bundle { .. })
             }
-            FaultKind::Engine | FaultKind::Hang | FaultKind::Crash => matches!(element, Gpu(_)),
+            FaultKind::Engine | FaultKind::Crash => matches!(element, Gpu(_)),
             FaultKind::Memory => matches!(element, Gpu(_) | Numa(_)),
             FaultKind::Numa => matches!(element, Numa(_)),
-            FaultKind::Errors => matches!(element, Bundle { .. } | Gpu(_)),
+            FaultKind::Errors | FaultKind::Hang => matches!(element, Bundle { .. } | Gpu(_)),
         };
         let expected = match self.kind.get_ref() {
             FaultKind::Width | FaultKind::Speed | FaultKind::Flapping => "a bundle (gpu2-gpu3)",
-            FaultKind::Engine | FaultKind::Hang | FaultKind::Crash => "a GPU",
+            FaultKind::Engine | FaultKind::Crash => "a GPU",
             FaultKind::Memory => "a GPU or a NUMA domain",
             FaultKind::Numa => "a NUMA domain",
-            FaultKind::Errors => "a bundle (gpu2-gpu3) or a GPU",
+            FaultKind::Errors | FaultKind::Hang => "a bundle (gpu2-gpu3) or a GPU",
         };
         let say = || format!("fault: a fault of this kind is in {expected}, not in {element}");
         if fits { Ok(()) } else { Err(say()) }
@@ -337,6 +337,17 @@ pub(crate) fn read(
 }
 
 impl MachineFault {
+    /// Whether an operation over these units passes the element.
+    pub fn is_on(&self, route: &[LinkEnd]) -> bool {
+        match self.element {
+            FaultElement::Gpu(gpu) => route.contains(&LinkEnd::Gpu(gpu)),
+            FaultElement::Numa(numa) => route.contains(&LinkEnd::Numa(numa)),
+            FaultElement::Bundle { from, to, one_way } => {
+                route.windows(2).any(|hop| *hop == [from, to] || (!one_way && *hop == [to, from]))
+            }
+        }
+    }
+
     /// What is left of a bundle of this width while the fault acts.
     pub(crate) fn share_left(&self, width: u32) -> Option<f64> {
         match self.effect {

@@ -73,6 +73,10 @@ fn a_hang_ends_no_operation_of_its_gpu_and_a_crash_fails_its_calls() {
         assert!(error.contains(" on gpu2: no answer in 1 s (timeout)"), "{error}");
     }
     assert!(copy(&hangs, 0, 1).is_ok());
+    let link = machine("[[fault]]\nelement = \"gpu2-switch0\"\nkind = \"hang\"", 1);
+    assert!(copy(&link, 2, 3).is_err() && copy(&link, 3, 2).is_err());
+    let link = machine("[[fault]]\nelement = \"gpu2>switch0\"\nkind = \"hang\"", 1);
+    assert!(copy(&link, 2, 3).is_err() && copy(&link, 3, 2).is_ok());
     let crash = machine("[[fault]]\nelement = \"gpu2\"\nkind = \"crash\"\nafter_ms = 50", 1);
     assert!(copy(&crash, 2, 3).is_ok());
     while crash.clock.now().0 < 50e6 {
