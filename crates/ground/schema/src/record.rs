@@ -522,6 +522,20 @@ pub struct FaultedCase {
     pub ranks: Vec<Rank>,
 }
 
+impl FaultedCase {
+    /// The remedy of a case that was not started since its GPU, or two GPUs together, had failed twice.
+    pub const RETIRED_UNIT: &str =
+        "the unit was retired from this run after it failed again; run its cases alone";
+    /// The same since the library had failed twice in its operation.
+    pub const RETIRED_LIBRARY: &str =
+        "the library failed twice in it while the GPU still copied; run its cases alone";
+
+    /// Whether it was started, and not left out since its part had failed before.
+    pub fn was_started(&self) -> bool {
+        ![Self::RETIRED_UNIT, Self::RETIRED_LIBRARY].iter().any(|why| self.error.ends_with(why))
+    }
+}
+
 /// A warning about the run or the machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunNote {

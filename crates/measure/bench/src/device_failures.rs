@@ -1,8 +1,9 @@
-//! Counts failures that may leave a GPU unusable, and retires it.
+//! Counts failures that may leave a GPU, or the path between two, unusable, and retires it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pathline_schema::{Case, Rank, RankMember, Unit};
+use pathline_flow::Network;
+use pathline_schema::{Case, LinkEnd, Rank, RankMember, Topology, Unit};
 
 use crate::rank::group;
 
@@ -10,7 +11,7 @@ use crate::rank::group;
 /// after it.
 const RETIRED_AFTER: usize = 2;
 
-/// A GPU of one of the hosts in the run.
+/// A GPU, or a NUMA domain that it copies from or to, of one of the hosts in the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Device {
     /// The host, as [`Member::node`] numbers it; 0 in a run of one process.
@@ -18,23 +19,37 @@ pub(crate) struct Device {
     unit: Unit,
 }
 
-/// Errors after which no call worked, with the GPUs involved.
+impl Device {
+    fn is_gpu(&self) -> bool {
+        self.unit.gpu().is_some()
+    }
+}
+
+/// Errors after which no call worked, with the units involved.
 #[derive(Debug, Default)]
 pub(crate) struct DeviceFailures {
     members: Vec<RankMember>,
+    /// What copies between GPUs pass.
+    network: Option<Network>,
     errors: Vec<(BTreeSet<Device>, String)>,
-    retired: BTreeMap<Device, String>,
+    /// GPUs that moved bytes after an error with them.
+    working: BTreeSet<Device>,
+    /// A GPU, or those that do not work together, with the first error.
+    retired: BTreeMap<BTreeSet<Device>, String>,
 }
 
 impl DeviceFailures {
     /// For the processes of the run; empty in a run of one process.
-    pub(crate) fn new(members: &[RankMember]) -> Self {
-        Self { members: members.to_vec(), ..Self::default() }
+    pub(crate) fn new(members: &[RankMember], topology: &Topology) -> Self {
+        let network = Some(Network::from_topology(topology));
+        Self { members: members.to_vec(), network, ..Self::default() }
     }
 
-    /// Counts an error for the GPUs that move or hold the bytes of a case; an error of some ranks
-    /// only for their GPUs. If a retired GPU explains the error, no other GPU is charged. Returns
-    /// the names of newly retired GPUs, each with its first error.
+    /// Counts an error for the GPUs that move, hold or forward the bytes of a case; an error of some ranks
+    /// only for their GPUs. If a retired GPU explains the error, no other GPU is charged, nor one that has
+    /// worked since an error while another of the case has not. Where two errors have a GPU and other units
+    /// in common, these are retired together: other cases of the GPU go on. Returns the name of what is
+    /// newly retired, with its first error.
     pub(crate) fn count(
         &mut self,
         case: &Case,
@@ -43,18 +58,42 @@ impl DeviceFailures {
     ) -> Vec<(String, String)> {
         let gpus: BTreeSet<Device> = self.charged(case, failed).map(|(_, gpu)| gpu).collect();
         self.errors.push((gpus.clone(), error.to_owned()));
-        let against = |gpu: &Device| {
-            let unexplained = self
-                .errors
-                .iter()
-                .filter(|(gpus, _)| gpus.contains(gpu))
-                .filter(|(gpus, _)| gpus.iter().all(|gpu| !self.retired.contains_key(gpu)));
-            let all: Vec<&String> = unexplained.map(|(_, error)| error).collect();
-            all.first().filter(|_| all.len() >= RETIRED_AFTER).map(|&first| (*gpu, first.clone()))
+        let against = |gpu: &Device| -> Option<(BTreeSet<Device>, String)> {
+            let explains =
+                |retired: &BTreeSet<Device>| retired.len() == 1 || !retired.contains(gpu);
+            let is_explained = |gpus: &BTreeSet<Device>| {
+                self.retired.keys().any(|retired| explains(retired) && retired.is_subset(gpus))
+            };
+            let unexplained = self.errors.iter().filter(|(gpus, _)| !is_explained(gpus));
+            let blamed = unexplained.map(|(gpus, error)| (self.blamed(gpus), error));
+            let all: Vec<_> = blamed.filter(|(gpus, _)| gpus.contains(gpu)).collect();
+            let first = all.first().filter(|_| all.len() >= RETIRED_AFTER)?.1.clone();
+            Some((all.into_iter().map(|(gpus, _)| gpus).reduce(|a, b| &a & &b)?, first))
         };
-        let retired: Vec<(Device, String)> = gpus.iter().filter_map(against).collect();
-        self.retired.extend(retired.iter().cloned());
-        retired.into_iter().map(|(gpu, first)| (self.name(gpu), first)).collect()
+        let gpus = gpus.iter().filter(|gpu| gpu.is_gpu());
+        let mut retired: BTreeMap<BTreeSet<Device>, String> = gpus.filter_map(against).collect();
+        retired.retain(|gpus, _| !self.retired.contains_key(gpus));
+        self.retired.extend(retired.clone());
+        retired.into_iter().map(|(gpus, first)| (self.names(&gpus), first)).collect()
+    }
+
+    /// Notes that a case moved bytes.
+    pub(crate) fn note_work(&mut self, case: &Case) {
+        let has_failed =
+            |gpu: &Device| gpu.is_gpu() && self.errors.iter().any(|(gpus, _)| gpus.contains(gpu));
+        let gpus = self.devices(case).into_iter().map(|(_, gpu)| gpu);
+        let working: Vec<Device> = gpus.filter(has_failed).collect();
+        self.working.extend(working);
+    }
+
+    pub(crate) fn has_errors(&self) -> bool {
+        !self.errors.is_empty()
+    }
+
+    /// GPUs of an error that may be its cause.
+    fn blamed(&self, gpus: &BTreeSet<Device>) -> BTreeSet<Device> {
+        let idle = gpus - &self.working;
+        if idle.is_empty() { gpus.clone() } else { idle }
     }
 
     /// The GPUs to which an error is charged, each with the rank that uses it.
@@ -68,7 +107,8 @@ impl DeviceFailures {
     /// numbers: on another host, or where ranks see one GPU each.
     pub(crate) fn copies(&self, case: &Case, failed: &[Rank]) -> Option<Vec<Case>> {
         let mut copies = Vec::new();
-        for (rank, Device { node, unit }) in self.charged(case, failed) {
+        let charged = self.charged(case, failed).filter(|(_, device)| device.is_gpu());
+        for (rank, Device { node, unit }) in charged {
             let gpu = unit.gpu()?;
             let address = |member: &RankMember| {
                 let at = member.gpus.iter().position(|&number| number == gpu)?;
@@ -91,11 +131,11 @@ impl DeviceFailures {
         (!copies.is_empty()).then_some(copies)
     }
 
-    /// A retired GPU that the case needs, by name, with its first error.
+    /// A retired GPU that the case needs, by name, with its first error, or those that do not work together.
     pub(crate) fn retired(&self, case: &Case) -> Option<(String, &str)> {
-        let of =
-            |(_, gpu): (Rank, Device)| Some((self.name(gpu), self.retired.get(&gpu)?.as_str()));
-        self.devices(case).into_iter().find_map(of)
+        let gpus: BTreeSet<Device> = self.devices(case).into_iter().map(|(_, gpu)| gpu).collect();
+        let (retired, why) = self.retired.iter().find(|(retired, _)| retired.is_subset(&gpus))?;
+        Some((self.names(retired), why))
     }
 
     /// All GPUs of a case, each with the rank that uses it.
@@ -103,18 +143,27 @@ impl DeviceFailures {
         let units = case.flows().flat_map(|flow| {
             let ends = [(flow.src.rank, flow.by.at()), (flow.src.rank, flow.src.unit)];
             let ends = ends.into_iter().chain([(flow.dst.rank, flow.dst.unit)]);
+            let is_message = flow.by.wire().is_some();
+            let network = self.network.as_ref().filter(|_| !is_message);
+            let route = network.and_then(|network| network.operation(flow).ok()).map(|o| o.route);
+            let passed = route.into_iter().flatten().filter_map(|end| match end {
+                LinkEnd::Gpu(gpu) => Some((flow.src.rank, Unit::Gpu(gpu))),
+                _ => None,
+            });
+            let ends = ends.chain(passed);
             // A collective names its first and last rank only; the ranks between take part too.
             ends.chain(group(flow, &self.members).unwrap_or_default())
         });
         let node = |rank: Rank| self.member(rank).map_or(0, |member| member.node);
-        units
-            .filter(|(_, unit)| unit.gpu().is_some())
-            .map(|(rank, unit)| (rank, Device { node: node(rank), unit }))
-            .collect()
+        units.map(|(rank, unit)| (rank, Device { node: node(rank), unit })).collect()
     }
 
     fn member(&self, rank: Rank) -> Option<&RankMember> {
         self.members.iter().find(|member| member.rank == rank)
+    }
+
+    fn names(&self, gpus: &BTreeSet<Device>) -> String {
+        gpus.iter().map(|gpu| self.name(*gpu)).collect::<Vec<_>>().join(" with ")
     }
 
     fn name(&self, Device { node, unit }: Device) -> String {
@@ -134,6 +183,10 @@ mod tests {
 
     fn case(text: &str) -> Case {
         text.parse().unwrap()
+    }
+
+    fn made(members: &[RankMember]) -> DeviceFailures {
+        DeviceFailures::new(members, &Topology::default())
     }
 
     fn named(gpu: &str, first: &str) -> Vec<(String, String)> {
@@ -176,6 +229,40 @@ mod tests {
         assert_eq!(failures.count(&to(0, 2), "fifth", &[]), named("gpu0", "fourth"));
     }
 
+    /// Two errors of one pair retire the pair, and a third of another tells which GPU it is. One that copies in
+    /// between is not charged with what it shares with others.
+    #[test]
+    fn a_pair_is_retired_before_either_of_its_gpus() {
+        let to = |a: u32, b: u32| case(&format!("gpu{a}.vram > gpu{b}.vram by dma@gpu{a} x 1MiB"));
+        let mut failures = made(&[]);
+        assert_eq!(failures.count(&to(2, 3), "first", &[]), []);
+        assert_eq!(failures.count(&to(3, 2), "second", &[]), named("gpu2 with gpu3", "first"));
+        assert!(failures.retired(&to(2, 3)).is_some() && failures.retired(&to(2, 1)).is_none());
+        assert_eq!(failures.count(&to(0, 3), "third", &[]), named("gpu3", "first"));
+        // GPUs 3 and 5 hang, and GPU 0 copies to GPU 4 between its two errors.
+        let mut failures = made(&[]);
+        assert_eq!(failures.count(&to(0, 3), "first", &[]), []);
+        failures.note_work(&to(0, 4));
+        assert_eq!(failures.count(&to(0, 5), "second", &[]), []);
+        assert_eq!(failures.count(&to(1, 3), "third", &[]), named("gpu3", "first"));
+        assert_eq!(failures.count(&to(1, 5), "fourth", &[]), named("gpu5", "second"));
+        assert!(failures.retired(&to(0, 1)).is_none());
+    }
+
+    /// gpu1 copies to gpu2 through gpu0, which has failed with its host memory: the third error is its own.
+    #[test]
+    fn a_gpu_that_forwards_is_charged() {
+        let desc = pathline_flow::MachineDesc::preset("mi250x").expect("a preset");
+        let mut failures = DeviceFailures::new(&[], &desc.topology());
+        let copy = case("gpu1.vram > gpu2.vram by dma@gpu1 x 1MiB");
+        let routed = failures.devices(&copy);
+        assert_eq!(routed.len(), 3, "{routed:?}");
+        let host = case("gpu0.vram > numa3.pinned by dma@gpu0 x 1MiB");
+        assert_eq!(failures.count(&host, "first", &[]), []);
+        assert_eq!(failures.count(&host, "second", &[]), named("gpu0 with numa3", "first"));
+        assert_eq!(failures.count(&copy, "third", &[]), named("gpu0", "first"));
+    }
+
     #[test]
     fn the_host_is_never_retired() {
         let mut failures = DeviceFailures::default();
@@ -189,7 +276,7 @@ mod tests {
     /// A collective names only GPUs 0 and 2; rank 1, which died in both, has GPU 1.
     #[test]
     fn a_rank_that_dies_is_charged_to_its_own_gpu() {
-        let mut failures = DeviceFailures::new(&[0, 1, 2].map(|rank| member(rank, 0, rank)));
+        let mut failures = made(&[0, 1, 2].map(|rank| member(rank, 0, rank)));
         let sum = case("r0.gpu0.vram > r2.gpu2.vram by ccl@gpu0[all_reduce] x 1MiB");
         let ping = case("r0.gpu0.vram > r2.gpu2.vram by ccl@gpu0[ping] x 8B");
         assert_eq!(failures.count(&sum, "first", &[Rank(1)]), []);
@@ -203,7 +290,7 @@ mod tests {
 
     #[test]
     fn copies_test_the_gpus_that_this_process_calls_by_the_same_number() {
-        let failures = DeviceFailures::new(&[0, 1].map(|rank| member(rank, 0, rank)));
+        let failures = made(&[0, 1].map(|rank| member(rank, 0, rank)));
         let ping = case("r0.gpu0.vram > r1.gpu1.vram by mpi@gpu0[ping] x 8B");
         let copies = |failures: &DeviceFailures, failed: &[Rank]| -> Option<Vec<String>> {
             Some(failures.copies(&ping, failed)?.iter().map(Case::to_string).collect())
@@ -213,22 +300,22 @@ mod tests {
         assert!(of_gpu1.iter().all(|copy| copy.contains("gpu1.vram")), "{of_gpu1:?}");
         assert_eq!(copies(&failures, &[]).unwrap().len(), 4);
         // On another host, and of ranks that all call their GPU by one number.
-        let far = DeviceFailures::new(&[member(0, 0, 0), member(1, 1, 1)]);
+        let far = made(&[member(0, 0, 0), member(1, 1, 1)]);
         assert_eq!(copies(&far, &[Rank(1)]), None);
         let at = |rank, pci: &str| RankMember {
             gpu_identities: vec![GpuIdentity { pci: pci.parse().unwrap(), host_index: 0 }],
             ..member(rank, 0, 1)
         };
-        let masked = DeviceFailures::new(&[at(0, "0000:c1:00.0"), at(1, "0000:c6:00.0")]);
+        let masked = made(&[at(0, "0000:c1:00.0"), at(1, "0000:c6:00.0")]);
         assert_eq!(copies(&masked, &[Rank(1)]), None);
         // Both ranks use one GPU.
-        let shared = DeviceFailures::new(&[at(0, "0000:c1:00.0"), at(1, "0000:c1:00.0")]);
+        let shared = made(&[at(0, "0000:c1:00.0"), at(1, "0000:c1:00.0")]);
         assert_eq!(copies(&shared, &[Rank(1)]).unwrap().len(), 2);
     }
 
     #[test]
     fn gpus_of_two_hosts_are_two() {
-        let mut failures = DeviceFailures::new(&[member(0, 0, 0), member(1, 1, 0)]);
+        let mut failures = made(&[member(0, 0, 0), member(1, 1, 0)]);
         let ping = case("r0.gpu0.vram > r1.gpu0.vram by ccl@gpu0[ping] x 8B");
         let local = |rank| case(&format!("r{rank}.gpu0.vram > r{rank}.gpu0.vram by dma@gpu0 x 8B"));
         assert_eq!(failures.count(&ping, "first", &[Rank(1)]), []);

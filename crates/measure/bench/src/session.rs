@@ -272,7 +272,7 @@ impl JournalSession {
             carried: std::mem::take(&mut self.carried),
             finished: BTreeSet::new(),
             retried: BTreeSet::new(),
-            failures: DeviceFailures::new(&begin.ranks),
+            failures: DeviceFailures::new(&begin.ranks, &topology),
             libraries: LibraryFailures::default(),
             results: OutlierSearch::new(&topology, header.settings.precision),
             outcomes: self.chooser.is_some().then_some(std::mem::take(&mut self.earlier)),
@@ -481,13 +481,10 @@ impl ActiveRun<'_, '_> {
                 CallError::new(Severity::Sticky, "open", "the GPU runtime", why.as_str())
                     .or_try("the run went on without GPUs; see `pathline doctor`")
             } else if let Some((unit, why)) = self.failures.retired(&entry.case) {
-                CallError::new(Severity::Sticky, "use", unit, why).or_try(
-                    "the unit was retired from this run after it failed again; run its cases alone",
-                )
+                CallError::new(Severity::Sticky, "use", unit, why).or_try(FaultedCase::RETIRED_UNIT)
             } else if let Some((operation, why)) = self.libraries.retired(&entry.case) {
-                CallError::new(Severity::Sticky, "use", operation, why).or_try(
-                    "the library failed twice in it while the GPU still copied; run its cases alone",
-                )
+                CallError::new(Severity::Sticky, "use", operation, why)
+                    .or_try(FaultedCase::RETIRED_LIBRARY)
             } else {
                 usable.push(entry);
                 continue;
@@ -499,11 +496,18 @@ impl ActiveRun<'_, '_> {
 
     fn measure(&mut self, task: &CaseTask) -> io::Result<TaskEnd> {
         let Self { executor, writer, carried, finished, results, outcomes, .. } = self;
-        let mut sticky = Vec::new();
+        // In order: a fault after which no call worked, or a case that moved bytes after one.
+        let mut after: Vec<Result<Case, FaultedCase>> = Vec::new();
+        let failed_before = self.failures.has_errors();
         let before = executor.about().without.clone();
         let (env, overhead_ns, gpus) = (task.env(), &self.overhead_ns, &self.gpus);
         let mut sink = |event: TaskEvent| -> io::Result<()> {
             let TaskEvent::Record(message) = event else { return Ok(()) };
+            if let JournalRecord::Sampled(visit) = &message
+                && (failed_before || !after.is_empty())
+            {
+                after.push(Ok(visit.case.clone()));
+            }
             match message {
                 // The case has an outcome already, which counts if this measurement is interrupted.
                 JournalRecord::Sampled(_) if writer.again => Ok(()),
@@ -534,7 +538,7 @@ impl ActiveRun<'_, '_> {
                     finished.insert(fault.case.clone());
                     writer.put(JournalRecord::Faulted(fault.clone()))?;
                     if fault.severity == Severity::Sticky {
-                        sticky.push(fault);
+                        after.push(Err(fault));
                     }
                     Ok(())
                 }
@@ -542,8 +546,11 @@ impl ActiveRun<'_, '_> {
             }
         };
         let ended = executor.measure(task, self.interrupt, &mut sink)?;
-        for fault in sticky {
-            self.charge(&fault)?;
+        for event in after {
+            match event {
+                Ok(case) => self.failures.note_work(&case),
+                Err(fault) => self.charge(&fault)?,
+            }
         }
         let after = &self.executor.about().without;
         if let (None, Some(why)) = (before, after) {
