@@ -7,6 +7,7 @@ mod edits;
 mod expected;
 mod expected_links;
 mod failed_gpu;
+mod failed_parts;
 mod fleet;
 mod health;
 mod labels;
@@ -28,6 +29,7 @@ pub use culprit::Culprit;
 pub use expected::{MAX_TRUST_FIGURES, MAX_TRUST_RANKS, PredictedFigure, find_figure_trust};
 pub use expected_links::{NodeReadings, reduced_links, trained_links};
 pub use failed_gpu::{failed_gpu, failed_gpu_remedy};
+pub use failed_parts::{CaseFate, FailedParts};
 pub use fleet::{
     FleetNode, FleetReport, FleetSettings, MIN_NODES, NodeKind, SlowPlace, judge_fleet,
 };
