@@ -8,8 +8,7 @@ use anyhow::{Context, Result, anyhow};
 use pathline_diagnose::posterior::SURE;
 use pathline_diagnose::{
     HealthReport, HealthSettings, NodeFacts, REFERENCE_ERROR, ReferenceComparison, RunDigest,
-    TailKind, compare_with_reference, failed_gpu_remedy, gpus_in, measured_in_runs, part_remedy,
-    predicted_by_twin,
+    TailKind, compare_with_reference, gpus_in, measured_in_runs, part_remedy, predicted_by_twin,
 };
 use pathline_flow::{MachineDesc, Network, RuntimeEnv};
 use pathline_report::health::{
@@ -461,7 +460,7 @@ fn action(topology: &Topology, facts: &NodeFacts, report: &HealthReport) -> Stri
     let names = names.join(" or ");
     let gpus: Vec<u32> = gpus_in(&names).into_iter().collect();
     let mut parts: Vec<String> =
-        facts.failed_gpus.iter().map(|gpu| failed_gpu_remedy(topology, *gpu)).collect();
+        facts.failed_parts.iter().map(|failed| failed.remedy(topology)).collect();
     if !names.is_empty() && parts.is_empty() {
         parts.push(part_remedy(topology, &names, &gpus));
     }

@@ -6,7 +6,6 @@ mod culprit;
 mod edits;
 mod expected;
 mod expected_links;
-mod failed_gpu;
 mod failed_parts;
 mod fleet;
 mod health;
@@ -28,7 +27,6 @@ pub use collectives::paired_choice::PairedChoice;
 pub use culprit::Culprit;
 pub use expected::{MAX_TRUST_FIGURES, MAX_TRUST_RANKS, PredictedFigure, find_figure_trust};
 pub use expected_links::{NodeReadings, reduced_links, trained_links};
-pub use failed_gpu::{failed_gpu, failed_gpu_remedy};
 pub use failed_parts::{CaseFate, FailedParts};
 pub use fleet::{
     FleetNode, FleetReport, FleetSettings, MIN_NODES, NodeKind, SlowPlace, judge_fleet,

@@ -153,6 +153,8 @@ fn is_host_busy(journal: &Journal) -> bool {
 pub struct CaseEnds<'a> {
     /// Ends that are charged to the node.
     pub of_node: Vec<&'a FaultedCase>,
+    /// Cases that were not started, since their part had failed before.
+    pub not_started: Vec<&'a FaultedCase>,
     /// Ends that say nothing about the node, with the cause as a clause.
     pub from_outside: Vec<(&'a FaultedCase, &'static str)>,
 }
@@ -165,6 +167,10 @@ impl<'a> CaseEnds<'a> {
         let is_busy = || *is_busy.get_or_init(|| is_host_busy(journal));
         for outcome in &journal.outcomes {
             let CaseOutcome::Faulted(fault) = outcome else { continue };
+            if !fault.was_started() {
+                ends.not_started.push(fault);
+                continue;
+            }
             let cause = CAUSES.iter().find(|cause| cause.fits(fault, &is_busy));
             match cause.and_then(|cause| cause.outside) {
                 Some(why) => ends.from_outside.push((fault, why)),

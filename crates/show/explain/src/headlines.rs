@@ -129,7 +129,7 @@ fn faults(journal: &Journal) -> Option<String> {
         // A case without this information is not a failure.
         CaseOutcome::Faulted(f) => {
             let is_known = journal.rejected.iter().any(|r| r.case == f.case.to_string());
-            (!is_known).then(|| f.error.clone())
+            (!is_known && f.was_started()).then(|| f.error.clone())
         }
         _ => None,
     };

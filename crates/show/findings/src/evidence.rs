@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use pathline_diagnose::{
-    SlowGroup, TrainedLink, compare_run, failed_gpu, reduced_links, slow_groups,
+    CaseFate, FailedParts, SlowGroup, TrainedLink, compare_run, reduced_links, slow_groups,
 };
 use pathline_explain::case_end::CaseEnds;
 use pathline_explain::fmt;
@@ -11,7 +11,8 @@ use pathline_explain::run::{CaseQuantity, RunEntry, RunView};
 use pathline_explain::run_identity::machine_of;
 use pathline_flow::Network;
 use pathline_schema::{
-    Case, CopyAgent, Flow, Gpu, GpuCaps, Journal, RunNote, SizeEffect, Topology, shell_word,
+    Case, CaseOutcome, CopyAgent, Flow, Gpu, GpuCaps, Journal, RunNote, SizeEffect, Topology,
+    shell_word,
 };
 
 use crate::{ExpectedGain, FindingArm, GainBasis};
@@ -53,30 +54,32 @@ pub(crate) struct Evidence<'a> {
     assumed: Vec<RunEntry<'a>>,
     /// Links that the node itself states to be less than they should.
     pub(crate) reduced: Vec<TrainedLink>,
-    /// The GPU on which cases failed, if it is one.
-    pub(crate) failed_gpu: Option<FailedGpu>,
+    /// The parts that failed cases have in common, if they have any.
+    pub(crate) failed: Option<FailedParts>,
+    /// Number of cases that were not started, since their part had failed before.
+    pub(crate) not_started: usize,
     /// Number of cases that were compared with peers.
     pub(crate) compared: usize,
     /// Number of results that are left out.
     disturbed: usize,
 }
 
-/// A GPU that all cases which the node failed have in common.
-pub(crate) struct FailedGpu {
-    pub(crate) gpu: u32,
-    /// Number of these cases.
-    pub(crate) cases: usize,
-    /// The error of the first, without advice.
-    pub(crate) error: String,
-}
-
-impl FailedGpu {
-    fn of_run(journal: &Journal) -> Option<Self> {
-        let failed = CaseEnds::new(journal).of_node;
-        let rows: Vec<_> = failed.iter().map(|fault| (&fault.case, fault.error.as_str())).collect();
-        let error = failed.first()?.error.split([';', '\n']).next().unwrap_or_default().to_owned();
-        Some(Self { gpu: failed_gpu(&rows)?, cases: failed.len(), error })
-    }
+/// What the cases that failed have in common, and how many were not started.
+fn failed_parts(journal: &Journal, network: Option<&Network>) -> (Option<FailedParts>, usize) {
+    let ends = CaseEnds::new(journal);
+    let of_node: BTreeSet<&Case> = ends.of_node.iter().map(|fault| &fault.case).collect();
+    let cases = journal.outcomes.iter().filter_map(|outcome| match outcome {
+        CaseOutcome::Measured(measured) => Some((&measured.case, CaseFate::Completed)),
+        CaseOutcome::Faulted(fault) if of_node.contains(&fault.case) => {
+            Some((&fault.case, CaseFate::Failed(&fault.error)))
+        }
+        CaseOutcome::Faulted(fault) => {
+            fault.was_started().then_some((&fault.case, CaseFate::Ended))
+        }
+        CaseOutcome::Skipped(_) => None,
+    });
+    let cases: Vec<_> = cases.collect();
+    (FailedParts::new(&cases, &journal.topology, network), ends.not_started.len())
 }
 
 /// A value with its 95 % interval.
@@ -118,7 +121,10 @@ impl<'a> Evidence<'a> {
             true => Vec::new(),
             false => comparison.covered(&journal.topology, network, &all),
         };
+        let (failed, not_started) = failed_parts(journal, network);
         Self {
+            failed,
+            not_started,
             slow_groups,
             slow,
             covered,
@@ -127,7 +133,6 @@ impl<'a> Evidence<'a> {
             network,
             suspect: suspect.map(|note| note.subject.as_str()).collect(),
             reduced: reduced_links(&journal.topology, network, &facts),
-            failed_gpu: FailedGpu::of_run(journal),
             compared: comparison.compared(),
             disturbed,
         }
@@ -206,6 +211,21 @@ impl<'a> Evidence<'a> {
     /// Time of one step of a case, us.
     pub(crate) fn time(&self, entry: &RunEntry<'a>) -> Option<SoundValue<'a>> {
         self.value(entry, CaseQuantity::StepUs)
+    }
+
+    /// What failed, in a sentence without a full stop; none where nothing did, or no few parts explain it.
+    pub(crate) fn failure(&self) -> Option<String> {
+        let more = match self.not_started {
+            0 => String::new(),
+            1 => "; 1 more was not started".to_owned(),
+            n => format!("; {n} more were not started"),
+        };
+        Some(format!("{}{more}", self.failed.as_ref()?.sentence("case")))
+    }
+
+    /// Whether a part does not answer, so that what compares all paths rests on those that are left.
+    pub(crate) fn hangs(&self) -> bool {
+        self.failed.as_ref().is_some_and(|failed| failed.hangs)
     }
 
     /// What the node states of the part that slows some paths: `xGMI gpu0-gpu6 runs 1 of 2 links`.

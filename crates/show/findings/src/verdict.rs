@@ -55,13 +55,19 @@ impl RunAnswer {
 pub(crate) fn verdict(journal: &Journal, report: &RunReport, evidence: &Evidence) -> RunAnswer {
     match judge(journal) {
         RunVerdict::Wrong => RunAnswer {
-            gpus: evidence.failed_gpu.iter().map(|failed| failed.gpu).collect(),
+            gpus: evidence.failed.iter().flat_map(|failed| failed.gpus.clone()).collect(),
             ..RunAnswer::new(NodeVerdict::Fail, wrong(journal, report, evidence))
         },
         RunVerdict::CouldNotJudge => {
             RunAnswer::new(NodeVerdict::Undecided, "no case has a figure".to_owned())
         }
-        RunVerdict::Incomplete => with_stated(incomplete(journal, report, evidence), evidence),
+        RunVerdict::Incomplete => match evidence.failed.as_ref().zip(evidence.failure()) {
+            Some((failed, failure)) => RunAnswer {
+                gpus: failed.gpus.iter().copied().collect(),
+                ..RunAnswer::new(NodeVerdict::Fail, failure)
+            },
+            None => with_stated(incomplete(journal, report, evidence), evidence),
+        },
         RunVerdict::Fine => with_stated(of_figures(journal, report, evidence), evidence),
     }
 }
@@ -106,12 +112,13 @@ fn wrong(journal: &Journal, report: &RunReport, evidence: &Evidence) -> String {
     if let Some(first) = faults.first() {
         let all = faults.len();
         let of = fmt::count(journal.outcomes.len(), "case");
+        if let Some(failure) = evidence.failure().filter(|_| evidence.hangs()) {
+            return failure;
+        }
+        let part = evidence.failed.iter().flat_map(|failed| &failed.parts).next();
+        let part = part.map_or(String::new(), |part| format!("{part}: "));
         // What follows a semicolon is advice.
         let text = first.error.split([';', '\n']).next().unwrap_or_default().trim_end_matches('.');
-        let part = evidence
-            .failed_gpu
-            .as_ref()
-            .map_or(String::new(), |failed| format!("gpu{}: ", failed.gpu));
         return match first.case.timed.as_slice() {
             [flow] => {
                 format!("{part}{all} of {of} failed, first {} to {} ({text})", flow.src, flow.dst)

@@ -5,8 +5,8 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use pathline_diagnose::{
-    HealthMonitor, HealthPlan, HealthProbe, HealthReport, HealthSettings, NextStep, NodeFacts,
-    RoundPace, failed_gpu,
+    CaseFate, FailedParts, HealthMonitor, HealthPlan, HealthProbe, HealthReport, HealthSettings,
+    NextStep, NodeFacts, RoundPace,
 };
 use pathline_flow::Network;
 use pathline_hal::pattern;
@@ -120,6 +120,12 @@ struct HealthCheck<'r> {
     rounds: u64,
     pace: RoundPace,
     incidents: Vec<ProbeIncident>,
+    /// Probes that failed, with their errors.
+    failures: Vec<(HealthProbe, String)>,
+    /// Whether probes only tell which part of the first that failed it was.
+    separates: bool,
+    /// Probes that moved bytes after the first that failed.
+    completed: Vec<HealthProbe>,
     facts: NodeFacts,
     /// Who else used the GPUs when a process was opened, if anybody did.
     busy_later: Option<String>,
@@ -159,6 +165,9 @@ pub fn examine(request: &HealthRequest) -> HealthOutcome {
         rounds: 0,
         pace: RoundPace::new(request.budget.as_secs_f64()),
         incidents: Vec::new(),
+        failures: Vec::new(),
+        separates: false,
+        completed: Vec::new(),
         facts: NodeFacts::default(),
         busy_later: None,
         readings: LinkReadings::default(),
@@ -220,8 +229,10 @@ impl HealthCheck<'_> {
             }
             self.finish_process(process);
         } else {
-            self.measure(process, &plan, &mut monitor, &mut paths);
+            self.measure(process, (&view.topology, &plan), &mut monitor, &mut paths);
+            self.conclude_incidents(&plan, &view.topology);
         }
+        self.conclude_failures(&view.topology);
         self.link_facts(&view);
         let mut report = monitor.report(&self.facts);
         // Who came after the first process was open can be what is slow.
@@ -303,7 +314,7 @@ impl HealthCheck<'_> {
                 break;
             }
         }
-        self.conclude_incidents(&HealthPlan::default());
+        self.conclude_incidents(&HealthPlan::default(), &Topology::default());
         None
     }
 
@@ -355,7 +366,7 @@ impl HealthCheck<'_> {
     fn measure(
         &mut self,
         first: ProbeProcess,
-        plan: &HealthPlan,
+        (topology, plan): (&Topology, &HealthPlan),
         monitor: &mut HealthMonitor<'_>,
         paths: &mut [PathTimes],
     ) {
@@ -363,12 +374,11 @@ impl HealthCheck<'_> {
         let mut next = Some(first);
         while self.processes <= MAX_PROCESSES {
             let Some(process) = next.take().or_else(|| self.open_again()) else { break };
-            match self.measure_in(process, &which, plan, monitor, paths) {
+            match self.measure_in(process, &which, (topology, plan), monitor, paths) {
                 ProcessEnding::Over => break,
                 ProcessEnding::Again(probes) => which = probes,
             }
         }
-        self.conclude_incidents(plan);
     }
 
     /// Another process, if it can be open before the budget is over.
@@ -420,7 +430,7 @@ impl HealthCheck<'_> {
         &mut self,
         mut process: ProbeProcess,
         which: &[usize],
-        plan: &HealthPlan,
+        (topology, plan): (&Topology, &HealthPlan),
         monitor: &mut HealthMonitor<'_>,
         paths: &mut [PathTimes],
     ) -> ProcessEnding {
@@ -434,9 +444,22 @@ impl HealthCheck<'_> {
         };
         let unbound_probes: Vec<usize> =
             unbound.iter().filter_map(|&(nth, _)| which.get(nth).copied()).collect();
-        if self.note_failures(unbound, which, plan) {
+        let separates = self.separates;
+        let first_unbound = unbound.first().map_or(which.len(), |&(nth, _)| nth);
+        let failed = self.note_failures(unbound, which, plan);
+        if separates {
+            let bound = which.iter().take(first_unbound).filter_map(|&n| plan.probes.get(n));
+            self.completed.extend(bound.cloned());
+        }
+        if failed || separates {
             self.finish_process(process);
-            return ProcessEnding::Over;
+            // One path that hangs has several parts: each GPU of it is tried alone.
+            let alone = if separates { Vec::new() } else { self.separating(topology, plan) };
+            self.separates = true;
+            return match alone.is_empty() {
+                true => ProcessEnding::Over,
+                false => ProcessEnding::Again(alone),
+            };
         }
         if first {
             let all = self.elapsed(Some(&process));
@@ -549,7 +572,7 @@ impl HealthCheck<'_> {
         which: &[usize],
         plan: &HealthPlan,
     ) -> bool {
-        let mut faults: Vec<(&HealthProbe, String)> = Vec::new();
+        let mut faults = Vec::new();
         for (nth, ProbeFailure { error, severity }) in failures {
             let Some(probe) = which.get(nth).and_then(|&n| plan.probes.get(n)) else { continue };
             match severity {
@@ -557,28 +580,13 @@ impl HealthCheck<'_> {
                     self.facts.unread.push(format!("{} was not measured: {error}", probe.label));
                 }
                 Severity::Transient | Severity::Sticky | Severity::Corrupt => {
-                    faults.push((probe, error));
+                    faults.push((probe.clone(), error));
                 }
             }
         }
-        let cases: Vec<_> =
-            faults.iter().map(|(probe, error)| (&probe.case, error.as_str())).collect();
-        let gpu = failed_gpu(&cases);
-        let texts = faults.iter().map(|(probe, error)| format!("{}: {error}", probe.label));
-        match (gpu, faults.as_slice()) {
-            // One part, one fault.
-            (Some(gpu), [(first, error), more @ ..]) => {
-                let error = error.split(';').next().unwrap_or_default();
-                let more = match more.len() {
-                    0 => String::new(),
-                    n => format!(", and {n} more of its paths"),
-                };
-                self.facts.failed.push(format!("gpu{gpu} fails: {}: {error}{more}", first.label));
-                self.facts.failed_gpus.insert(gpu);
-            }
-            _ => self.facts.failed.extend(texts),
-        }
-        !faults.is_empty()
+        let is_fault = !faults.is_empty();
+        self.failures.extend(faults);
+        is_fault
     }
 
     /// The process did not answer as it should: the same probes again in another one.
@@ -637,18 +645,54 @@ impl HealthCheck<'_> {
         process.end(Duration::ZERO);
     }
 
+    /// What the probes that failed have in common. Those that completed did so after the first.
+    fn failed_parts(&self, topology: &Topology) -> Option<FailedParts> {
+        let failed = self.failures.iter().map(|(probe, e)| (&probe.case, CaseFate::Failed(e)));
+        let completed = self.completed.iter().map(|probe| (&probe.case, CaseFate::Completed));
+        let cases = failed.clone().take(1).chain(completed).chain(failed.skip(1));
+        FailedParts::new(&cases.collect::<Vec<_>>(), topology, None)
+    }
+
+    /// A probe of each GPU of the first path that hangs, if that leaves several parts.
+    fn separating(&self, topology: &Topology, plan: &HealthPlan) -> Vec<usize> {
+        let Some(failed) = self.failed_parts(topology).filter(FailedParts::is_open) else {
+            return Vec::new();
+        };
+        let all: Vec<usize> = (0..plan.standing).collect();
+        let alone = looks(plan, &all, &[]).into_iter();
+        alone.filter(|(gpu, _)| failed.gpus.contains(gpu)).map(|(_, probe)| probe).collect()
+    }
+
+    /// One fault of all probes that failed, if few parts explain them.
+    fn conclude_failures(&mut self, topology: &Topology) {
+        let Some(failed) = self.failed_parts(topology) else {
+            let texts = self.failures.iter();
+            let texts = texts.map(|(probe, error)| format!("{}: {error}", probe.label));
+            self.facts.failed.extend(texts);
+            return;
+        };
+        if let Some((probe, _)) = self.failures.first().filter(|_| failed.hangs) {
+            self.facts.notes.push(format!("first: {}: {}", probe.label, failed.error));
+        }
+        self.facts.failed.push(failed.sentence("path"));
+        self.facts.failed_parts = Some(failed);
+    }
+
     /// What happened in two processes is a fault of the node; once, it may have been anything.
-    fn conclude_incidents(&mut self, plan: &HealthPlan) {
+    fn conclude_incidents(&mut self, plan: &HealthPlan, topology: &Topology) {
         let label = |incident: &ProbeIncident| match incident.probe {
             Some(probe) => plan.probes.get(probe).map_or("a probe", |p| p.label.as_str()),
             None => "opening the GPUs",
         };
         match self.incidents.as_slice() {
             [first, second, ..] if first.by_node && second.by_node => {
-                let of = |incident: &ProbeIncident| plan.probes.get(incident.probe?);
-                let cases = [of(first), of(second)].into_iter().flatten();
-                let cases: Vec<_> = cases.map(|probe| (&probe.case, "")).collect();
-                self.facts.failed_gpus.extend(failed_gpu(&cases));
+                let cases = [first, second].into_iter().filter_map(|incident| {
+                    let probe = plan.probes.get(incident.probe?)?;
+                    Some((&probe.case, CaseFate::Failed(incident.how.as_str())))
+                });
+                let cases: Vec<_> = cases.collect();
+                let found = FailedParts::new(&cases, topology, None);
+                self.facts.failed_parts = found.filter(|found| found.gpus.len() == 1);
                 let text = format!("{} {}, twice", label(second), second.how);
                 self.facts.failed.push(text);
             }

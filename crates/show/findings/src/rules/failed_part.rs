@@ -1,6 +1,6 @@
 //! Parts that fail, or that the node itself states to be less than they should.
 
-use pathline_diagnose::{failed_gpu_remedy, gpus_in, part_remedy};
+use pathline_diagnose::{gpus_in, part_remedy};
 use pathline_explain::fmt;
 
 use crate::evidence::Evidence;
@@ -8,7 +8,7 @@ use crate::{Finding, FindingSeverity};
 
 pub(super) const ID: &str = "part-fails";
 
-/// One finding for the GPU on which cases fail, and one for each reduced link that no slow path shows.
+/// One finding for the parts on which cases fail, and one for each reduced link that no slow path shows.
 pub(super) fn find(evidence: &Evidence) -> Vec<Finding> {
     let topology = evidence.topology();
     let finding = |text: String, action: String, gpus: Vec<u32>| Finding {
@@ -18,10 +18,13 @@ pub(super) fn find(evidence: &Evidence) -> Vec<Finding> {
         weight: f64::INFINITY,
         ..Finding::new(ID, FindingSeverity::Fault, format!("{text}."))
     };
-    let failed = evidence.failed_gpu.iter().map(|failed| {
-        let cases = fmt::count(failed.cases, "case");
-        let text = format!("gpu{} fails in {cases}: {}", failed.gpu, failed.error);
-        finding(text, failed_gpu_remedy(topology, failed.gpu), vec![failed.gpu])
+    let failed = evidence.failed.iter().zip(evidence.failure()).map(|(failed, text)| {
+        let gpus = failed.gpus.iter().copied().collect();
+        let cause = if failed.hangs { format!("First: {}.", failed.error) } else { String::new() };
+        let short = failed.sentence("case").split(';').next().unwrap_or_default().to_owned();
+        let drain = if failed.hangs { "drain the node; " } else { "" };
+        let action = format!("{drain}{}", failed.remedy(topology));
+        Finding { short, cause, ..finding(text, action, gpus) }
     });
     let parts: Vec<&str> =
         evidence.slow_groups.iter().filter_map(|group| group.part.as_deref()).collect();

@@ -82,6 +82,8 @@ pub(crate) fn findings(evidence: &Evidence) -> Vec<Finding> {
         debug_assert!(found.iter().all(|finding| rule.ids.contains(&finding.id)));
         all.extend(found);
     }
+    // Half of a node has no best path.
+    all.retain(|finding| finding.severity == FindingSeverity::Fault || !evidence.hangs());
     for finding in &mut all {
         finding.simulated = evidence.is_simulated();
         debug_assert!(!finding.short.is_empty(), "{} has no short form", finding.id);
