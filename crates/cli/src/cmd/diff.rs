@@ -40,6 +40,7 @@ pub(super) fn run(args: &DiffArgs) -> Result<ExitKind> {
         Err(error) => return Err(error.into()),
     };
     if diff.is_worse() {
+        diff.failure = failure(&after, &b).filter(|_| failure(&before, &a).is_none());
         let found = slow_group(&after, &b);
         let known = slow_group(&before, &a).map(|group| group.name());
         let found = found.filter(|group| Some(group.name()) != known);
@@ -63,6 +64,14 @@ pub(super) fn run(args: &DiffArgs) -> Result<ExitKind> {
         (true, _) => ExitKind::Wrong,
         (false, 0) if diff.undecided().is_none() => ExitKind::Fine,
         _ => ExitKind::CouldNotJudge,
+    })
+}
+
+/// The part that does not answer in one of these runs.
+fn failure(paths: &[PathBuf], runs: &[Journal]) -> Option<String> {
+    paths.iter().zip(runs).find_map(|(path, journal)| {
+        let network = super::report::network(journal, &files::journal_path(path)).ok();
+        pathline_findings::find_hang(journal, network.as_ref())
     })
 }
 

@@ -191,7 +191,7 @@ fn a8_the_slow_node_and_its_link_are_named() {
     assert_eq!(code, 1, "{bad}");
     assert!(
         bad.contains(
-            "FAIL: NVLink gpu5-switches, both directions: its paths are 50 % slower: 9 of 18 links"
+            "FAIL: NVLink gpu5-switches, both directions, at the rate of 9 of 18 links: its paths are 50 % slower"
         ),
         "{bad}"
     );

@@ -29,8 +29,11 @@ const MOST_CULPRITS: usize = 5;
 pub struct Culprit {
     /// The part: `gpu0>gpu1 xGMI x4`, `gpu3 copy engines to peers`.
     pub element: String,
-    /// What is wrong with it: `loses 25 %: 1 of 4 links`.
+    /// What is wrong with it: `its paths are 25 % slower`.
     pub damage: String,
+    /// How many links would carry as much and how many it should have, if it lacks whole links.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub links: Option<(u32, u32)>,
     /// Probability among the parts that were considered, 0 to 1.
     pub probability: f64,
     /// Odds to the next most probable part; infinite odds are written as 1e9.
@@ -84,6 +87,15 @@ struct FittedEdit {
 impl FittedEdit {
     fn best_first(a: &Self, b: &Self) -> std::cmp::Ordering {
         b.ln_probability.total_cmp(&a.ln_probability)
+    }
+}
+
+impl Culprit {
+    /// The part, and what it has left of whole links: `xGMI gpu0-gpu6, both directions, at the rate of 1 of 2 links`.
+    pub fn name(&self) -> String {
+        let part = &self.element;
+        let links = |(now, all)| format!("{part}, at the rate of {now} of {all} links");
+        self.links.map_or(part.clone(), links)
     }
 }
 
@@ -288,6 +300,7 @@ impl<'c> PathLosses<'c> {
             Culprit {
                 element: self.name(fitted),
                 damage: self.damage(fitted),
+                links: self.links_left(fitted),
                 probability: shares.get(nth).copied().unwrap_or(0.0),
                 odds: next.map_or(f64::INFINITY, odds).min(1e9),
                 next: next.map(|next| self.name(next)),
@@ -334,21 +347,30 @@ impl<'c> PathLosses<'c> {
         self.elements(fitted).collect::<Vec<_>>().join(" and ")
     }
 
+    /// How many whole links an edit of one part leaves.
+    fn links_left(&self, fitted: &FittedEdit) -> Option<(u32, u32)> {
+        let ([edit], [left]) = (fitted.edits.as_slice(), fitted.left.as_slice()) else {
+            return None;
+        };
+        let parts = self.edits.get(*edit)?.parts;
+        let lost = ((1.0 - left) * f64::from(parts)).round();
+        let is_whole = (1.0 - left - lost / f64::from(parts)).abs() < RESOLVED_LOSS;
+        (parts > 1 && lost >= 1.0 && is_whole).then_some((parts - lost as u32, parts))
+    }
+
     fn damage(&self, fitted: &FittedEdit) -> String {
         let one = |(&edit, &left): (&usize, &f64)| -> Option<String> {
             let edit = self.edits.get(edit)?;
-            let parts = f64::from(edit.parts);
-            let lost = ((1.0 - left) * parts).round();
-            let whole =
-                edit.parts > 1 && lost >= 1.0 && (1.0 - left - lost / parts).abs() < RESOLVED_LOSS;
             // What the paths lose, as everywhere: an engine may lose more than shows.
             let is_slowed = |path: &&usize| edit.exposures.iter().any(|e| e.probe == **path);
             let suspects = self.suspects.iter().filter(is_slowed);
             let ln = suspects.filter_map(|&path| self.paths.get(path)?.ln);
             let losses = ln.map(|ln| 1.0 - (-ln).exp());
-            let loss = interpolated(&ascending(losses), 0.5).unwrap_or(1.0 - left);
-            let share = format!("its paths are {} slower", loss_text(std::iter::once(loss)));
-            Some(if whole { format!("{share}: {lost:.0} of {} links", edit.parts) } else { share })
+            let losses = match losses.clone().next() {
+                Some(_) => loss_text(losses),
+                None => loss_text(std::iter::once(1.0 - left)),
+            };
+            Some(format!("its paths are {losses} slower"))
         };
         fitted.edits.iter().zip(&fitted.left).filter_map(one).collect::<Vec<_>>().join("; ")
     }
@@ -423,7 +445,8 @@ mod tests {
         let (names, first, separating) = found([quarter, fine, fine, fine, fine, fine]);
         assert_eq!((names.as_str(), separating), ("link, path a", vec![]));
         let first = first.expect("a culprit");
-        assert_eq!(first.damage, "its paths are 25 % slower: 1 of 4 links");
+        assert_eq!(first.damage, "its paths are 25 % slower");
+        assert_eq!(first.name(), "link, at the rate of 3 of 4 links");
         assert!((first.odds - 3.0f64.exp()).abs() < 1e-6 && first.is_part, "{first:?}");
         assert!((first.probability - 1.0 / (1.0 + (-3.0f64).exp())).abs() < 1e-4, "{first:?}");
         let (names, first, _) = found([quarter, quarter, fine, fine, None, None]);

@@ -148,14 +148,15 @@ pub fn trained_links(
     (links, limits)
 }
 
-/// Links that the topology or the GPUs report below their expected width or speed.
+/// Links that the topology or the GPUs report below their expected width or speed; speeds of PCIe while bytes moved.
 pub fn reduced_links(
     topology: &Topology,
     network: Option<&Network>,
     facts: &BTreeMap<u32, GpuFacts>,
+    loaded: &BTreeMap<u32, GpuState>,
 ) -> Vec<TrainedLink> {
     let none = BTreeMap::new();
-    let readings = NodeReadings { facts, idle: &none, loaded: &none, counters: (&none, &none) };
+    let readings = NodeReadings { facts, idle: &none, loaded, counters: (&none, &none) };
     let (mut links, _) = trained_links(topology, network, &readings);
     links.retain(|link| link.loss().is_some());
     links
@@ -285,7 +286,7 @@ mod tests {
     fn a_board_is_known_by_its_other_links() {
         let desc = MachineDesc::preset("mi250x").expect("a preset");
         let losses = |topology: &Topology| -> Vec<String> {
-            let found = reduced_links(topology, None, &BTreeMap::new());
+            let found = reduced_links(topology, None, &BTreeMap::new(), &BTreeMap::new());
             found.iter().filter_map(TrainedLink::loss).collect()
         };
         let narrow = with_link(&desc, (0, 6), 1);

@@ -29,6 +29,9 @@ pub struct UnlikePath {
     /// The part that most probably slows it, if one explains what is slow: `xGMI gpu2>gpu3`.
     #[serde(skip)]
     pub part: Option<String>,
+    /// That part with what it has left: `xGMI gpu2>gpu3, at the rate of 1 of 2 links`.
+    #[serde(skip)]
+    pub part_state: Option<String>,
     /// Its speed divided by the median speed of the others, 0 to 1.
     pub ratio: f64,
     /// The least and the greatest that its interval and those of the others allow for it.
@@ -256,6 +259,7 @@ impl CaseComparison {
                 case: worst.case.clone(),
                 path: case_label(topology, &worst.case),
                 part: part.map(|part| part.element.clone()),
+                part_state: part.map(Culprit::name),
                 ratio: worst.ratio,
                 ratio_range: worst.range,
                 peers: worst.peers,

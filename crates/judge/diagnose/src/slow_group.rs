@@ -79,7 +79,9 @@ impl SlowGroup {
     pub fn summary(&self) -> String {
         let (shown, Some(worst)) = (self.shown(), self.worst()) else { return String::new() };
         let losses = shown.iter().map(|path| 1.0 - path.ratio);
-        let part = self.part.as_ref().map_or(String::new(), |part| format!("{part}: "));
+        let state = self.paths.iter().find_map(|path| path.part_state.as_ref());
+        let part = self.part.as_ref().and(state.or(self.part.as_ref()));
+        let part = part.map_or(String::new(), |part| format!("{part}: "));
         let flows: Vec<Flow> =
             shown.iter().flat_map(|path| path.case.timed.iter().copied()).collect();
         match shown.len() {
@@ -161,6 +163,7 @@ mod tests {
             case,
             path,
             part,
+            part_state: None,
             ratio,
             ratio_range,
             peers,

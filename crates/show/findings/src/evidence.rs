@@ -1,6 +1,6 @@
 //! Values that findings may rest on, and comparisons of them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_diagnose::{
     CaseFate, FailedParts, SlowGroup, TrainedLink, compare_run, reduced_links, slow_groups,
@@ -11,8 +11,8 @@ use pathline_explain::run::{CaseQuantity, RunEntry, RunView};
 use pathline_explain::run_identity::machine_of;
 use pathline_flow::Network;
 use pathline_schema::{
-    Case, CaseOutcome, CopyAgent, Flow, Gpu, GpuCaps, Journal, RunNote, SizeEffect, Topology,
-    shell_word,
+    Case, CaseOutcome, CopyAgent, Flow, Gpu, GpuCaps, GpuState, Journal, RunNote, SizeEffect,
+    Topology, shell_word,
 };
 
 use crate::{ExpectedGain, FindingArm, GainBasis};
@@ -62,6 +62,34 @@ pub(crate) struct Evidence<'a> {
     pub(crate) compared: usize,
     /// Number of results that are left out.
     disturbed: usize,
+}
+
+/// What GPUs reported while cases moved bytes over their link to the host.
+fn loaded_states(journal: &Journal) -> BTreeMap<u32, GpuState> {
+    let measured = journal.outcomes.iter().filter_map(|outcome| match outcome {
+        CaseOutcome::Measured(measured) => Some(measured),
+        _ => None,
+    });
+    let is_host = |flow: &Flow| [flow.src, flow.dst].iter().any(|at| at.unit.numa().is_some());
+    let on_host = measured.filter(|measured| measured.case.flows().any(is_host));
+    let states = on_host.flat_map(|measured| &measured.gpus);
+    let states = states.filter_map(|(unit, read)| Some((unit.gpu()?, read.during.clone()?)));
+    states.filter(|(_, state)| state.pcie.is_some()).collect()
+}
+
+/// The part that does not answer in a run, in a sentence without a full stop: `gpu3 hangs: ...`.
+pub fn find_hang(journal: &Journal, network: Option<&Network>) -> Option<String> {
+    let (failed, not_started) = failed_parts(journal, network);
+    Some(failure_text(&failed.filter(|failed| failed.hangs)?, not_started))
+}
+
+fn failure_text(failed: &FailedParts, not_started: usize) -> String {
+    let more = match not_started {
+        0 => String::new(),
+        1 => "; 1 more was not started".to_owned(),
+        n => format!("; {n} more were not started"),
+    };
+    format!("{}{more}", failed.sentence("case"))
 }
 
 /// What the cases that failed have in common, and how many were not started.
@@ -132,7 +160,7 @@ impl<'a> Evidence<'a> {
             run,
             network,
             suspect: suspect.map(|note| note.subject.as_str()).collect(),
-            reduced: reduced_links(&journal.topology, network, &facts),
+            reduced: reduced_links(&journal.topology, network, &facts, &loaded_states(journal)),
             compared: comparison.compared(),
             disturbed,
         }
@@ -215,12 +243,7 @@ impl<'a> Evidence<'a> {
 
     /// What failed, in a sentence without a full stop; none where nothing did, or no few parts explain it.
     pub(crate) fn failure(&self) -> Option<String> {
-        let more = match self.not_started {
-            0 => String::new(),
-            1 => "; 1 more was not started".to_owned(),
-            n => format!("; {n} more were not started"),
-        };
-        Some(format!("{}{more}", self.failed.as_ref()?.sentence("case")))
+        Some(failure_text(self.failed.as_ref()?, self.not_started))
     }
 
     /// Whether a part does not answer, so that what compares all paths rests on those that are left.

@@ -84,10 +84,16 @@ fn with_stated(answer: RunAnswer, evidence: &Evidence) -> RunAnswer {
     let part =
         evidence.slow_groups.first().and_then(|group| group.part.as_deref()).unwrap_or_default();
     let is_stated = evidence.stated_loss(part).is_some();
-    let rest = answer.reason.strip_prefix(part).filter(|_| is_stated).unwrap_or(&answer.reason);
+    let is_part = is_stated && answer.reason.starts_with(part);
+    let rest = answer.reason.split_once(": ").filter(|_| is_part);
+    let rest = rest.map_or(answer.reason.as_str(), |(_, rest)| rest);
     let measured = match answer.state {
-        Some(NodeVerdict::Ok) => "; no path is slower for it".to_owned(),
-        Some(_) => format!("; {}", rest.trim_start_matches(": ")),
+        // Copies that leave links idle do not show that one of them is lost.
+        Some(NodeVerdict::Ok) => format!(
+            "; none of {} is slower for it",
+            fmt::count(evidence.compared, "compared result")
+        ),
+        Some(_) => format!("; {rest}"),
         None => String::new(),
     };
     let (state, reason) = (Some(NodeVerdict::Fail), format!("{first}{more}{measured}"));

@@ -30,14 +30,19 @@ pub struct TrainedLink {
 }
 
 impl TrainedLink {
-    /// Whether a part of a node is this link, or has it: `NVLink gpu3-switches, both directions` has `gpu3 NVLink`.
+    /// Whether a part of a node is this link or a direction of it, or has it: `NVLink gpu3-switches, both directions`
+    /// has `gpu3 NVLink`.
     pub fn is_part(&self, part: &str) -> bool {
-        match part.strip_prefix(self.name.as_str()) {
+        let (own, gpus) = (gpus_in(&self.name), gpus_in(part));
+        if own.len() == 2 && part.starts_with(self.kind.name()) {
+            return own == gpus;
+        }
+        match part.replace('>', "-").strip_prefix(self.name.as_str()) {
             Some(rest) => !rest.starts_with(|c: char| c.is_ascii_digit()),
             None => {
                 !self.name.contains('-')
                     && part.starts_with(self.kind.name())
-                    && gpus_in(&self.name).is_subset(&gpus_in(part))
+                    && own.is_subset(&gpus)
             }
         }
     }

@@ -214,8 +214,8 @@ fn state(
             [] => describe(worst),
             [part] if confirmed.len() == 1 => named_path(part, worst),
             _ if confirmed.len() == 1 => describe(worst),
-            [part] => match format!("{}: {}", part.element, part.damage) {
-                long if long.chars().count() > REASON_CHARS => part.element.clone(),
+            [part] => match format!("{}: {}", part.name(), part.damage) {
+                long if long.chars().count() > REASON_CHARS => part.name(),
                 reason => reason,
             },
             parts => slow_together(monitor, &confirmed, parts),
@@ -233,7 +233,7 @@ fn state(
 
 /// A slow path, by its part if it is not slow by itself.
 fn named_path(part: &Culprit, path: &SuspectPath) -> String {
-    let text = format!("{}: {}", part.element, describe(path));
+    let text = format!("{}: {}", part.name(), describe(path));
     let is_named = part.is_part && text.chars().count() <= REASON_CHARS;
     if is_named { text } else { describe(path) }
 }
@@ -408,6 +408,7 @@ mod tests {
             let culprit = |&(probability, is_part): &(f64, bool)| Culprit {
                 element: probability.to_string(),
                 damage: String::new(),
+                links: None,
                 probability,
                 odds: 1.0,
                 next: None,

@@ -131,7 +131,10 @@ fn an_engine_and_the_links_behind_it_are_told_apart_by_kernels() {
     let node = &test_nodes()[1];
     for (movers, part) in [
         (vec!["engine copy"], "gpu3 copy engines to peers: "),
-        (vec!["engine copy", "kernel copy"], "NVLink gpu3 to switches: "),
+        (
+            vec!["engine copy", "kernel copy"],
+            "NVLink gpu3 to switches, at the rate of 12 of 18 links: ",
+        ),
     ] {
         let slow = |_: usize, label: &str| {
             let is_slow = movers.iter().any(|mover| label.ends_with(mover));

@@ -188,6 +188,8 @@ pub struct RunDiff {
     pub part: Option<String>,
     /// What to do where something is worse; empty without a finding.
     pub action: String,
+    /// What fails in the runs after and not in those before: `gpu3 hangs: ...`. The cases that are lost are its.
+    pub failure: Option<String>,
 }
 
 impl RunDiff {
@@ -343,6 +345,7 @@ pub fn diff_runs(
         repeats,
         part: None,
         action: String::new(),
+        failure: None,
     })
 }
 
@@ -588,7 +591,9 @@ fn row(
     let samples =
         |side: Option<&CaseSide>| side.map_or(0, |s| s.runs.iter().map(|r| r.samples).sum());
     let (value_a, value_b) = (value(a), value(b));
-    let other_method = a.zip(b).is_some_and(|(a, b)| a.is_difference != b.is_difference);
+    let other_method = a.zip(b).is_some_and(|(a, b)| {
+        a.is_difference != b.is_difference && !a.runs.is_empty() && !b.runs.is_empty()
+    });
     let (change, comparison) = match (value_a, value_b) {
         (None, None) => return None,
         (Some(_), None) if b.is_some() => (CaseChange::Lost, None),

@@ -66,6 +66,13 @@ impl RunDiff {
                 .filter(|change| self.count(*change) > 0)
                 .map(|change| format!("{} {}", self.count(change), change.word()))
                 .collect();
+        if let Some(failure) = &self.failure {
+            let slower = match slower {
+                0 => String::new(),
+                _ => format!("; of the others {} slower", by(CaseChange::Slower)),
+            };
+            return format!("FAIL: {failure}{slower}");
+        }
         match (self.is_worse(), slower, self.undecided()) {
             (true, 1.., _) => {
                 let of_part = self.part.as_ref().map(|part| format!(", over {part}"));
@@ -166,7 +173,10 @@ impl RunDiff {
         let quiet =
             [CaseChange::Same, CaseChange::Unclear, CaseChange::OnlyFirst, CaseChange::OnlySecond];
         let rows = self.rows.iter().enumerate();
-        rows.filter(|(at, row)| !covered.contains(at) && !quiet.contains(&row.change))
+        let is_quiet = |change: CaseChange| {
+            quiet.contains(&change) || (change == CaseChange::Lost && self.failure.is_some())
+        };
+        rows.filter(|(at, row)| !covered.contains(at) && !is_quiet(row.change))
             .map(|(_, row)| row)
             .collect()
     }
@@ -205,6 +215,11 @@ impl RunDiff {
         let is_explained = |change| change == CaseChange::Slower && self.part.is_some() && !all;
         for group in self.groups.iter().filter(|group| !is_explained(group.change)) {
             writeln!(f, "  {}: {}", group.change.word(), group.text())?;
+        }
+        let lost = self.count(CaseChange::Lost);
+        if self.failure.is_some() && lost > 0 && !all {
+            let cases = fmt::count(lost, "case");
+            writeln!(f, "{cases} without a result after, all by that (--full lists them)")?;
         }
         self.write_rows(f, all)?;
         if all {
@@ -354,11 +369,14 @@ fn other_sizes(rows: &[&DiffRow]) -> String {
     let sizes = rows.iter().filter_map(|row| row.case.timed.first()).map(|flow| flow.bytes);
     let Some((low, high)) = sizes.clone().min().zip(sizes.max()) else { return String::new() };
     let effects: Vec<f64> = rows.iter().filter_map(|row| Some(percent_of(row.effect?.0))).collect();
-    let (least, most) = crate::figure::extremes(&effects);
     let sizes = match rows.len() {
         1 => format!("; {low} too"),
         n => format!("; {n} other sizes of {low} to {high}"),
     };
+    if effects.is_empty() {
+        return sizes;
+    }
+    let (least, most) = crate::figure::extremes(&effects);
     match format!("{least:+.0}") == format!("{most:+.0}") {
         true => format!("{sizes}: {least:+.0} %"),
         false => format!("{sizes}: {least:+.0} to {most:+.0} %"),

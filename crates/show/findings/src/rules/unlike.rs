@@ -40,12 +40,22 @@ fn finding(evidence: &Evidence, group: &SlowGroup) -> Option<Finding> {
     let summary = group.summary();
     Some(Finding {
         short: match &group.part {
-            Some(_) => summary.split(", the worst").next().unwrap_or_default().to_owned(),
+            Some(_) => {
+                let short = summary.split(", the worst").next().unwrap_or_default();
+                match short.chars().count() > Finding::MAX_SHORT {
+                    true => short.split(" than ").next().unwrap_or_default().to_owned(),
+                    false => short.to_owned(),
+                }
+            }
             None => format!("{}: {}, peers {}", path.path, value.plain_text(), fmt::number(peers)),
         },
         cause: if cause.is_empty() { cause } else { format!("{}.", fmt::sentence(&cause)) },
         action: match &stated {
             Some(_) => format!("{}.", group.remedy(evidence.topology())),
+            None if group.part.is_none() && group.paths.len() > 1 => format!(
+                "`{}` measures them in new processes, and tells links from copy engines.",
+                evidence.health()
+            ),
             None => format!(
                 "`{}` measures it in new processes; if it stays: {}.",
                 evidence.health(),

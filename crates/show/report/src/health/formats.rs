@@ -33,7 +33,7 @@ pub fn junit(document: &HealthDocument) -> String {
     let name = |name: &str| format!("classname=\"pathline.health\" name=\"{}\"", markup_text(name));
     let culprits = document.report.iter().flat_map(|report| &report.culprits);
     let culprit = culprits
-        .map(|c| format!("{}: {} (odds {:.0}:1)", c.element, c.damage, c.odds))
+        .map(|c| format!("{}: {} (odds {:.0}:1)", c.name(), c.damage, c.odds))
         .next()
         .unwrap_or_else(|| "not determined".to_owned());
     for class in &document.classes {

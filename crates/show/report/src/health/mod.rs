@@ -8,4 +8,4 @@ mod text;
 pub use document::{HealthClass, HealthDocument, HealthPath, HealthPhases, HealthReference};
 pub use formats::{json, junit, nagios, prometheus, reframe};
 pub(crate) use text::TextPage;
-pub use text::text;
+pub use text::{text, worst_path};

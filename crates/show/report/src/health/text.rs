@@ -65,7 +65,7 @@ fn evidence(page: &mut TextPage, document: &HealthDocument, report: &HealthRepor
     for (nth, culprit) in report.culprits.iter().take(2).enumerate() {
         let mut line = format!(
             "{}: {}; {} probable",
-            culprit.element,
+            culprit.name(),
             culprit.damage,
             probability(culprit.probability)
         );
@@ -98,6 +98,12 @@ fn evidence(page: &mut TextPage, document: &HealthDocument, report: &HealthRepor
     let is_new = |text: &&String| !document.facts.limits.contains(text);
     let uncovered: Vec<String> = report.unseen.iter().filter(is_new).cloned().collect();
     page.list("uncovered", &uncovered);
+}
+
+/// The slowest path of a check, as its text shows it.
+pub fn worst_path(document: &HealthDocument) -> Option<String> {
+    let report = document.report.as_ref()?;
+    report.suspects.first().map(|one| suspect(document, one))
 }
 
 /// `gpu3→gpu2, SDMA copy: 30.1 of 50.3 GB/s (40 % slower than 3 peers), in 3 of 3 processes`; small copies by time.
