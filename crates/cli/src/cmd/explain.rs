@@ -1,6 +1,6 @@
 //! `pathline explain`.
 
-use std::io::Read as _;
+use std::io::{IsTerminal as _, Read as _};
 use std::path::Path;
 use std::time::Instant;
 
@@ -11,20 +11,25 @@ use pathline_reason::{
     DecidingProbe, PasteExplanation, ProbeEvidence, RowPredictor, explain_on_node,
     explain_on_preset, explain_paste, other_product, preset_of, whole_node,
 };
+use pathline_report::health::{json as health_json, text as health_text, worst_path};
 use pathline_runner::{
     CaseTrials, HostMachine, HostSurvey, MachineChoice, MachineModel, RunRequest, StorePlaces,
+    hostname,
 };
-use pathline_schema::{RunSettings, SizeEffects, shell_word};
+use pathline_schema::{RunSettings, SizeEffects, WorldKind, shell_word};
 
 use super::case_machine::{on_machine, plan_cases};
-use super::{ExitKind, case, setting};
+use super::report::{self, SummaryForm};
+use super::{ExitKind, case, health, setting};
 use crate::args::ExplainArgs;
 use crate::files;
 use crate::progress::StopRequest;
-use crate::say::{self, errln, outln, show_labelled, width};
+use crate::say::{self, errln, out, outln, show_labelled, width};
 
 /// Seconds after which a check begins no further copies.
 const PROBE_SECS: f64 = 8.0;
+/// Seconds of a health check.
+const CHECK_SECS: u64 = 10;
 /// Copies of a check that are measured in one process.
 const PROBE_BLOCK: usize = 64;
 /// Answers without `--full`.
@@ -46,10 +51,10 @@ pub(super) fn run(args: &ExplainArgs) -> Result<ExitKind> {
     if let Some(run) =
         args.file.as_deref().filter(|file| files::journal_path(file).is_file() && file.is_dir())
     {
-        bail!(
-            "{0} is a run: `pathline report {0}` shows what it means",
-            shell_word(&run.to_string_lossy())
-        );
+        return explain_run(args, run);
+    }
+    if args.check && args.file.is_none() && std::io::stdin().is_terminal() {
+        return check_alone(args);
     }
     let bytes = match args.file.as_deref().filter(|file| *file != Path::new("-")) {
         Some(file) => {
@@ -62,6 +67,9 @@ pub(super) fn run(args: &ExplainArgs) -> Result<ExitKind> {
         None => read(std::io::stdin().lock()).context("standard input cannot be read")?,
     };
     if bytes.iter().all(u8::is_ascii_whitespace) {
+        if args.check && args.file.is_none() {
+            return check_alone(args);
+        }
         bail!("the input is empty: paste the output of a benchmark, a log or an issue's text");
     }
     if let Some(what) = other_input(&bytes) {
@@ -89,6 +97,49 @@ pub(super) fn run(args: &ExplainArgs) -> Result<ExitKind> {
         show(&explained, say::is_full());
     }
     Ok(exit(&explained))
+}
+
+/// What a run shows, as its report says it; with --check, the same node once more.
+fn explain_run(args: &ExplainArgs, run: &Path) -> Result<ExitKind> {
+    let (journal, path) = (files::read(run)?, files::journal_path(run));
+    let network = report::network(&journal, &path)?;
+    let form = SummaryForm { full: say::is_full(), colour: say::colour() };
+    let rendered = report::render_run(&journal, &network, &path, form);
+    match args.json {
+        true => out!("{}", report::json_of_run(&journal, &network, &path)?),
+        false if args.check => outln!("run: {}\n", rendered.verdict),
+        false => say::page(&rendered.summary),
+    }
+    if !args.check {
+        return Ok(rendered.exit);
+    }
+    let description = path.with_file_name(files::MACHINE);
+    let machine = match &journal.begin.world {
+        WorldKind::Simulated(_) if description.is_file() => {
+            Some(description.to_string_lossy().into_owned())
+        }
+        WorldKind::Simulated(name) => Some(name.clone()),
+        WorldKind::Real if journal.begin.host != hostname() => bail!(
+            "{} is a run of {}: --check measures the node that it was made on",
+            shell_word(&run.to_string_lossy()),
+            journal.begin.host
+        ),
+        WorldKind::Real => None,
+    };
+    let document = health::check_machine(machine.as_deref(), CHECK_SECS)?;
+    outln!("{}", health_text(&document, width()).trim_end());
+    Ok(rendered.exit.worse(document.state.into()))
+}
+
+/// Without an output to explain, a check says whether the node is sound.
+fn check_alone(args: &ExplainArgs) -> Result<ExitKind> {
+    node(args)?;
+    let document = health::check_machine(args.machine.as_deref(), CHECK_SECS)?;
+    match args.json {
+        true => out!("{}", health_json(&document)),
+        false => outln!("{}", health_text(&document, width()).trim_end()),
+    }
+    Ok(document.state.into())
 }
 
 fn read(source: impl std::io::Read) -> std::io::Result<Vec<u8>> {
@@ -166,7 +217,8 @@ fn check(
     let settings = RunSettings::default();
     let (memory, limit, faults, repeat) = (None, None, Vec::new(), 0);
     let request = RunRequest { machine, settings, memory, job: None, limit, faults, repeat };
-    let stopper = StopRequest::new(Instant::now(), None);
+    let begun = Instant::now();
+    let stopper = StopRequest::new(begun, None);
     let rates = on_machine(&request, &stopper, |executor| {
         let about = executor.about().clone();
         let plan = plan_cases(&about, probe.cases().iter().cloned(), &request)?;
@@ -174,13 +226,20 @@ fn check(
         let mut trials = CaseTrials::new(executor, plan, &interrupt);
         Ok(measure(&probe, &mut trials))
     })?;
-    match ProbeEvidence::new(node, &probe, &rates) {
-        Ok(evidence) => Ok(explain_on_node(reading, node, Some(&evidence))),
+    let mut checked = match ProbeEvidence::new(node, &probe, &rates) {
+        Ok(evidence) => explain_on_node(reading, node, Some(&evidence)),
         Err(why) => {
-            errln!("! the check decided nothing: {why}");
-            Ok(found)
+            errln!("! no copy decides between the causes: {why}");
+            found
         }
-    }
+    };
+    // The verdict on the node is that of the health check.
+    let left = CHECK_SECS.saturating_sub(begun.elapsed().as_secs()).max(2);
+    let document = health::check_machine(args.machine.as_deref(), left)?;
+    let worst = worst_path(&document).map_or(String::new(), |path| format!("; {path}"));
+    let reason = format!("{}{worst}", document.reason);
+    checked.add_node(document.state, &reason, &document.action);
+    Ok(checked)
 }
 
 /// The rates of a probe's cases in GB/s, until its time is over.

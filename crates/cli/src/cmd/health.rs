@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
+use clap::Parser as _;
 use pathline_diagnose::posterior::SURE;
 use pathline_diagnose::{
     HealthReport, HealthSettings, NodeFacts, REFERENCE_ERROR, ReferenceComparison, RunDigest,
@@ -26,7 +27,7 @@ use pathline_stats::SeriesSummary;
 
 use super::bundle::HealthBundle;
 use super::{ExitKind, digest, hide_other_gpus};
-use crate::args::{HealthArgs, HealthFormat, with_gpus};
+use crate::args::{Args, Command, HealthArgs, HealthFormat, with_gpus};
 use crate::files;
 use crate::say::{errln, out, width};
 
@@ -84,6 +85,20 @@ pub(super) fn check_node(args: &HealthArgs) -> HealthDocument {
         errln!("pathline: {error}");
         HealthDocument::unusable(env!("CARGO_PKG_VERSION"), &hostname(), &started, &error)
     })
+}
+
+/// The result of a check of this node, or of a simulated one, within a budget.
+///
+/// # Errors
+/// The machine's name is none.
+pub(super) fn check_machine(machine: Option<&str>, seconds: u64) -> Result<HealthDocument> {
+    let budget = format!("{seconds}s");
+    let mut words = vec!["pathline", "health", "--budget", &budget];
+    words.extend(machine.iter().flat_map(|machine| ["--machine", *machine]));
+    match Args::try_parse_from(words)?.command {
+        Some(Command::Health(args)) => Ok(check_node(&args)),
+        _ => Err(anyhow!("a check takes no such machine")),
+    }
 }
 
 /// Keeps a result, if --history asks for it, unless the node is slow or may be.

@@ -88,14 +88,15 @@ fn what_a_node_states_of_a_fault_is_named_by_health_and_run() {
     let width = |lost: u32| format!("kind = \"width\"\nlost = {lost}");
     let half = || "kind = \"speed\"\nshare = 0.5".to_owned();
     let after = |kind: &str| format!("kind = \"{kind}\"\nafter_ms = 50");
-    let timeout = "stream_wait on gpu3: no answer in 1 s (timeout)";
     for (preset, element, fault, found, remedy) in [
         ("mi250x", "gpu0-gpu6", width(1), "xGMI gpu0-gpu6 runs 1 of 2 links", "--showxgmierr"),
         ("mi250x", "gpu0-gpu1", width(1), "xGMI gpu0-gpu1 runs 3 of 4 links", "--showxgmierr"),
         ("mi300x", "gpu0-gpu6", half(), "xGMI gpu0-gpu6 runs at 32 of 64 GB/s", "--showxgmierr"),
         ("mi300x", "gpu2-numa0", width(8), "gpu2 PCIe runs 8 of 16 lanes", "lspci -vv"),
         ("hgx-h200", "gpu3-switch0", width(1), "gpu3 NVLink runs 17 of 18 links", "nvlink -s"),
-        ("hgx-h200", "gpu3", after("hang"), timeout, "dmesg` for Xid messages of gpu3"),
+        ("hgx-h200", "gpu3", after("hang"), " hangs: ", "dmesg` for Xid messages of gpu3"),
+        ("mi250x", "gpu3", "kind = \"hang\"".into(), "gpu3 hangs: ", "dmesg` for amdgpu"),
+        ("mi250x", "gpu2-gpu4", "kind = \"hang\"".into(), "gpu2-gpu4 hangs: ", "--showxgmierr"),
         ("mi250x", "gpu3", after("crash"), "gpu3: an earlier fault", "dmesg` for amdgpu"),
     ] {
         let dir = TempDir::new().expect("a folder");
@@ -120,6 +121,68 @@ fn what_a_node_states_of_a_fault_is_named_by_health_and_run() {
         let map = fs::read_to_string(format!("{out}/report.html")).expect("a page");
         assert!(map.contains(found.split(" (").next().unwrap_or_default()), "{gpu}");
     }
+}
+
+/// gpu3 of 8 GCDs answers no more from 0.3 s on. gpu2, whose copies to gpu1 it forwards, works.
+#[test]
+fn a_gpu_that_hangs_is_what_every_command_says_first() {
+    let dir = TempDir::new().expect("a folder");
+    let fault = "[[fault]]\nelement = \"gpu3\"\nkind = \"hang\"\nafter_ms = 300";
+    let sick = faulty(dir.path(), "mi250x", fault);
+    let sick = sick.to_str().expect("a path");
+    let folder = |name: &str| dir.path().join(name).to_string_lossy().into_owned();
+    let (before, after) = (folder("before"), folder("after"));
+    let said = |args: &[&str]| {
+        let output = pathline(args);
+        let text = stdout(&output).split_whitespace().collect::<Vec<_>>().join(" ");
+        (text, output.status.code())
+    };
+    let hangs = "gpu3 hangs: 5 of 5 cases that use it did not end; no other part is in all of them";
+    assert_eq!(said(&["run", "-m", "mi250x", "--quick", "-o", &before]).1, Some(0));
+    let (text, code) = said(&["run", "-m", sick, "--quick", "-o", &after]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains(&format!("FAIL: {hangs}; 34 more were not started")), "{text}");
+    assert!(text.contains(&format!("1! {hangs}")) && !text.contains(" 2. "), "{text}");
+    assert!(text.contains("Drain the node; `dmesg` for amdgpu messages of gpu3"), "{text}");
+    let journal = fs::read_to_string(format!("{after}/run.jsonl")).expect("a journal");
+    assert!(journal.contains("\"subject\":\"gpu3\"") && !journal.contains("\"subject\":\"gpu2\""));
+    let output = pathline(&["diff", &before, &after]);
+    let text = stdout(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.starts_with("FAIL: gpu3 hangs: 5 of 5 cases"), "{text}");
+    assert!(text.lines().count() <= 40 && !text.contains("inf"), "{text}");
+    assert!(text.contains("39 cases without a result after"), "{text}");
+    let (text, code) = said(&["explain", &after, "--check"]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains(&format!("run: FAIL: {hangs}")), "{text}");
+    assert!(text.contains("FAIL: gpu3 hangs: 2 of 2 paths that use it did not end"), "{text}");
+}
+
+/// What a check of the node finds is the verdict on the figure, and no check that is done is advised.
+#[test]
+fn explain_says_of_a_node_what_health_says() {
+    let dir = TempDir::new().expect("a folder");
+    let paste = dir.path().join("paste.txt");
+    let row = "268435456 67108864 float sum -1 6100.0 44.01 77.01 0 6100.0 44.01 77.01 0";
+    let head =
+        "# nThread 1 nGpus 8 minBytes 268435456 maxBytes 268435456 step: 4(factor) warmup iters: 5";
+    let columns = "# size count type redop root time algbw busbw #wrong time algbw busbw #wrong";
+    fs::write(&paste, format!("{head}\n{columns}\n{row}\n")).expect("a file");
+    let paste = paste.to_str().expect("a path");
+    let fault = "[[fault]]\nelement = \"gpu0-gpu6\"\nkind = \"width\"";
+    let sick = faulty(dir.path(), "mi250x", fault);
+    let of = |machine: &str| {
+        let output = pathline(&["explain", paste, "-m", machine, "--check"]);
+        let text = stdout(&output).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        assert!(text.contains("checked") && !text.contains("pathline "), "{text}");
+        text
+    };
+    let text = of(sick.to_str().expect("a path"));
+    assert!(text.contains("verdict FAIL: the node: xGMI gpu0-gpu6 runs 1 of 2 links; "), "{text}");
+    assert!(text.contains("% slower than 3 peers)") && text.contains("--showxgmierr"), "{text}");
+    let text = of("mi250x");
+    assert!(text.contains("checked OK: all ") && text.contains("verdict SUSPECT: "), "{text}");
 }
 
 #[test]

@@ -85,6 +85,29 @@ pub fn explain_on_node(
     checked
 }
 
+impl PasteExplanation {
+    /// Adds the verdict of a check of the node to the answers that copies of it decide. What that check has done is
+    /// no further check.
+    pub fn add_node(&mut self, state: NodeVerdict, reason: &str, action: &str) {
+        let is_bad = matches!(state, NodeVerdict::Fail | NodeVerdict::Suspect);
+        let of_node = |answer: &&mut PasteAnswer| answer.subject != ProbeSubject::Nothing;
+        for answer in self.answers.iter_mut().filter(of_node) {
+            answer.checks.retain(|check| !check.command.contains("pathline "));
+            if let Some(probed) = answer.checked.as_mut().filter(|_| !is_bad) {
+                probed.text = format!("{}: {reason}; {}", state.word(), probed.text);
+            }
+            if is_bad {
+                let before = std::mem::take(&mut answer.reason);
+                answer.reason = format!("the node: {reason}; the figure: {before}");
+                (answer.verdict, answer.is_fault) = (state, true);
+                answer.action = action.to_owned();
+                answer.checks.clear();
+                answer.possible.clear();
+            }
+        }
+    }
+}
+
 struct PasteExplainer<'a> {
     reading: &'a PasteReading,
     limits: Option<NodeLimits>,

@@ -447,7 +447,8 @@ impl HealthCheck<'_> {
         let separates = self.separates;
         let first_unbound = unbound.first().map_or(which.len(), |&(nth, _)| nth);
         let failed = self.note_failures(unbound, which, plan);
-        if separates {
+        // A hang that does not come again clears no part.
+        if separates && failed {
             let bound = which.iter().take(first_unbound).filter_map(|&n| plan.probes.get(n));
             self.completed.extend(bound.cloned());
         }
@@ -653,14 +654,16 @@ impl HealthCheck<'_> {
         FailedParts::new(&cases.collect::<Vec<_>>(), topology, None)
     }
 
-    /// A probe of each GPU of the first path that hangs, if that leaves several parts.
+    /// A probe of each GPU of the first path that hangs, and that path again, if it leaves several parts.
     fn separating(&self, topology: &Topology, plan: &HealthPlan) -> Vec<usize> {
         let Some(failed) = self.failed_parts(topology).filter(FailedParts::is_open) else {
             return Vec::new();
         };
         let all: Vec<usize> = (0..plan.standing).collect();
         let alone = looks(plan, &all, &[]).into_iter();
-        alone.filter(|(gpu, _)| failed.gpus.contains(gpu)).map(|(_, probe)| probe).collect()
+        let alone = alone.filter(|(gpu, _)| failed.gpus.contains(gpu)).map(|(_, probe)| probe);
+        let is_first = |probe: &HealthProbe| self.failures.first().is_some_and(|f| f.0 == *probe);
+        alone.chain(plan.probes.iter().position(is_first)).collect()
     }
 
     /// One fault of all probes that failed, if few parts explain them.
