@@ -67,11 +67,11 @@ pub(super) fn run(args: &DiffArgs) -> Result<ExitKind> {
     })
 }
 
-/// The part that does not answer in one of these runs.
+/// The part that fails in one of these runs.
 fn failure(paths: &[PathBuf], runs: &[Journal]) -> Option<String> {
     paths.iter().zip(runs).find_map(|(path, journal)| {
         let network = super::report::network(journal, &files::journal_path(path)).ok();
-        pathline_findings::find_hang(journal, network.as_ref())
+        pathline_findings::find_failure(journal, network.as_ref())
     })
 }
 

@@ -72,8 +72,11 @@ impl FailedParts {
             return None;
         }
         let derived = network.is_none().then(|| Network::from_topology(topology));
-        let network = network.or(derived.as_ref());
-        let parts: Vec<_> = cases.iter().map(|(case, _)| parts_of(case, network)).collect();
+        let network = network.or(derived.as_ref())?;
+        let parts = cases.iter().map(|(case, fate)| {
+            parts_of(case, Some(network).filter(|_| *fate != CaseFate::Completed))
+        });
+        let parts: Vec<_> = parts.collect();
         let which = |is_meant: &dyn Fn(&CaseFate) -> bool| -> Vec<usize> {
             let all = cases.iter().enumerate();
             all.filter(|(_, (_, fate))| is_meant(fate)).map(|(nth, _)| nth).collect()
@@ -207,7 +210,8 @@ fn error_of<'a>(cases: &[(&Case, CaseFate<'a>)], nth: usize) -> Option<&'a str> 
     }
 }
 
-/// GPUs and pairs that the flows of a case use or pass.
+/// GPUs and pairs that the flows of a case use or pass. Those of a case that ended are its ends alone: a route that is
+/// not known for sure clears no part.
 fn parts_of(case: &Case, network: Option<&Network>) -> BTreeSet<SharedPart> {
     let mut parts = BTreeSet::new();
     for flow in case.flows() {

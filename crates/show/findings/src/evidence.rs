@@ -77,10 +77,10 @@ fn loaded_states(journal: &Journal) -> BTreeMap<u32, GpuState> {
     states.filter(|(_, state)| state.pcie.is_some()).collect()
 }
 
-/// The part that does not answer in a run, in a sentence without a full stop: `gpu3 hangs: ...`.
-pub fn find_hang(journal: &Journal, network: Option<&Network>) -> Option<String> {
+/// The part that fails in a run, in a sentence without a full stop: `gpu3 hangs: ...`.
+pub fn find_failure(journal: &Journal, network: Option<&Network>) -> Option<String> {
     let (failed, not_started) = failed_parts(journal, network);
-    Some(failure_text(&failed.filter(|failed| failed.hangs)?, not_started))
+    Some(failure_text(&failed?, not_started))
 }
 
 fn failure_text(failed: &FailedParts, not_started: usize) -> String {
