@@ -96,7 +96,7 @@ fn what_a_node_states_of_a_fault_is_named_by_health_and_run() {
         ("hgx-h200", "gpu3-switch0", width(1), "gpu3 NVLink runs 17 of 18 links", "nvlink -s"),
         ("hgx-h200", "gpu3", after("hang"), " hangs: ", "dmesg` for Xid messages of gpu3"),
         ("mi250x", "gpu3", "kind = \"hang\"".into(), "gpu3 hangs: ", "dmesg` for amdgpu"),
-        ("mi250x", "gpu2-gpu4", "kind = \"hang\"".into(), "gpu2-gpu4 hangs: ", "--showxgmierr"),
+        ("mi250x", "gpu2-gpu4", "kind = \"hang\"".into(), "gpu2-gpu4 hangs: ", "dmesg` for amdgpu"),
         ("mi250x", "gpu3", after("crash"), "gpu3: an earlier fault", "dmesg` for amdgpu"),
     ] {
         let dir = TempDir::new().expect("a folder");

@@ -124,8 +124,6 @@ struct HealthCheck<'r> {
     failures: Vec<(HealthProbe, String)>,
     /// Whether probes only tell which part of the first that failed it was.
     separates: bool,
-    /// Probes that moved bytes after the first that failed.
-    completed: Vec<HealthProbe>,
     facts: NodeFacts,
     /// Who else used the GPUs when a process was opened, if anybody did.
     busy_later: Option<String>,
@@ -167,7 +165,6 @@ pub fn examine(request: &HealthRequest) -> HealthOutcome {
         incidents: Vec::new(),
         failures: Vec::new(),
         separates: false,
-        completed: Vec::new(),
         facts: NodeFacts::default(),
         busy_later: None,
         readings: LinkReadings::default(),
@@ -445,13 +442,7 @@ impl HealthCheck<'_> {
         let unbound_probes: Vec<usize> =
             unbound.iter().filter_map(|&(nth, _)| which.get(nth).copied()).collect();
         let separates = self.separates;
-        let first_unbound = unbound.first().map_or(which.len(), |&(nth, _)| nth);
         let failed = self.note_failures(unbound, which, plan);
-        // A hang that does not come again clears no part.
-        if separates && failed {
-            let bound = which.iter().take(first_unbound).filter_map(|&n| plan.probes.get(n));
-            self.completed.extend(bound.cloned());
-        }
         if failed || separates {
             self.finish_process(process);
             // One path that hangs has several parts: each GPU of it is tried alone.
@@ -646,24 +637,21 @@ impl HealthCheck<'_> {
         process.end(Duration::ZERO);
     }
 
-    /// What the probes that failed have in common. Those that completed did so after the first.
+    /// What the probes that failed have in common. Those that move bytes in a new process clear nothing: a GPU may
+    /// hang later in it.
     fn failed_parts(&self, topology: &Topology) -> Option<FailedParts> {
         let failed = self.failures.iter().map(|(probe, e)| (&probe.case, CaseFate::Failed(e)));
-        let completed = self.completed.iter().map(|probe| (&probe.case, CaseFate::Completed));
-        let cases = failed.clone().take(1).chain(completed).chain(failed.skip(1));
-        FailedParts::new(&cases.collect::<Vec<_>>(), topology, None)
+        FailedParts::new(&failed.collect::<Vec<_>>(), topology, None)
     }
 
-    /// A probe of each GPU of the first path that hangs, and that path again, if it leaves several parts.
+    /// A probe of each GPU of the first path that hangs, if it leaves several parts.
     fn separating(&self, topology: &Topology, plan: &HealthPlan) -> Vec<usize> {
         let Some(failed) = self.failed_parts(topology).filter(FailedParts::is_open) else {
             return Vec::new();
         };
         let all: Vec<usize> = (0..plan.standing).collect();
         let alone = looks(plan, &all, &[]).into_iter();
-        let alone = alone.filter(|(gpu, _)| failed.gpus.contains(gpu)).map(|(_, probe)| probe);
-        let is_first = |probe: &HealthProbe| self.failures.first().is_some_and(|f| f.0 == *probe);
-        alone.chain(plan.probes.iter().position(is_first)).collect()
+        alone.filter(|(gpu, _)| failed.gpus.contains(gpu)).map(|(_, probe)| probe).collect()
     }
 
     /// One fault of all probes that failed, if few parts explain them.
