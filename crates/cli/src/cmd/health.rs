@@ -474,8 +474,8 @@ fn action(topology: &Topology, facts: &NodeFacts, report: &HealthReport) -> Stri
     }
     let names = names.join(" or ");
     let gpus: Vec<u32> = gpus_in(&names).into_iter().collect();
-    let mut parts: Vec<String> =
-        facts.failed_parts.iter().map(|failed| failed.remedy(topology)).collect();
+    let mut parts = vec![facts.failed_remedy.clone()];
+    parts.retain(|part| !part.is_empty());
     if !names.is_empty() && parts.is_empty() {
         parts.push(part_remedy(topology, &names, &gpus));
     }

@@ -3,7 +3,6 @@
 use pathline_schema::LinkKind;
 use serde::{Deserialize, Serialize};
 
-use crate::failed_parts::FailedParts;
 use crate::labels::gpus_in;
 
 /// A link as it is trained now, and as both of its ends could have it. Idle links clock down, so
@@ -79,9 +78,9 @@ pub struct NodeFacts {
     pub busy: Option<String>,
     /// Probes and steps that failed, with their error. Each is a fault.
     pub failed: Vec<String>,
-    /// The parts that the probes which failed have in common.
+    /// What to do about the parts that the probes which failed have in common; empty without any.
     #[serde(skip)]
-    pub failed_parts: Option<FailedParts>,
+    pub failed_remedy: String,
     /// Why measuring ended early: `budget of 5 s is over`. The verdict then rests on what is known.
     pub stopped: Option<String>,
     /// What a verdict rests on and could not be read or measured: a node with any of it does not pass.

@@ -441,17 +441,9 @@ impl HealthCheck<'_> {
         };
         let unbound_probes: Vec<usize> =
             unbound.iter().filter_map(|&(nth, _)| which.get(nth).copied()).collect();
-        let separates = self.separates;
-        let failed = self.note_failures(unbound, which, plan);
-        if failed || separates {
+        if self.note_failures(unbound, which, plan) || self.separates {
             self.finish_process(process);
-            // One path that hangs has several parts: each GPU of it is tried alone.
-            let alone = if separates { Vec::new() } else { self.separating(topology, plan) };
-            self.separates = true;
-            return match alone.is_empty() {
-                true => ProcessEnding::Over,
-                false => ProcessEnding::Again(alone),
-            };
+            return self.after_failure(topology, plan);
         }
         if first {
             let all = self.elapsed(Some(&process));
@@ -644,6 +636,16 @@ impl HealthCheck<'_> {
         FailedParts::new(&failed.collect::<Vec<_>>(), topology, None)
     }
 
+    /// One path that hangs has several parts: each GPU of it is tried alone, once.
+    fn after_failure(&mut self, topology: &Topology, plan: &HealthPlan) -> ProcessEnding {
+        let is_first = !std::mem::replace(&mut self.separates, true);
+        let alone = if is_first { self.separating(topology, plan) } else { Vec::new() };
+        match alone.is_empty() {
+            true => ProcessEnding::Over,
+            false => ProcessEnding::Again(alone),
+        }
+    }
+
     /// A probe of each GPU of the first path that hangs, if it leaves several parts.
     fn separating(&self, topology: &Topology, plan: &HealthPlan) -> Vec<usize> {
         let Some(failed) = self.failed_parts(topology).filter(FailedParts::is_open) else {
@@ -666,7 +668,7 @@ impl HealthCheck<'_> {
             self.facts.notes.push(format!("first: {}: {}", probe.label, failed.error));
         }
         self.facts.failed.push(failed.sentence("path"));
-        self.facts.failed_parts = Some(failed);
+        self.facts.failed_remedy = failed.remedy(topology);
     }
 
     /// What happened in two processes is a fault of the node; once, it may have been anything.
@@ -683,7 +685,8 @@ impl HealthCheck<'_> {
                 });
                 let cases: Vec<_> = cases.collect();
                 let found = FailedParts::new(&cases, topology, None);
-                self.facts.failed_parts = found.filter(|found| found.gpus.len() == 1);
+                let found = found.filter(|found| found.gpus.len() == 1);
+                self.facts.failed_remedy = found.map_or_else(String::new, |f| f.remedy(topology));
                 let text = format!("{} {}, twice", label(second), second.how);
                 self.facts.failed.push(text);
             }
