@@ -27,13 +27,13 @@ const ATTEMPTS: usize = 3;
 /// Faults of the test with random ones; more by PATHLINE_TEST_FAULTS.
 const FAULTS: usize = 150;
 
-fn pathline(args: &[&str]) -> Output {
+pub(crate) fn pathline(args: &[&str]) -> Output {
     let mut command = Command::new(assert_cmd::cargo::cargo_bin!("pathline"));
     command.args(args).stdin(Stdio::null()).env_remove("COLUMNS");
     command.output().expect("it runs")
 }
 
-fn stdout(output: &Output) -> String {
+pub(crate) fn stdout(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).expect("text")
 }
 
@@ -50,7 +50,7 @@ fn check(args: &[&str]) -> (Value, i32) {
 }
 
 /// A preset with faults, as a file.
-fn faulty(dir: &Path, preset: &str, faults: &str) -> PathBuf {
+pub(crate) fn faulty(dir: &Path, preset: &str, faults: &str) -> PathBuf {
     let text = stdout(&pathline(&["model", "show", preset]));
     let file = dir.join("faulty.toml");
     fs::write(&file, format!("{text}\n{faults}\n")).expect("a file");
@@ -121,68 +121,6 @@ fn what_a_node_states_of_a_fault_is_named_by_health_and_run() {
         let map = fs::read_to_string(format!("{out}/report.html")).expect("a page");
         assert!(map.contains(found.split(" (").next().unwrap_or_default()), "{gpu}");
     }
-}
-
-/// gpu3 of 8 GCDs answers no more from 0.3 s on. gpu2, whose copies to gpu1 it forwards, works.
-#[test]
-fn a_gpu_that_hangs_is_what_every_command_says_first() {
-    let dir = TempDir::new().expect("a folder");
-    let fault = "[[fault]]\nelement = \"gpu3\"\nkind = \"hang\"\nafter_ms = 300";
-    let sick = faulty(dir.path(), "mi250x", fault);
-    let sick = sick.to_str().expect("a path");
-    let folder = |name: &str| dir.path().join(name).to_string_lossy().into_owned();
-    let (before, after) = (folder("before"), folder("after"));
-    let said = |args: &[&str]| {
-        let output = pathline(args);
-        let text = stdout(&output).split_whitespace().collect::<Vec<_>>().join(" ");
-        (text, output.status.code())
-    };
-    let hangs = "gpu3 hangs: 5 of 5 cases that use it did not end; no other part is in all of them";
-    assert_eq!(said(&["run", "-m", "mi250x", "--quick", "-o", &before]).1, Some(0));
-    let (text, code) = said(&["run", "-m", sick, "--quick", "-o", &after]);
-    assert_eq!(code, Some(1), "{text}");
-    assert!(text.contains(&format!("FAIL: {hangs}; 34 more were not started")), "{text}");
-    assert!(text.contains(&format!("1! {hangs}")) && !text.contains(" 2. "), "{text}");
-    assert!(text.contains("Drain the node; `dmesg` for amdgpu messages of gpu3"), "{text}");
-    let journal = fs::read_to_string(format!("{after}/run.jsonl")).expect("a journal");
-    assert!(journal.contains("\"subject\":\"gpu3\"") && !journal.contains("\"subject\":\"gpu2\""));
-    let output = pathline(&["diff", &before, &after]);
-    let text = stdout(&output);
-    assert_eq!(output.status.code(), Some(1), "{text}");
-    assert!(text.starts_with("FAIL: gpu3 hangs: 5 of 5 cases"), "{text}");
-    assert!(text.lines().count() <= 40 && !text.contains("inf"), "{text}");
-    assert!(text.contains("39 cases without a result after"), "{text}");
-    let (text, code) = said(&["explain", &after, "--check"]);
-    assert_eq!(code, Some(1), "{text}");
-    assert!(text.contains(&format!("run: FAIL: {hangs}")), "{text}");
-    assert!(text.contains("FAIL: gpu3 hangs: 2 of 2 paths that use it did not end"), "{text}");
-}
-
-/// What a check of the node finds is the verdict on the figure, and no check that is done is advised.
-#[test]
-fn explain_says_of_a_node_what_health_says() {
-    let dir = TempDir::new().expect("a folder");
-    let paste = dir.path().join("paste.txt");
-    let row = "268435456 67108864 float sum -1 6100.0 44.01 77.01 0 6100.0 44.01 77.01 0";
-    let head =
-        "# nThread 1 nGpus 8 minBytes 268435456 maxBytes 268435456 step: 4(factor) warmup iters: 5";
-    let columns = "# size count type redop root time algbw busbw #wrong time algbw busbw #wrong";
-    fs::write(&paste, format!("{head}\n{columns}\n{row}\n")).expect("a file");
-    let paste = paste.to_str().expect("a path");
-    let fault = "[[fault]]\nelement = \"gpu0-gpu6\"\nkind = \"width\"";
-    let sick = faulty(dir.path(), "mi250x", fault);
-    let of = |machine: &str| {
-        let output = pathline(&["explain", paste, "-m", machine, "--check"]);
-        let text = stdout(&output).split_whitespace().collect::<Vec<_>>().join(" ");
-        assert_eq!(output.status.code(), Some(1), "{text}");
-        assert!(text.contains("checked") && !text.contains("pathline "), "{text}");
-        text
-    };
-    let text = of(sick.to_str().expect("a path"));
-    assert!(text.contains("verdict FAIL: the node: xGMI gpu0-gpu6 runs 1 of 2 links; "), "{text}");
-    assert!(text.contains("% slower than 3 peers)") && text.contains("--showxgmierr"), "{text}");
-    let text = of("mi250x");
-    assert!(text.contains("checked OK: all ") && text.contains("verdict SUSPECT: "), "{text}");
 }
 
 #[test]

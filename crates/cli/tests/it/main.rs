@@ -23,6 +23,7 @@ mod guarded;
 mod health;
 mod hostile;
 mod huge_pages;
+mod hung_gpu;
 mod kernels;
 mod lost_libraries;
 mod model_ranks;
