@@ -3,9 +3,10 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use pathline_schema::{Bytes, CpuHow, CpuOp, CpuWork, Flow, MemKind, Mover, SuiteId, Unit};
+use pathline_schema::{Bytes, CpuHow, CpuOp, CpuWork, Flow, Mover, SuiteId, Unit};
 
-use super::pivot::{CellPivot, CellUnit, GBS, NS, US, most};
+use super::first_touch::{touch_cost, touch_figure};
+use super::pivot::{CellPivot, CellUnit, GBS, NS, most};
 use super::{
     BetterWhen, ChartLine, CurvesBody, Figure, FigureCell, SuiteFindings, frame, is_apart,
     is_precise, lines, sorted,
@@ -89,7 +90,8 @@ pub(super) fn find(run: &RunView) -> SuiteFindings {
     let loops = near(run);
     let crossovers = crossovers(run, &loops);
     let points = chase_points(run, &loops);
-    let touch = touch_cost(run, &loops);
+    let touches = loops.iter().filter(|l| l.work.op == CpuOp::Touch).map(|l| l.entry);
+    let touch = touch_cost(run, &touches.collect::<Vec<_>>());
     let mut figures = copies(run, &loops, &crossovers);
     figures.extend(streams(run, &loops));
     figures.extend(threads(run, &loops));
@@ -466,80 +468,4 @@ fn numa(run: &RunView) -> Vec<Figure> {
         ("host-numa-latency", "Load latency of every domain's memory", CpuOp::Chase, StepNs),
     ];
     all.into_iter().filter_map(figure).collect()
-}
-
-/// First-touch cost: ns per base page, and per huge page.
-struct FirstTouch {
-    page: Bytes,
-    huge: Bytes,
-    per_page: Option<FigureCell>,
-    per_huge: Option<FigureCell>,
-}
-
-fn touch_cost(run: &RunView, loops: &[HostLoop]) -> FirstTouch {
-    let host = &run.topology().host;
-    let page = if host.page.0 == 0 { Bytes::kib(4) } else { host.page };
-    // Transparent huge pages have the smallest huge size: 2 MiB on x86-64.
-    let huge = host.huge_pages.iter().copied().filter(|h| *h > page).min().unwrap_or(Bytes::mib(2));
-    let cost = |mem: MemKind, page: Bytes| {
-        let touches = |l: &&HostLoop| l.work.op == CpuOp::Touch && l.flow.dst.mem == mem;
-        let entry = loops.iter().find(touches)?.entry;
-        let cell = run.cell(entry, Payload);
-        let relative = cell.value.map_or(0.0, |r| cell.half_width / r);
-        // A rate near zero is not a sample of a page's cost, for any page size.
-        let value = cell.value.map(|r| page.as_f64() / r).filter(|ns| *ns < f64::MAX / 1e9);
-        let half_width = value.map_or(0.0, |v| v * relative).min(f64::MAX / 1e9);
-        let small = entry.series().iter().any(|s| s.small_pages().is_some());
-        let unusable = match (small, value) {
-            (true, _) => Some("the kernel gave small pages for huge ones".to_owned()),
-            (false, None) => Some("no usable sample".to_owned()),
-            (false, Some(_)) => None,
-        };
-        let (value, absent) = (value.filter(|_| !small), cell.absent.or(unusable));
-        let (few, suspect) = (cell.few, cell.suspect);
-        Some(FigureCell { half_width, few, absent, suspect, ..FigureCell::stated(entry, value) })
-    };
-    let (per_page, per_huge) = (cost(MemKind::Paged, page), cost(MemKind::Huge, huge));
-    FirstTouch { page, huge, per_page, per_huge }
-}
-
-fn touch_figure(run: &RunView, touch: &FirstTouch) -> Option<Figure> {
-    let pages = touch.huge.as_f64() / touch.page.as_f64();
-    let us = |c: FigureCell| FigureCell {
-        value: c.value.map(|v| v / 1e3),
-        half_width: c.half_width / 1e3,
-        ..c
-    };
-    let bars = [
-        (format!("{} page", touch.page), touch.per_page.clone()),
-        (
-            format!("{} in {} pages", touch.huge, touch.page),
-            touch.per_page.clone().map(|c| c.scaled(pages)),
-        ),
-        (format!("{} huge page", touch.huge), touch.per_huge.clone()),
-    ];
-    let title = "Cost of touching a fresh page for the first time";
-    frame(run, (SUITE, "* > * by cpu@*[touch-*]"), "host-touch", title)
-        .finding(touch.sentence().unwrap_or_default())
-        .draw_bars(US, bars.into_iter().filter_map(|(label, cell)| Some((label, us(cell?)))))
-}
-
-impl FirstTouch {
-    /// Cost of a page, and savings by huge pages.
-    fn sentence(&self) -> Option<String> {
-        let page = self.per_page.as_ref().and_then(|c| c.value)?;
-        let rate = |bytes: Bytes, ns: f64| fmt::gbs(bytes.as_f64() / ns);
-        let (ns, size) = (fmt::number(page), self.page);
-        let first = format!("First touch costs {ns} ns for a {size} page ({})", rate(size, page));
-        let Some(huge) = self.per_huge.as_ref().and_then(|c| c.value) else {
-            return Some(format!("{first}."));
-        };
-        let times = page * self.huge.as_f64() / self.page.as_f64() / huge;
-        let (us, size) = (fmt::number(huge / 1e3), self.huge);
-        let verdict = match times < 1.1 {
-            true => "huge pages save nothing here: were they granted?".to_owned(),
-            false => format!("huge pages make it {} times cheaper", fmt::number(times)),
-        };
-        Some(format!("{first}, {us} us for a {size} huge page ({}): {verdict}.", rate(size, huge)))
-    }
 }

@@ -6,6 +6,7 @@ mod collective_types;
 mod collectives;
 mod contention;
 pub mod fan;
+mod first_touch;
 pub mod host;
 mod host_link;
 mod latency;
