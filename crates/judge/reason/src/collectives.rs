@@ -47,18 +47,9 @@ pub(crate) fn explain(
         _ => "collective".to_owned(),
     };
     let best = if shape.best > 0.0 { shape.best } else { table.average_busbw.unwrap_or(0.0) };
-    let least = if shape.is_least { "at least " } else { "" };
-    let nodes = match shape.nodes > 1 && !shape.is_one_node() {
-        true => format!(" on {least}{} nodes", shape.nodes),
-        false => String::new(),
-    };
     let incomplete = match table.is_incomplete {
         true => "; the profiler's file does not say that every record was written",
         false => "",
-    };
-    let ranks = match shape.is_guess {
-        true => "an unknown number of ranks".to_owned(),
-        false => format!("{} ranks", shape.ranks),
     };
     let formula = match shape.is_guess && of_rows.is_none() {
         true => String::new(),
@@ -66,7 +57,8 @@ pub(crate) fn explain(
     };
     let mut draft = DraftAnswer {
         meaning: format!(
-            "{name} over {ranks}{nodes}, GPU memory: busbw {} GB/s (1e9 B/s){formula}; {}{incomplete}",
+            "{name} over {}, GPU memory: busbw {} GB/s (1e9 B/s){formula}; {}{incomplete}",
+            shape.ranks_text(),
             figure(best),
             match table.ranks {
                 Some(1) => "no link carries it",

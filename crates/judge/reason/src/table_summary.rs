@@ -97,6 +97,19 @@ impl TableSummary {
         }
     }
 
+    /// `16 ranks on at least 2 nodes`.
+    pub(crate) fn ranks_text(&self) -> String {
+        let ranks = match self.is_guess {
+            true => "an unknown number of ranks".to_owned(),
+            false => format!("{} ranks", self.ranks),
+        };
+        let least = if self.is_least { "at least " } else { "" };
+        match self.nodes > 1 && !self.is_one_node() {
+            true => format!("{ranks} on {least}{} nodes", self.nodes),
+            false => ranks,
+        }
+    }
+
     pub(crate) const fn is_one_node(&self) -> bool {
         self.nodes <= 1 || self.is_one_domain
     }

@@ -159,7 +159,9 @@ fn write_card(h: &mut HtmlBuilder, finding: &Finding) {
             }
         });
         if let Some((verdict, table)) = finding.by_size.as_ref().and_then(SizeEffects::answer) {
-            h.leaf("p", &[], verdict).leaf("pre", &[], table.join("\n"));
+            h.el("details", &[("class", &"evidence")], |h| {
+                h.leaf("summary", &[], verdict).leaf("pre", &[], table.join("\n"));
+            });
         }
         write_evidence(h, finding);
     });
