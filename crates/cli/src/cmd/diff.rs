@@ -40,13 +40,16 @@ pub(super) fn run(args: &DiffArgs) -> Result<ExitKind> {
         Err(error) => return Err(error.into()),
     };
     if diff.is_worse() {
-        diff.failure = failure(&after, &b).filter(|_| failure(&before, &a).is_none());
+        let failed = failure(&after, &b).filter(|_| failure(&before, &a).is_none());
         let found = slow_group(&after, &b);
         let known = slow_group(&before, &a).map(|group| group.name());
         let found = found.filter(|group| Some(group.name()) != known);
         diff.part = found.as_ref().map(SlowGroup::name);
         let lost = diff.topology.iter().find(|change| change.is_loss).map(|change| &change.part);
         diff.action = b.first().map(|run| action(run, found.as_ref(), lost)).unwrap_or_default();
+        if let Some((failure, action)) = failed {
+            (diff.failure, diff.action) = (Some(failure), action);
+        }
     }
     let json = || serde_json::to_string_pretty(&comparison::json(&diff)).map(|text| text + "\n");
     match args.json {
@@ -67,8 +70,8 @@ pub(super) fn run(args: &DiffArgs) -> Result<ExitKind> {
     })
 }
 
-/// The part that fails in one of these runs.
-fn failure(paths: &[PathBuf], runs: &[Journal]) -> Option<String> {
+/// The part that fails in one of these runs, and what to do.
+fn failure(paths: &[PathBuf], runs: &[Journal]) -> Option<(String, String)> {
     paths.iter().zip(runs).find_map(|(path, journal)| {
         let network = super::report::network(journal, &files::journal_path(path)).ok();
         pathline_findings::find_failure(journal, network.as_ref())

@@ -16,7 +16,7 @@ use pathline_runner::{
     CaseTrials, HostMachine, HostSurvey, MachineChoice, MachineModel, RunRequest, StorePlaces,
     hostname,
 };
-use pathline_schema::{RunSettings, SizeEffects, WorldKind, shell_word};
+use pathline_schema::{Case, RunSettings, SizeEffects, WorldKind, shell_word};
 
 use super::case_machine::{on_machine, plan_cases};
 use super::report::{self, SummaryForm};
@@ -40,8 +40,13 @@ const MAX_READ: u64 = (8 << 20) + 1;
 pub(super) fn run(args: &ExplainArgs) -> Result<ExitKind> {
     let named = args.file.as_deref().map(|file| file.to_string_lossy()).unwrap_or_default();
     // No file has such a name: it is a case, or an exchange.
-    if args.file.as_deref().is_some_and(|file| !file.exists()) && named.contains(['>', '→', ' '])
-    {
+    let is_text =
+        args.file.as_deref().is_some_and(|file| !file.exists()) && named.contains(['>', '→', ' ']);
+    // What is neither may be a sentence with a figure.
+    let is_paste = is_text
+        && Case::parse_with_defaults(&named).is_err()
+        && !pathline_paste::read_paste(named.as_bytes()).documents.is_empty();
+    if is_text && !is_paste {
         return case::run(&named, args.machine.as_deref());
     }
     let is_file = args.file.as_deref().is_none_or(|file| file.exists());
@@ -57,6 +62,7 @@ pub(super) fn run(args: &ExplainArgs) -> Result<ExitKind> {
         return check_alone(args);
     }
     let bytes = match args.file.as_deref().filter(|file| *file != Path::new("-")) {
+        Some(_) if is_paste => named.into_owned().into_bytes(),
         Some(file) => {
             let open = std::fs::File::open(file);
             let open = open.with_context(|| {

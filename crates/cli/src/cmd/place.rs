@@ -35,7 +35,7 @@ pub(super) fn run(args: &PlaceArgs) -> Result<ExitKind> {
             }
             None => out!("{}", rankfile_text(&topology, &plan)),
         },
-        None => table(&topology, &plan),
+        None => table(&topology, &plan, args.skip_first_core),
     }
     let Some(mapped) = mapped else { return Ok(ExitKind::Fine) };
     // A script stays a script.
@@ -58,7 +58,7 @@ fn topology(args: &PlaceArgs) -> Result<Topology> {
     Ok(HostSurvey::new(args.timeout.call()).topology)
 }
 
-fn table(topology: &Topology, plan: &PlacementPlan) {
+fn table(topology: &Topology, plan: &PlacementPlan, skips_first_core: bool) {
     outln!("rank  GPU    PCI address   NUMA  network  CPUs");
     for place in &plan.ranks {
         let gpu = place.gpu.map_or_else(|| "-".to_owned(), |gpu| format!("gpu{gpu}"));
@@ -75,4 +75,9 @@ fn table(topology: &Topology, plan: &PlacementPlan) {
     outln!(
         "\n--format slurm, openmpi, rankfile, mpich, flux or env prints what starts ranks there."
     );
+    if !skips_first_core && topology.gpus.iter().any(|gpu| gpu.caps().copy_kernel) {
+        outln!(
+            "--skip-first-core leaves a core of each L3 to the system, as on Frontier and LUMI."
+        );
+    }
 }

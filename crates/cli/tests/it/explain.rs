@@ -30,6 +30,15 @@ const SIX: &str = "H100\n# nThread 1 nGpus 6 minBytes 1 maxBytes 1\n\
     17179869184 4294967296 float sum -1 65075 264.0 440.0 0 65075 264.0 440.0 0\n";
 
 #[test]
+fn a_sentence_with_a_figure_may_be_the_argument() {
+    let output = explain(&["all_reduce busbw 120 GB/s at 1 GiB, 8 ranks", "-m", "mi250x"], "");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("120 / 300 GB/s = 40 % of the limit"), "{text}");
+    let output = explain(&["all_reduce over gpu0-gpu7"], "");
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
 fn an_answer_fits_eighty_columns() {
     let output = explain(&["-"], SIX);
     let text = String::from_utf8_lossy(&output.stdout);

@@ -35,6 +35,7 @@ fn a_gpu_that_hangs_is_what_every_command_says_first() {
     assert!(text.starts_with("FAIL: gpu3 hangs: 5 of 5 cases"), "{text}");
     assert!(text.lines().count() <= 40 && !text.contains("inf"), "{text}");
     assert!(text.contains("39 cases without a result after"), "{text}");
+    assert!(text.contains("drain the node; `dmesg` for amdgpu messages of gpu3"), "{text}");
     let (text, code) = said(&["explain", &after, "--check"]);
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains(&format!("run: FAIL: {hangs}")), "{text}");

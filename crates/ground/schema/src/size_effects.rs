@@ -217,9 +217,12 @@ impl SizeEffects {
                 .filter(SizeEffect::is_slower)
                 .partition(|loss| faster.iter().any(|gain| gain.bytes == loss.bytes));
             let mut text = format!("{} (up to {}", transfer.label(), most_gain(&faster));
-            if let Some(loss) = most_loss(&among) {
+            // The table has the losses at other sizes.
+            let worst = among.iter().min_by(|a, b| a.gain.total_cmp(&b.gain)).copied();
+            if let Some((worst, loss)) = worst.zip(most_loss(&among)) {
                 let up_to = if among.len() > 1 { "up to " } else { "" };
-                text += &format!(", but {up_to}{loss} on some pairs at {}", sizes(&among));
+                let bytes = worst.bytes.rounded();
+                text += &format!(", but {up_to}{loss} on some pairs at {bytes}");
             }
             losses.extend(slower);
             match uses.iter_mut().find(|(known, _)| *known == at) {

@@ -147,6 +147,12 @@ impl FailedParts {
         self.hangs && !self.is_known
     }
 
+    /// The same, and what comes first: a node on which something hangs takes no more jobs.
+    pub fn action(&self, topology: &Topology) -> String {
+        let drain = if self.hangs { "drain the node; " } else { "" };
+        format!("{drain}{}", self.remedy(topology))
+    }
+
     /// What to do: `` `dmesg` for amdgpu messages of gpu3, reset it, then the vendor``.
     pub fn remedy(&self, topology: &Topology) -> String {
         let gpus: Vec<u32> = self.gpus.iter().copied().collect();

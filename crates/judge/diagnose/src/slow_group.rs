@@ -139,7 +139,13 @@ pub fn part_remedy(topology: &Topology, part: &str, gpus: &[u32]) -> String {
         _ if part.contains("engine") || part.contains("HBM") => {
             format!("reset {names}, then the vendor")
         }
-        Some(Some(_)) if part.contains("PCIe") || part.contains("numa") => {
+        // Without errors of its links it is not they that make all paths of a GPU slow.
+        Some(Some(command)) if part.is_empty() && !gpus.is_empty() => {
+            format!("`{command}` for {names}; without errors there reset {names}, then the vendor")
+        }
+        Some(Some(_))
+            if part.contains("PCIe") || part.contains("numa") && !part.contains("xGMI") =>
+        {
             format!("`lspci -vv` of {names}: LnkSta against LnkCap, reseat, then the vendor")
         }
         Some(Some(command)) => format!("`{command}` for {names}, reseat, then the vendor"),

@@ -239,7 +239,7 @@ fn noun(word: &str, lower: &str) -> Token {
         }
         () if DRIVES.contains(&family) => Token::Drive,
         () if family == "sata" => Token::Sata,
-        () if family == "gpu" || find_product(word).is_some() => Token::Gpu,
+        () if ["gpu", "gcd"].contains(&family) || find_product(word).is_some() => Token::Gpu,
         () => rate_name(word).map_or(Token::Other, |rate| Token::LineRate(rate, true)),
     }
 }
@@ -456,5 +456,7 @@ mod tests {
         }
         assert_eq!(found("mpirun -np ${N} -H ${HOSTS} ./a").nodes, None);
         assert_eq!(found("a node with 8 x H100").gpu_count, Some(8));
+        let dies = found("8 GCDs of an MI250X node");
+        assert_eq!((dies.gpu_count, dies.nodes), (Some(8), None));
     }
 }

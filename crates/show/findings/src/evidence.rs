@@ -77,10 +77,11 @@ fn loaded_states(journal: &Journal) -> BTreeMap<u32, GpuState> {
     states.filter(|(_, state)| state.pcie.is_some()).collect()
 }
 
-/// The part that fails in a run, in a sentence without a full stop: `gpu3 hangs: ...`.
-pub fn find_failure(journal: &Journal, network: Option<&Network>) -> Option<String> {
+/// The part that fails in a run, in a sentence without a full stop, `gpu3 hangs: ...`, and what to do.
+pub fn find_failure(journal: &Journal, network: Option<&Network>) -> Option<(String, String)> {
     let (failed, not_started) = failed_parts(journal, network);
-    Some(failure_text(&failed?, not_started))
+    let failed = failed?;
+    Some((failure_text(&failed, not_started), failed.action(&journal.topology)))
 }
 
 fn failure_text(failed: &FailedParts, not_started: usize) -> String {

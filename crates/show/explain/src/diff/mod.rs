@@ -211,7 +211,11 @@ impl RunDiff {
         let [before, after] = &self.sides;
         let unknown = self.count(CaseChange::OnlySecond);
         if before.killed + after.killed > 0 || (before.cut > 0 && unknown > 0) {
-            return Some(format!("a run was cut; {unknown} cases were not measured before"));
+            let (count, side) = match (unknown, self.missing()) {
+                (0, missing) => (missing, "after"),
+                (unknown, _) => (unknown, "before"),
+            };
+            return Some(format!("a run was cut; {count} cases were not measured {side}"));
         }
         // One sample has no interval, so any change fits.
         let lone =

@@ -132,6 +132,7 @@ fn a_run_that_was_cut_and_lone_samples_decide_nothing() {
     assert_eq!(why(&before, &after).unwrap(), "a run was cut; 90 cases were not measured before");
     before.end = None;
     assert!(why(&before, &before).is_some());
+    assert_eq!(why(&after, &before).unwrap(), "a run was cut; 90 cases were not measured after");
     let mut lone = run(10);
     for outcome in lone.outcomes.iter_mut().skip(4) {
         let CaseOutcome::Measured(measured) = outcome else { panic!() };

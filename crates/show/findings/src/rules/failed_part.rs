@@ -22,8 +22,7 @@ pub(super) fn find(evidence: &Evidence) -> Vec<Finding> {
         let gpus = failed.gpus.iter().copied().collect();
         let cause = if failed.hangs { format!("First: {}.", failed.error) } else { String::new() };
         let short = failed.sentence("case").split(';').next().unwrap_or_default().to_owned();
-        let drain = if failed.hangs { "drain the node; " } else { "" };
-        let action = format!("{drain}{}", failed.remedy(topology));
+        let action = failed.action(topology);
         Finding { short, cause, ..finding(text, action, gpus) }
     });
     let parts: Vec<&str> =

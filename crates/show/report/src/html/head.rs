@@ -158,11 +158,6 @@ fn write_card(h: &mut HtmlBuilder, finding: &Finding) {
                 });
             }
         });
-        if let Some((verdict, table)) = finding.by_size.as_ref().and_then(SizeEffects::answer) {
-            h.el("details", &[("class", &"evidence")], |h| {
-                h.leaf("summary", &[], verdict).leaf("pre", &[], table.join("\n"));
-            });
-        }
         write_evidence(h, finding);
     });
 }
@@ -221,7 +216,12 @@ fn write_evidence(h: &mut HtmlBuilder, finding: &Finding) {
     h.el("details", &[("class", &"evidence")], |h| {
         let places = fmt::count(finding.places.len(), "place");
         let values = fmt::count(finding.arms.len(), "value");
-        h.leaf("summary", &[], format!("Evidence: {values}, {places}"));
+        let by_size = finding.by_size.as_ref().and_then(SizeEffects::answer);
+        let sizes = if by_size.is_some() { ", by size" } else { "" };
+        h.leaf("summary", &[], format!("Evidence: {values}, {places}{sizes}"));
+        if let Some((verdict, table)) = by_size {
+            h.leaf("p", &[], verdict).leaf("pre", &[], table.join("\n"));
+        }
         if !finding.places.is_empty() {
             h.leaf("p", &[], finding.places.join(", "));
         }
