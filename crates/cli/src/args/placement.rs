@@ -36,14 +36,14 @@ pub(crate) struct PlaceArgs {
         value_parser = size)]
     pub(crate) bytes: Bytes,
     /// What copies the messages.
-    #[arg(long, value_enum, default_value_t = MessageCopier::Dma, requires = "pattern")]
+    #[arg(long, value_enum, default_value_t = MessageCopier::Dma, requires = "pattern", hide = true)]
     pub(crate) by: MessageCopier,
     /// Measure the phase with ranks in order and with the best mapping, and keep the run in this folder.
     #[arg(long, value_name = "DIR", requires = "pattern", conflicts_with = "from")]
     pub(crate) prove: Option<PathBuf>,
     /// Leave out the first core behind each last-level cache, where the centre reserves it and this
     /// process may use it all the same.
-    #[arg(long, hide = true)]
+    #[arg(long)]
     pub(crate) skip_first_core: bool,
     /// Nodes of the job, with a pattern and a simulated machine: --ranks are then those of the whole job.
     #[arg(long, value_name = "NUMBER", requires = "pattern", requires = "machine",

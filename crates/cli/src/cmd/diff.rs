@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, anyhow};
 use pathline_diagnose::{SlowGroup, compare_run, part_remedy, slow_groups};
 use pathline_explain::diff::{DiffError, DiffOptions, diff_runs};
+use pathline_explain::run::RunView;
 use pathline_explain::run_identity::machine_of;
+use pathline_findings::unseen_faults;
 use pathline_flow::MachineDesc;
 use pathline_report::{comparison, html};
 use pathline_schema::{Journal, RunBegin, WorldKind, shell_word};
@@ -50,6 +52,11 @@ pub(super) fn run(args: &DiffArgs) -> Result<ExitKind> {
         if let Some((failure, action)) = failed {
             (diff.failure, diff.action) = (Some(failure), action);
         }
+    }
+    // What neither run can show is not unchanged.
+    if let (Some(path), Some(run), false) = (after.first(), b.first(), diff.is_worse()) {
+        let network = super::report::network(run, &files::journal_path(path)).ok();
+        diff.unseen = unseen_faults(&RunView::new(run, network.as_ref())).unwrap_or_default();
     }
     let json = || serde_json::to_string_pretty(&comparison::json(&diff)).map(|text| text + "\n");
     match args.json {

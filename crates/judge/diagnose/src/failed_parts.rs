@@ -147,7 +147,7 @@ impl FailedParts {
         self.hangs && !self.is_known
     }
 
-    /// The same, and what comes first: a node on which something hangs takes no more jobs.
+    /// The remedy, behind what comes first: a node on which something hangs takes no more jobs.
     pub fn action(&self, topology: &Topology) -> String {
         let drain = if self.hangs { "drain the node; " } else { "" };
         format!("{drain}{}", self.remedy(topology))

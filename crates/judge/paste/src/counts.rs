@@ -43,6 +43,16 @@ pub(crate) fn take(context: &mut PasteContext, text: &str) {
     if text.len() > 4096 {
         return;
     }
+    // `8 GCDs of an MI250X node`.
+    let lower = text.to_lowercase();
+    let words: Vec<&str> = lower.split([' ', ',', '.', ':', ';']).take(MAX_TOKENS).collect();
+    let is_one = words.windows(4).any(|four| match *four {
+        ["of" | "in" | "on", "a" | "an" | "one", product, node] => {
+            ["node", "server"].contains(&node) && find_product(&product.to_uppercase()).is_some()
+        }
+        _ => false,
+    });
+    context.nodes = context.nodes.or(is_one.then_some(1));
     let tokens = tokens(text);
     for clause in tokens.split(|token| *token == Token::Stop) {
         take_clause(context, clause);
@@ -457,6 +467,7 @@ mod tests {
         assert_eq!(found("mpirun -np ${N} -H ${HOSTS} ./a").nodes, None);
         assert_eq!(found("a node with 8 x H100").gpu_count, Some(8));
         let dies = found("8 GCDs of an MI250X node");
-        assert_eq!((dies.gpu_count, dies.nodes), (Some(8), None));
+        assert_eq!((dies.gpu_count, dies.nodes), (Some(8), Some(1)));
+        assert_eq!(found("8 GPUs on an idle node").nodes, None);
     }
 }

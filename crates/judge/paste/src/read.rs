@@ -202,8 +202,9 @@ impl PasteSplitter<'_> {
             self.title = title;
             return;
         }
-        // A command is read with the output below it.
-        if self.reading.context.commands.len() > commands {
+        // A command is read with the output below it, and a rule or a lone `#` ends a table.
+        let is_rule = text.chars().all(|c| "#-=_ ".contains(c));
+        if is_rule || self.reading.context.commands.len() > commands {
             return;
         }
         match self.reading.unread.last_mut() {

@@ -34,14 +34,19 @@ fn of_collective(table: &CollectiveTable) -> Vec<String> {
         (by_size().min_by_key(|row| row.bytes), by_size().max_by_key(|row| row.bytes))
     {
         let place = large.in_place_busbw.map(|busbw| format!(", in place {}", figure(busbw)));
+        let (least, time) = match small.bytes == large.bytes {
+            true => (String::new(), format!(", {} us", figure(large.time_us))),
+            false => (
+                format!("; smallest, {} B: {} us", small.bytes, figure(small.time_us)),
+                String::new(),
+            ),
+        };
         lines.push(format!(
-            "largest size, {} B: busbw {}{}, algbw {} GB/s; smallest, {} B: {} us",
+            "largest size, {} B: busbw {}{}, algbw {} GB/s{time}{least}",
             large.bytes,
             figure(large.busbw),
             place.unwrap_or_default(),
-            figure(large.algbw),
-            small.bytes,
-            figure(small.time_us)
+            figure(large.algbw)
         ));
     }
     let wrong = by_size().filter(|row| row.wrong > 0.0).take(MAX_LISTED);

@@ -77,6 +77,15 @@ fn loaded_states(journal: &Journal) -> BTreeMap<u32, GpuState> {
     states.filter(|(_, state)| state.pcie.is_some()).collect()
 }
 
+/// The health check of the node of a run.
+pub(crate) fn health_command(run: &RunView) -> String {
+    let machine = machine_of(&run.journal.begin);
+    match run.simulated().map(|name| machine.unwrap_or(name)) {
+        Some(machine) => format!("pathline health -m {}", shell_word(machine)),
+        None => "pathline health".to_owned(),
+    }
+}
+
 /// The part that fails in a run, in a sentence without a full stop, `gpu3 hangs: ...`, and what to do.
 pub fn find_failure(journal: &Journal, network: Option<&Network>) -> Option<(String, String)> {
     let (failed, not_started) = failed_parts(journal, network);
@@ -285,11 +294,7 @@ impl<'a> Evidence<'a> {
 
     /// The command that judges this node: `pathline health -m sick.toml`.
     pub(crate) fn health(&self) -> String {
-        let machine = machine_of(&self.run.journal.begin);
-        match self.run.simulated().map(|name| machine.unwrap_or(name)) {
-            Some(machine) => format!("pathline health -m {}", shell_word(machine)),
-            None => "pathline health".to_owned(),
-        }
+        health_command(&self.run)
     }
 
     pub(crate) fn is_simulated(&self) -> bool {

@@ -19,7 +19,7 @@ pub use derived_figure::{DerivedCell, DerivedFigure, DerivedGap, DerivedPanel};
 pub use evidence::find_failure;
 pub use finding::{ExpectedGain, Finding, FindingArm, FindingSeverity, GainBasis};
 pub use tile::SummaryTile;
-pub use verdict::RunAnswer;
+pub use verdict::{RunAnswer, unseen_faults};
 
 use pathline_explain::figure::RunReport;
 use pathline_flow::{MachineDesc, Network};

@@ -10,11 +10,11 @@ use pathline_explain::fmt;
 use pathline_explain::judge::{RunVerdict, judge, uncorrected_errors};
 use pathline_explain::run::{CaseQuantity, RunView};
 use pathline_schema::{
-    Case, CaseOutcome, ConstantOrigin, Journal, NodeVerdict, RunNote, VerifyResult,
+    Case, CaseOutcome, ConstantOrigin, Flow, Journal, MemKind, NodeVerdict, RunNote, VerifyResult,
 };
 use serde::Serialize;
 
-use crate::evidence::Evidence;
+use crate::evidence::{Evidence, health_command};
 
 /// The verdict and its reason.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -236,18 +236,36 @@ fn of_figures(journal: &Journal, report: &RunReport, evidence: &Evidence) -> Run
     }
     let cut = journal.end.as_ref().and_then(|end| end.why.as_ref());
     let cut = cut.map_or(String::new(), |why| format!("; other cases were not measured: {why}"));
-    let unfilled = match unfilled_pairs(&evidence.run) {
-        (0, _) => String::new(),
-        (n, all) => format!(
-            "; copies fill less than half of the links of {n} of {all} GPU pairs, whose faults `{}` finds",
-            evidence.health()
-        ),
-    };
+    let unseen = unseen_faults(&evidence.run).map_or(String::new(), |text| format!("; {text}"));
     let reason = format!(
-        "{scope}none of {} is slower than its peers, and no case failed{busy}{cut}{unfilled}",
+        "{scope}none of {} is slower than its peers, and no case failed{busy}{cut}{unseen}",
         fmt::count(evidence.compared, "compared result")
     );
     RunAnswer::new(NodeVerdict::Ok, reason)
+}
+
+/// What a run does not see of a node, and what does: `copies fill less than half of the links of 20 of 56 GPU pairs:
+/// `pathline health` finds faults there`. None without GPUs, or if it sees all that is looked for here.
+pub fn unseen_faults(run: &RunView) -> Option<String> {
+    let unfilled = match unfilled_pairs(run) {
+        (0, _) => None,
+        (n, all) => {
+            Some(format!("copies fill less than half of the links of {n} of {all} GPU pairs"))
+        }
+    };
+    // Copies between GPUs use a fraction of what their memory gives.
+    let is_own = |flow: &Flow| {
+        flow.src.unit == flow.dst.unit
+            && flow.src.unit.gpu().is_some()
+            && [flow.src.mem, flow.dst.mem].contains(&MemKind::Vram)
+            && !flow.by.is_chase()
+    };
+    let has_own = run.entries.iter().any(|entry| entry.case.timed.iter().any(is_own));
+    let memory = (!has_own && !run.journal.topology.gpus.is_empty())
+        .then(|| "no case is bound by a GPU's own memory".to_owned());
+    let unseen: Vec<String> = unfilled.into_iter().chain(memory).collect();
+    (!unseen.is_empty())
+        .then(|| format!("{}: `{}` finds faults there", unseen.join("; "), health_command(run)))
 }
 
 /// Pairs of GPUs whose fastest copy uses less than half of its route, and all pairs: a link that trained at

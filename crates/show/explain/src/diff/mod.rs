@@ -188,6 +188,8 @@ pub struct RunDiff {
     pub part: Option<String>,
     /// What to do where something is worse; empty without a finding.
     pub action: String,
+    /// What the runs after do not see of a node, where nothing is worse.
+    pub unseen: String,
     /// What fails in the runs after and not in those before: `gpu3 hangs: ...`. The cases that are lost are its.
     pub failure: Option<String>,
 }
@@ -350,6 +352,7 @@ pub fn diff_runs(
         part: None,
         action: String::new(),
         failure: None,
+        unseen: String::new(),
     })
 }
 

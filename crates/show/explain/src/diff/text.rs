@@ -261,6 +261,9 @@ impl RunDiff {
             };
             writeln!(f, "not judged: {cases} without an outcome after; {why}")?;
         }
+        if !self.unseen.is_empty() {
+            writeln!(f, "not seen: {}", self.unseen)?;
+        }
         match self.action.as_str() {
             "" => Ok(()),
             action => writeln!(f, "\n→ {action}"),

@@ -418,7 +418,7 @@ fn sentence(run: &RunView, suite: SuiteId) -> Option<String> {
     let (small, large) = (small.size(), large.size());
     let (bus, alg) = (fmt::gbs(alg * Collective::AllReduce.bus_factor(n)), fmt::number(alg));
     Some(format!(
-        "all_reduce by {library} over {n} ranks, {memory}: {small} in {least} us, {large} at busbw {bus} \
-         (algbw {alg})."
+        "all_reduce by {library} over {n} ranks, {memory}: {small} in {least} us; the largest measured, \
+         {large}, at busbw {bus} (algbw {alg})."
     ))
 }

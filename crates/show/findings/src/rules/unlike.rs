@@ -27,7 +27,9 @@ fn finding(evidence: &Evidence, group: &SlowGroup) -> Option<Finding> {
         let are = if path.movers_fine.len() == 1 { "is" } else { "are" };
         seen.push(format!("{} {are} normal there", fmt::list(&path.movers_fine)));
     }
-    match path.reverse_fine {
+    // A path back over another route says nothing of a part that is slow both ways.
+    let is_both = group.part.as_deref().is_some_and(|part| part.contains("both directions"));
+    match path.reverse_fine.filter(|_| !is_both) {
         Some(true) => seen.push("the opposite direction is fine".to_owned()),
         Some(false) => seen.push("the opposite direction is slow, too".to_owned()),
         None => (),
