@@ -1,6 +1,6 @@
 //! The verdict on a node that a run allows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_diagnose::{TrainedLink, gpus_in};
 use pathline_explain::case_end::CaseEnds;
@@ -10,7 +10,8 @@ use pathline_explain::fmt;
 use pathline_explain::judge::{RunVerdict, judge, uncorrected_errors};
 use pathline_explain::run::{CaseQuantity, RunView};
 use pathline_schema::{
-    Case, CaseOutcome, ConstantOrigin, Flow, Journal, MemKind, NodeVerdict, RunNote, VerifyResult,
+    Bytes, Case, CaseOutcome, ConstantOrigin, Flow, Journal, MemKind, NodeVerdict, RunNote,
+    VerifyResult,
 };
 use serde::Serialize;
 
@@ -244,6 +245,9 @@ fn of_figures(journal: &Journal, report: &RunReport, evidence: &Evidence) -> Run
     RunAnswer::new(NodeVerdict::Ok, reason)
 }
 
+/// The least size at which a copy within a GPU is bound by its memory, and not by its start or a cache.
+const BEYOND_CACHES: Bytes = Bytes::mib(64);
+
 /// What a run does not see of a node, and what does: `copies fill less than half of the links of 20 of 56 GPU pairs:
 /// `pathline health` finds faults there`. None without GPUs, or if it sees all that is looked for here.
 pub fn unseen_faults(run: &RunView) -> Option<String> {
@@ -254,15 +258,19 @@ pub fn unseen_faults(run: &RunView) -> Option<String> {
         }
     };
     // Copies between GPUs use a fraction of what their memory gives.
-    let is_own = |flow: &Flow| {
-        flow.src.unit == flow.dst.unit
-            && flow.src.unit.gpu().is_some()
+    let own = |flow: &Flow| {
+        let is_own = flow.src.unit == flow.dst.unit
             && [flow.src.mem, flow.dst.mem].contains(&MemKind::Vram)
-            && !flow.by.is_chase()
+            && flow.bytes >= BEYOND_CACHES
+            && !flow.by.is_chase();
+        flow.src.unit.gpu().filter(|_| is_own)
     };
-    let has_own = run.entries.iter().any(|entry| entry.case.timed.iter().any(is_own));
-    let memory = (!has_own && !run.journal.topology.gpus.is_empty())
-        .then(|| "no case is bound by a GPU's own memory".to_owned());
+    let seen: BTreeSet<u32> =
+        run.entries.iter().flat_map(|entry| entry.case.timed.iter().filter_map(own)).collect();
+    let gpus = run.journal.topology.gpus.len();
+    let memory = (seen.len() < gpus).then(|| {
+        format!("no case is bound by the own memory of {} of {gpus} GPUs", gpus - seen.len())
+    });
     let unseen: Vec<String> = unfilled.into_iter().chain(memory).collect();
     (!unseen.is_empty())
         .then(|| format!("{}: `{}` finds faults there", unseen.join("; "), health_command(run)))
