@@ -52,7 +52,7 @@ impl StatedValue {
         self.pattern.split_once('=').map_or(self.pattern, |(name, _)| name)
     }
 
-    /// Whether it is of this value; none of its own means any.
+    /// Whether the row is about this value. A row without a value is about any.
     pub fn is_of(&self, value: &str) -> bool {
         let Some((_, values)) = self.pattern.split_once('=') else { return true };
         values.split('|').any(|one| match one.ends_with(':') {

@@ -1,4 +1,4 @@
-//! The parts that failed operations have in common, by arithmetic over those that failed and those that ended.
+//! Which part of a node fails: the one that all failed operations use and no completed operation does.
 
 use std::collections::BTreeSet;
 
@@ -244,9 +244,10 @@ fn parts_of(case: &Case, network: Option<&Network>) -> BTreeSet<SharedPart> {
     parts
 }
 
-/// The GPU that all failed cases use, else the pair, else few GPUs or pairs of which each case uses one; and whether
-/// all of these fail. Several in common are told apart by what `errors` name; without any, none is in a later case of
-/// `working`, and a GPU is not told from a link by which all failed cases use it.
+/// The parts that explain the failed cases, and whether all of them fail: the GPU that every failed case uses, else the
+/// pair, else up to three GPUs or pairs of which every failed case uses one. If several parts are in all failed cases,
+/// `errors` decide; without errors, parts of a later case of `working` are excluded, and a GPU cannot be distinguished
+/// from a link that all failed cases use.
 fn common_parts(
     parts: &[BTreeSet<SharedPart>],
     failed: &[usize],

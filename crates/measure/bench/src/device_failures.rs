@@ -34,7 +34,7 @@ pub(crate) struct DeviceFailures {
     errors: Vec<(BTreeSet<Device>, String)>,
     /// GPUs that moved bytes after an error with them.
     working: BTreeSet<Device>,
-    /// A GPU, or those that do not work together, with the first error.
+    /// A GPU that fails, or a set of GPUs that fail together, with the first error.
     retired: BTreeMap<BTreeSet<Device>, String>,
 }
 
@@ -131,7 +131,7 @@ impl DeviceFailures {
         (!copies.is_empty()).then_some(copies)
     }
 
-    /// A retired GPU that the case needs, by name, with its first error, or those that do not work together.
+    /// The retired GPU, or set of GPUs, that the case needs: its name and first error.
     pub(crate) fn retired(&self, case: &Case) -> Option<(String, &str)> {
         let gpus: BTreeSet<Device> = self.devices(case).into_iter().map(|(_, gpu)| gpu).collect();
         let (retired, why) = self.retired.iter().find(|(retired, _)| retired.is_subset(&gpus))?;

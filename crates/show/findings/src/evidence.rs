@@ -256,7 +256,7 @@ impl<'a> Evidence<'a> {
         Some(failure_text(self.failed.as_ref()?, self.not_started))
     }
 
-    /// Whether a part does not answer, so that what compares all paths rests on those that are left.
+    /// Whether a part hangs: comparisons of all paths then lack the paths of that part.
     pub(crate) fn hangs(&self) -> bool {
         self.failed.as_ref().is_some_and(|failed| failed.hangs)
     }

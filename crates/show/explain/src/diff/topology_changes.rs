@@ -38,7 +38,7 @@ fn missing_gpus(before: &Topology, after: &Topology) -> Vec<TopologyChange> {
         topology.gpus.iter().map(|gpu| (gpu.pci.to_string(), gpu.index)).collect()
     };
     let (first, second) = (addresses(before), addresses(after));
-    // Without an address of its own a GPU cannot be told from others.
+    // GPUs that share an address cannot be distinguished.
     if first.len() != before.gpus.len() || second.len() != after.gpus.len() {
         return Vec::new();
     }
@@ -61,7 +61,7 @@ fn missing_gpus(before: &Topology, after: &Topology) -> Vec<TopologyChange> {
 
 /// `xGMI gpu0-gpu6: 2 links before, 1 after`, `NVLink gpu0-switch0: 26.6 GB/s a link before, 13.3 after`.
 fn link_changes(before: &Topology, after: &Topology) -> Vec<TopologyChange> {
-    // What a GPU states of its own PCIe link has the lanes and their speed.
+    // The PCIe link that a GPU reports has lanes and speed: it is compared below.
     let has_own = |end: LinkEnd| {
         let gpu = before.gpus.iter().find(|gpu| LinkEnd::Gpu(gpu.index) == end);
         gpu.is_some_and(|gpu| gpu.host_link.is_some())

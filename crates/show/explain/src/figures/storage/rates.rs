@@ -233,7 +233,7 @@ pub(super) fn pages(run: &RunView, jobs: &[IoEntry<'_, '_>]) -> Option<Figure> {
     frame(run, (SUITE, "* > * by * x 1MiB"), "storage-pages", title)
         .finding(format!(
             "Most: {times} times the rate for {work}{requests}. A block on small pages is scattered over \
-             memory, and the device takes only so many pieces in one request."
+             memory, and a request holds a limited number of segments."
         ))
         .draw_rows("case", columns, rows)
 }
