@@ -269,7 +269,7 @@ pub fn unseen_faults(run: &RunView) -> Option<String> {
         run.entries.iter().flat_map(|entry| entry.case.timed.iter().filter_map(own)).collect();
     let gpus = run.journal.topology.gpus.len();
     let memory = (seen.len() < gpus).then(|| {
-        format!("no case is bound by the own memory of {} of {gpus} GPUs", gpus - seen.len())
+        format!("no case is limited by the memory of {} of {gpus} GPUs", gpus - seen.len())
     });
     let unseen: Vec<String> = unfilled.into_iter().chain(memory).collect();
     (!unseen.is_empty())

@@ -256,7 +256,7 @@ impl RunDiff {
             let cases = fmt::count(self.missing(), "case");
             let why = match (after.cut, self.topology.is_empty()) {
                 (0, true) => "the run after ended without them: give both the same selection",
-                (0, false) => "the run after ended without them: its node differs, as said above",
+                (0, false) => "the run after ended without them: its node differs (see above)",
                 _ => "complete that run (--resume) or give both the same selection",
             };
             writeln!(f, "not judged: {cases} without an outcome after; {why}")?;

@@ -34,14 +34,14 @@ impl LatencyBounds {
         Self { levels }
     }
 
-    /// ` If each pass were a copy of the runtime, it took at least 8.70 us for 1 pass and 17.4 us for 2 passes.`
+    /// ` With a copy by the runtime in each pass it would take at least 8.70 us for 1 pass and 17.4 us for 2.`
     pub(super) fn text(&self) -> String {
         let level = |(passes, us): &(u32, f64)| {
             format!("{} us for {}", fmt::number(*us), pass_count(*passes))
         };
         let texts = fmt::list_any(self.levels.iter().map(level));
         texts.map_or(String::new(), |texts| {
-            format!(" If each pass were a copy of the runtime, it took at least {texts}.")
+            format!(" With a copy by the runtime in each pass it would take at least {texts}.")
         })
     }
 
