@@ -52,7 +52,7 @@ pub use outlier::{CaseComparison, ComparedCase, TimedCase, UnlikePath, compare_r
 pub use pathline_message::NodeCut;
 pub use peers::{NodePeers, PeerRatio, compare_with_peers, peer_classes, unit_shape};
 pub use setting_effect::{predict_rate, predict_setting};
-pub use settings::{SettingCheck, check_settings};
+pub use settings::{KernelEvent, SettingCheck, check_settings, judge_kernel_log};
 pub use slow_group::{SlowGroup, part_remedy, slow_groups};
 pub use traffic::{
     CapacitySource, NodeCapacities, NodeTraffic, PathCapacity, TrafficLimit, WayTraffic,

@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 
 use crate::counts;
 use crate::document::PasteContext;
+use crate::kernel_log::is_kernel_line;
 use crate::number::size;
 use crate::stated_rates;
 
@@ -15,6 +16,9 @@ const MAX_KEPT: usize = 256;
 const MAX_SIZES: usize = 64;
 /// Text that is kept for exact messages, bytes.
 const MAX_PROSE: usize = 64 << 10;
+
+/// Lines of a kernel log that are kept.
+const MAX_KERNEL_LINES: usize = 4096;
 
 /// Variables that settings of the libraries begin with.
 const VARIABLES: &str = concat!(
@@ -49,6 +53,9 @@ pub(crate) fn take(context: &mut PasteContext, text: &str) {
         return;
     }
     settings(context, text);
+    if context.kernel_log.len() < MAX_KERNEL_LINES && is_kernel_line(text) {
+        context.kernel_log.push(text.to_owned());
+    }
     const MAKERS: [&str; 7] =
         ["EPYC", "Xeon", "Ryzen", "Threadripper", "Core(TM)", "POWER9", " i7-"];
     if context.processor.len() < 2000

@@ -214,6 +214,13 @@ fn take_word(found: &mut Vec<Token>, words: &[&str]) -> usize {
         found.extend([Token::Count(count), Token::LineRate(rate, true)]);
         return 0;
     }
+    // `4xH100-80GB`.
+    if let Some((count, product)) = word.split_once(['x', '×'])
+        && let (Some(count), Some(_)) = (count_of(count), find_product(product))
+    {
+        found.extend([Token::Count(count), Token::Gpu, Token::Other]);
+        return 0;
+    }
     found.push(noun(word, &lower));
     0
 }
@@ -292,6 +299,8 @@ fn nvlinks(context: &mut PasteContext, text: &str) {
                     .split(' ')
                     .chain([""])
                     .any(|next| next == word(at + 2))
+                    // `4x NVLink (25GB/s each)`.
+                    || word(at + 2).ends_with("gb") && word(at + 2).starts_with(|c: char| c.is_ascii_digit())
             }
             // `4 liens NVLink`.
             "liens" | "enlaces" | "links" => word(at + 2) == "nvlink",

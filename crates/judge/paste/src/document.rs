@@ -465,6 +465,8 @@ pub struct NcclLog {
     pub adapter_gbits: Option<f64>,
     /// Network: `IB`, `Socket`, a plugin's name.
     pub network: String,
+    /// Ranks by network, where one run takes several: `IB`, `Socket`.
+    pub mixed_networks: BTreeMap<String, u32>,
     /// `NCCL_...=...` that the log says were set.
     pub settings: BTreeMap<String, String>,
     /// Warnings, without prefixes, each once.

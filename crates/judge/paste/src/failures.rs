@@ -39,7 +39,7 @@ pub(crate) fn states_failure(text: &str) -> bool {
     if has(FINAL) && !has(TOLD) {
         return true;
     }
-    if has(HARMLESS) {
+    if has(HARMLESS) || is_of_compiler(text) {
         return false;
     }
     // Rows of tables and items of lists tell of what may be.
@@ -51,6 +51,16 @@ pub(crate) fn states_failure(text: &str) -> bool {
         return text.starts_with('|') && text.split('|').any(is_failed) && !lower.contains("pass");
     }
     is_severe(text) || has_code(&lower) || (has(STATED) || ends_in_failure(text)) && !has(TOLD)
+}
+
+/// `common.cu:335:38: error: text`, `a.c:12: undefined reference`, `make: *** [all] Error 2`: a program that was not
+/// built says nothing of a node.
+fn is_of_compiler(text: &str) -> bool {
+    let has = |parts: &str| parts.split('|').any(|part| text.contains(part));
+    has(".cu:|.cuh:|.c:|.cc:|.cpp:|.h:|.hpp:|.hip:|.f90:")
+        && has(": error:|: fatal error:|: undefined reference")
+        || text.starts_with("make") && has("] Error ")
+        || has("ld returned 1 exit status")
 }
 
 /// `UCX  ERROR text`, `[ERROR] text`, `RuntimeError: text`; of `Average error: 1e-9` the figure is the result.
@@ -167,6 +177,10 @@ mod tests {
             "loading of the optional plugin failed",
             "n1:4:5 [0] NCCL INFO Call to connect failed, ERROR: text",
             "pcieport 0000:00:01.0: PCIe Bus Error: severity=Corrected, type=Data Link Layer",
+            "common.cu:335:38: error: missing binary operator before token \"(\"",
+            "src/a.hpp:12: fatal error: mpi.h: No such file or directory",
+            "make: *** [Makefile:20: all] Error 2",
+            "collect2: error: ld returned 1 exit status",
         ] {
             assert!(!states_failure(line), "{line}");
         }

@@ -18,6 +18,7 @@ mod fio;
 mod fio_json;
 mod fixed_lines;
 mod iperf;
+mod kernel_log;
 mod matrix;
 mod mdtest;
 mod nccl_log;

@@ -1,6 +1,6 @@
 //! `NCCL_DEBUG=INFO` of NCCL and RCCL: `host:pid:tid [device] NCCL INFO text` (`src/debug.cc`).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::clean::PasteLine;
 use crate::document::{LineSpan, NcclLog};
@@ -22,6 +22,7 @@ pub(crate) fn take(lines: &mut Vec<PasteLine>) -> Option<(NcclLog, LineSpan)> {
     let mut log = NcclLog::default();
     let mut span: Option<LineSpan> = None;
     let mut hosts = BTreeSet::new();
+    let mut networks: BTreeSet<(String, String)> = BTreeSet::new();
     lines.retain(|line| {
         let Some((before, text, is_warning)) = message(&line.text) else { return true };
         let first = span.map_or(line.number, |s| s.first);
@@ -35,11 +36,17 @@ pub(crate) fn take(lines: &mut Vec<PasteLine>) -> Option<(NcclLog, LineSpan)> {
         if is_warning && let Some(source) = source_of(before) {
             keep(&mut log.reasons, &format!("source {source}"));
         }
+        if let Some((_, network)) = text.split_once("Using network ")
+            && networks.len() < MAX_NAMES
+        {
+            networks.insert((before.trim().to_owned(), network.trim().to_owned()));
+        }
         take_message(&mut log, text, is_warning);
         // A sentence that quotes a line of the log is text too.
         before.split_whitespace().count() > 6
     });
     log.hosts = hosts.into_iter().collect();
+    log.mixed_networks = ranks_by_network(&networks);
     span.map(|span| (log, span))
 }
 
@@ -71,6 +78,25 @@ fn source_of(before: &str) -> Option<&str> {
     let (file, _) = last.split_once(':')?;
     let name = file.rsplit_once('.')?.0;
     (name.contains('/') && name.len() < 64).then_some(name)
+}
+
+/// Ranks by network, where they take several in one run: a device of a host that takes two is of two runs.
+fn ranks_by_network(networks: &BTreeSet<(String, String)>) -> BTreeMap<String, u32> {
+    let device = |before: &str| {
+        let host = before.split(':').next().unwrap_or_default();
+        let device = before.rsplit_once('[').map_or("", |(_, device)| device);
+        (host.to_owned(), device.to_owned())
+    };
+    let mut ranks: BTreeMap<String, u32> = BTreeMap::new();
+    let mut devices = BTreeSet::new();
+    for (before, network) in networks {
+        let is_new = devices.insert(device(before));
+        if !is_new || !before.contains('[') {
+            return BTreeMap::new();
+        }
+        *ranks.entry(network.clone()).or_default() += 1;
+    }
+    if ranks.len() > 1 { ranks } else { BTreeMap::new() }
 }
 
 /// The word after a name, where it is a number.

@@ -81,6 +81,15 @@ pub struct PasteContext {
     pub sizes: Vec<u64>,
     /// Lines by which a tool states that it failed, with their numbers.
     pub failures: Vec<(u32, String)>,
+    /// Lines of the form of a kernel log.
+    pub kernel_log: Vec<String>,
     /// All of the text in lower case that belongs to no table, at most 64 KiB.
     pub prose: String,
+}
+
+impl PasteContext {
+    /// Lines that are kept whole: commands and those of a kernel log.
+    pub(crate) fn kept_lines(&self) -> usize {
+        self.commands.len() + self.kernel_log.len()
+    }
 }

@@ -66,7 +66,9 @@ pub(crate) fn matrices(table: &PlainTable) -> Vec<RateMatrix> {
             };
             let Some(gbs) = value.filter(|gbs| *gbs > 0.0 && column.is_rate) else { continue };
             let is_host = |end: &MatrixEnd| matches!(end, MatrixEnd::Host(_));
-            let both = [label, &title].iter().any(|text| text.to_lowercase().contains("bidir"));
+            let both = [label, &title]
+                .iter()
+                .any(|text| text.to_lowercase().replace('-', "").contains("bidir"));
             let count = if both { RateCount::Sum } else { RateCount::OneWay };
             let is_same = |matrix: &&mut RateMatrix| {
                 let first = matrix.cells.first().map(|cell| (is_host(&cell.0), is_host(&cell.1)));

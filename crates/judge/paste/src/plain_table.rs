@@ -60,7 +60,19 @@ pub(crate) fn read(lines: &[PasteLine], at: usize) -> Option<(PlainTable, usize)
                 None
             }
         })
-        .or_else(|| list(lines, at))
+        .or_else(|| list(lines, at).map(|(table, next)| (under_heading(table, lines, at), next)))
+}
+
+/// A list with the line above it as title, where that is a heading which says that figures sum both directions.
+fn under_heading(table: PlainTable, lines: &[PasteLine], at: usize) -> PlainTable {
+    let above = lines.get(..at).unwrap_or_default().iter().rev().map(|line| line.text.trim());
+    let heading = above.take(MAX_GAP).find(|text| !text.is_empty()).unwrap_or_default();
+    let is_heading = heading.split_whitespace().count() <= MAX_TITLE
+        && heading.to_lowercase().replace('-', "").contains("bidirectional");
+    match is_heading && table.title.is_empty() {
+        true => PlainTable { title: heading.trim_end_matches(':').to_owned(), ..table },
+        false => table,
+    }
 }
 
 fn cells(text: &str, split: Split) -> Vec<String> {

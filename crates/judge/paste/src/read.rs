@@ -194,7 +194,7 @@ impl PasteSplitter<'_> {
                 name.clone_into(&mut self.program);
             }
         }
-        let commands = self.reading.context.commands.len();
+        let kept = self.reading.context.kept_lines();
         context::take(&mut self.reading.context, text);
         if let Some(title) = RunTitle::parse(text) {
             let op = title.subject.split_once(" over ").map_or("", |(op, _)| op);
@@ -204,7 +204,7 @@ impl PasteSplitter<'_> {
         }
         // A command is read with the output below it, and a rule or a lone `#` ends a table.
         let is_rule = text.chars().all(|c| "#-=_ ".contains(c));
-        if is_rule || self.reading.context.commands.len() > commands {
+        if is_rule || self.reading.context.kept_lines() > kept {
             return;
         }
         match self.reading.unread.last_mut() {

@@ -99,8 +99,8 @@ fn read_end(path: &Path) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The last lines about faults since the last start.
-fn keep_events(text: &str) -> String {
+/// The last lines about faults since the last start in the text of a kernel log, each cut to 300 characters.
+pub fn keep_events(text: &str) -> String {
     let mut kept = VecDeque::new();
     for line in text.lines() {
         if line.contains(START) {

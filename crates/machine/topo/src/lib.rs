@@ -40,7 +40,7 @@ use std::path::Path;
 pub use assemble::{from_snapshot, validate};
 pub use error::TopoError;
 pub use input::{from_path, from_text, snapshot_from_path};
-pub use kernel_log::EVENTS;
+pub use kernel_log::{EVENTS, keep_events};
 pub use link_matrix::{LinkMatrix, PEER_STATUSES, read_amd_matrix, read_nvidia_matrix};
 pub use nccl_write::write_nccl_xml;
 pub use parse::without_colours;

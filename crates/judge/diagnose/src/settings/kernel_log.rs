@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use pathline_schema::{NodeVerdict, Topology};
-use pathline_topo::{EVENTS, HostSnapshot};
+use pathline_topo::{EVENTS, HostSnapshot, keep_events};
 
 use super::SettingCheck;
 
@@ -23,6 +23,15 @@ struct EventRow {
     remedy: &'static str,
     source: &'static str,
 }
+
+/// A code of NVIDIA's driver that the table lacks.
+const UNKNOWN: EventRow = EventRow {
+    mark: "",
+    state: NodeVerdict::Undecided,
+    meaning: "not in the table of known codes",
+    remedy: "look the code up",
+    source: XID,
+};
 
 fn rows() -> impl Iterator<Item = EventRow> {
     TABLE.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
@@ -46,11 +55,45 @@ pub(super) fn check(snapshot: &HostSnapshot, topology: &Topology) -> Vec<Setting
         };
         return has_driver.then(unread).into_iter().collect();
     };
-    let table: Vec<EventRow> = rows().collect();
-    let mut counts: BTreeMap<(String, String), (Option<&EventRow>, usize)> = BTreeMap::new();
     // The first line says where it was read.
-    for line in text.lines().skip(1).filter(|line| !line.contains(NOTHING_LEFT)) {
-        let code = xid(line);
+    let events = judge_kernel_log(text.lines().skip(1), topology);
+    if events.is_empty() {
+        return vec![check("no fault since the start")];
+    }
+    events.into_iter().map(KernelEvent::into_check).collect()
+}
+
+/// An event of the kernel log that the table has, or an Xid that it has not.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KernelEvent {
+    /// `Xid 79`, or the part of the line that names the event.
+    pub mark: String,
+    /// The GPU, adapter, drive, module of memory, or the address of another part; empty where the line names none.
+    pub part: String,
+    /// Lines of this event and part.
+    pub count: usize,
+    /// OK for what is corrected or the error of a program; UNDECIDED for an unknown code.
+    pub state: NodeVerdict,
+    /// What it means, a clause.
+    pub meaning: &'static str,
+    /// What to do.
+    pub remedy: &'static str,
+    /// The document that says so.
+    pub source: &'static str,
+    /// The first of its lines.
+    pub line: String,
+}
+
+/// The events in lines of a kernel log, by event and part.
+pub fn judge_kernel_log<'a>(
+    lines: impl Iterator<Item = &'a str>,
+    topology: &Topology,
+) -> Vec<KernelEvent> {
+    let kept = keep_events(&lines.collect::<Vec<_>>().join("\n"));
+    let table: Vec<EventRow> = rows().collect();
+    let mut events: BTreeMap<(String, String), KernelEvent> = BTreeMap::new();
+    for line in kept.lines().filter(|line| !line.contains(NOTHING_LEFT)) {
+        let code = previous_xid(line).or_else(|| xid(line));
         let fits = |row: &&EventRow| match (row.mark.strip_prefix("Xid "), code) {
             (Some(known), Some(code)) => known.parse() == Ok(code),
             (None, None) => line.contains(row.mark),
@@ -59,41 +102,58 @@ pub(super) fn check(snapshot: &HostSnapshot, topology: &Topology) -> Vec<Setting
         let row = table.iter().find(fits);
         let mark = match (code, row) {
             (Some(code), _) => format!("Xid {code}"),
-            (None, Some(row)) => row.mark.to_owned(),
+            (None, Some(row)) => row.mark.trim().to_owned(),
             (None, None) => continue,
         };
-        let part = part(line, topology).map_or(String::new(), |part| format!(" of {part}"));
-        counts.entry((mark, part)).or_insert((row, 0)).1 += 1;
+        let row = row.unwrap_or(&UNKNOWN);
+        let part = part(line, topology).unwrap_or_default();
+        let event = || KernelEvent {
+            mark: mark.clone(),
+            part: part.clone(),
+            count: 0,
+            state: row.state,
+            meaning: row.meaning,
+            remedy: row.remedy,
+            source: row.source,
+            line: line.to_owned(),
+        };
+        events.entry((mark.clone(), part.clone())).or_insert_with(event).count += 1;
     }
-    if counts.is_empty() {
-        return vec![check("no fault since the start")];
-    }
-    let found = counts.into_iter().map(|((mark, part), (row, count))| {
-        let times = if count == 1 { "once".to_owned() } else { format!("{count} times") };
-        let what = format!("{mark}{part} in the kernel log");
+    events.into_values().collect()
+}
+
+impl KernelEvent {
+    fn into_check(self) -> SettingCheck {
+        let times =
+            if self.count == 1 { "once".to_owned() } else { format!("{} times", self.count) };
+        let part = if self.part.is_empty() { String::new() } else { format!(" of {}", self.part) };
+        let what = format!("{}{part} in the kernel log", self.mark);
         let is_gpu = what.contains("Xid") || what.contains(" of gpu") || what.contains("GPU");
         let group = if is_gpu { "GPUs" } else { "kernel" };
-        let check = |meaning: &str| SettingCheck::new(group, what, format!("{times}: {meaning}"));
-        match row {
-            Some(EventRow { state: NodeVerdict::Ok, meaning, .. }) => check(meaning),
-            Some(row) => {
-                let slows = "everything that needs this part: measure it after the remedy";
-                let check = check(row.meaning).suspect(slows, row.remedy, row.source);
-                SettingCheck { state: row.state, ..check }
+        let check = SettingCheck::new(group, what, format!("{times}: {}", self.meaning));
+        match self.state {
+            NodeVerdict::Ok => check,
+            NodeVerdict::Undecided if self.mark.starts_with("Xid") => {
+                SettingCheck { source: self.source, ..check.unread(self.remedy) }
             }
-            None => SettingCheck {
-                source: XID,
-                ..check("not in the table of known codes").unread("look the code up")
-            },
+            state => {
+                let slows = "everything that needs this part: measure it after the remedy";
+                SettingCheck { state, ..check.suspect(slows, self.remedy, self.source) }
+            }
         }
-    });
-    found.collect()
+    }
 }
 
 /// The code of `NVRM: Xid (PCI:0000:06:00): 79, pid=...`.
 fn xid(line: &str) -> Option<u32> {
     let (_, rest) = line.split_once("NVRM: Xid (")?;
     let digits = rest.split_once("): ")?.1;
+    digits.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+}
+
+/// The code of `45, pid=1, name=python, Ch 00000003 caused by previous Xid 145`: the line is about that one.
+fn previous_xid(line: &str) -> Option<u32> {
+    let digits = line.split_once("previous Xid ")?.1;
     digits.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
@@ -148,6 +208,9 @@ mod tests {
         assert_eq!(xid(line), Some(79));
         assert_eq!(part(line, &Topology::default()).as_deref(), Some("0000:06:00"));
         assert_eq!(xid("NVRM: Xid (0000:01:00): 13, 0005"), Some(13));
+        let later = "NVRM: Xid (PCI:0000:97:00): 45, Ch 3 caused by previous Xid 145";
+        let events = judge_kernel_log(std::iter::once(later), &Topology::default());
+        assert_eq!((&*events[0].mark, events[0].state), ("Xid 145", NodeVerdict::Suspect));
         let amd = "amdgpu 0000:c1:00.0: amdgpu: GPU reset begin!";
         assert_eq!(part(amd, &Topology::default()).as_deref(), Some("0000:c1:00.0"));
         for broken in ["", "NVRM: Xid (", "NVRM: Xid (x): ", "NVRM: Xid (x): 99999999999,"] {

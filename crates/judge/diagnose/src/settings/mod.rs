@@ -17,6 +17,7 @@ mod software;
 mod stated_gpu;
 mod version;
 
+pub use kernel_log::{KernelEvent, judge_kernel_log};
 use pathline_schema::{NodeVerdict, Topology};
 use pathline_topo::HostSnapshot;
 use serde::Serialize;
