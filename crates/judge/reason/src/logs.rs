@@ -77,6 +77,12 @@ pub(crate) fn lacks_direct_channels(log: &NcclLog) -> bool {
 fn transport_edit(log: &NcclLog) -> Option<WorldEdit> {
     let has = |part: &str| log.transports.keys().any(|name| name.contains(part));
     match () {
+        () if !log.mixed_networks.is_empty() => {
+            let of = |(network, ranks): (&String, &u32)| format!("{network} of {ranks}");
+            let which: Vec<String> = log.mixed_networks.iter().map(of).collect();
+            let facts = CauseFacts::default().word("which", which.join(", "));
+            Some(facts.cause("log.mixed-networks"))
+        }
         () if has("SHM") => Some(cause("log.through-host-memory")),
         () if uses_sockets(log) => Some(cause("log.tcp")),
         () if lacks_direct_channels(log) => {

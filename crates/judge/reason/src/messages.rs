@@ -35,39 +35,65 @@ fn deepest_fall(rows: &[(u64, f64)]) -> Option<RateFall> {
     falls.min_by(|a, b| a.ratio.total_cmp(&b.ratio))
 }
 
-/// A size that takes this many times as long as both neighbours, or as the one before and all after it, is slow:
-/// another protocol costs less.
+/// A size that takes this many times as long as a larger one, or as the one before and all after it, is slow: another
+/// protocol costs less.
 const LONG_TIME: f64 = 3.0;
 
-/// Sizes whose times lie far above those around them.
+/// Sizes whose times lie far above those around them. The first may hold the start of the connection.
 fn long_times(rows: &[(u64, f64)]) -> Vec<Outlier> {
+    let outlier = |bytes: u64, share: f64, text: String| Outlier {
+        part: format!("{bytes} B"),
+        share,
+        text,
+        check: String::new(),
+        is_row: true,
+    };
     let mut found = Vec::new();
-    for (at, &(bytes, time)) in rows.iter().enumerate().skip(1) {
-        let (Some(&(size, before)), after) = (rows.get(at - 1), rows.get(at + 1)) else { continue };
-        let grown = (bytes as f64 / size.max(1) as f64).max(1.0);
-        if before <= 0.0 || time < before * LONG_TIME || time < before * grown * LONG_TIME / 2.0 {
-            continue;
-        }
-        let text = match after {
-            Some(&(_, next)) if next * LONG_TIME < time => format!(
-                "{bytes} B: {} us, {} us at {size} B and {} us at the next size",
-                figure(time),
-                figure(before),
-                figure(next)
-            ),
-            _ => format!(
-                "from {bytes} B on {} us more: {} us at {size} B, {} us at {bytes} B; another protocol or transport \
-                 begins there",
-                figure(time - before),
-                figure(before),
-                figure(time)
+    // The fastest of the larger sizes.
+    let larger = |at: usize| {
+        let rest = rows.get(at + 1..).unwrap_or_default().iter();
+        rest.filter(|row| row.1 > 0.0).min_by(|a, b| a.1.total_cmp(&b.1)).copied()
+    };
+    let slow = rows.iter().enumerate().skip(1).filter_map(|(at, &(bytes, time))| {
+        let (size, least) = larger(at).filter(|(_, least)| least * LONG_TIME < time)?;
+        Some((bytes, time, size, least))
+    });
+    let slow: Vec<_> = slow.collect();
+    let worst = slow.iter().max_by(|a, b| (a.1 / a.3).total_cmp(&(b.1 / b.3)));
+    if let (Some(&(bytes, time, size, least)), Some(first), Some(last)) =
+        (worst, slow.first(), slow.last())
+    {
+        let (shown, less) = (figure(time), figure(least));
+        let text = match first.0 == last.0 {
+            true => format!("{bytes} B: {shown} us, while {size} B take {less} us"),
+            false => format!(
+                "{} to {} B: up to {shown} us ({bytes} B), while {size} B take {less} us",
+                first.0, last.0
             ),
         };
-        let (part, share) = (format!("{bytes} B"), before / time);
-        found.push(Outlier { part, share, text, check: String::new(), is_row: true });
+        let text = format!("{text}: the larger messages go another way");
+        found.push(outlier(bytes, least / time, text));
     }
+    let steps = rows.windows(2).filter_map(|pair| {
+        let &[(size, before), (bytes, time)] = pair else { return None };
+        let grown = (bytes as f64 / size.max(1) as f64).max(1.0);
+        let is_step = before > 0.0
+            && time >= before * LONG_TIME
+            && time >= before * grown * LONG_TIME / 2.0
+            && slow.iter().all(|row| row.0 != bytes);
+        let (more, before_us, us) = (figure(time - before), figure(before), figure(time));
+        let text = format!(
+            "from {bytes} B on {more} us more: {before_us} us at {size} B, {us} us at {bytes} B; another protocol or \
+             transport begins there"
+        );
+        is_step.then(|| outlier(bytes, before / time, text))
+    });
+    let steps: Vec<Outlier> = steps.collect();
     // Many steps are how this library works.
-    if found.len() > 2 { Vec::new() } else { found }
+    if steps.len() <= 2 {
+        found.extend(steps);
+    }
+    found
 }
 
 /// Where the buffers are: the header's line, the command's `D H` or `-d cuda`, or the title's runtime.

@@ -10,7 +10,7 @@ use pathline_schema::{LinkEnd, LinkKind, Topology};
 use crate::figures::figure;
 use crate::processor_facts::{processor_fabric, processor_generation};
 use crate::product_facts::{
-    FabricKind, ProductFacts, link_gbs, link_peak_gbs, pcie_gbs, product_facts,
+    FabricKind, ProductFacts, gpus_of_modules, link_gbs, link_peak_gbs, pcie_gbs, product_facts,
 };
 
 /// Where a fact comes from.
@@ -148,7 +148,7 @@ impl NodeLimits {
             memory_gbs: context.memory_gbs,
             c2c_gbs: product.map_or(0.0, |p| p.c2c_gbs),
             c2c_source: assumed,
-            gpus: reading.context.gpu_count,
+            gpus: context.gpu_count.map(|count| gpus_of_modules(product, count)),
             nics: None,
             nics_used: None,
             nic_gbs: 0.0,

@@ -62,6 +62,14 @@ pub(crate) fn lanes_of(product: Option<&ProductFacts>) -> f64 {
 static PRODUCTS: LazyLock<Vec<ProductFacts>> =
     LazyLock::new(|| PRODUCT_TABLE.lines().filter_map(parse_row).collect());
 
+/// GPUs in a node of `count` modules: of these products a module has two, and a node up to four modules.
+pub(crate) fn gpus_of_modules(product: Option<&ProductFacts>, count: u32) -> u32 {
+    match product.map_or("", |product| product.name) {
+        "MI250X" | "MI250" if count <= 4 => 2 * count,
+        _ => count,
+    }
+}
+
 fn parse_row(line: &'static str) -> Option<ProductFacts> {
     let cells: Vec<&'static str> = line.split('\t').collect();
     let lanes = |text: &str| text.split_once('x').map_or("16", |of| of.1).parse::<f64>().ok();

@@ -65,7 +65,9 @@ impl TableSummary {
         let most = most.unwrap_or(if is_later { 8 } else { 16 });
         let least = ranks.map_or(1, |ranks| ranks.div_ceil(most));
         let named = listed.max(stated).max(written.min(ranks.unwrap_or(u32::MAX)));
-        let nodes = named.max(least);
+        // A number that is written, or that a log counts, stands before what the usual node has.
+        let is_written = written > 1 || table.nodes.or(log.and_then(|log| log.nodes)).is_some();
+        let nodes = if is_written { named } else { named.max(least) };
         let ranks = ranks.or(node.and_then(|n| n.gpus));
         let is_guess = ranks.is_none();
         let ranks = ranks.unwrap_or(2).max(1);
