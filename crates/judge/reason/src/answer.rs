@@ -1,8 +1,9 @@
 //! From a reading of a paste to answers: figure, limit, outlier, range of a model, verdict, checks.
 
+use std::collections::BTreeSet;
+
 use pathline_paste::{
-    CollectiveTable, LineSpan, MatrixEnd, MatrixTool, NcclLog, PasteContent, PasteContext,
-    PasteReading, ProfileRow, ProfileTable, RateMatrix,
+    CollectiveTable, LineSpan, MatrixEnd, NcclLog, PasteContent, PasteReading, RateMatrix,
 };
 use pathline_schema::{NodeVerdict, Topology};
 use serde::Serialize;
@@ -11,9 +12,10 @@ use crate::checks::CheckPath;
 use crate::deciding_probe::ProbeEvidence;
 use crate::draft::{DraftAnswer, ProbeSubject};
 use crate::exact_messages::find_messages;
-use crate::figures::{figure, rate};
+use crate::figures::rate;
 use crate::further_figures::{figures_of_matrices, further_figures};
 use crate::headline::{open_range, plateau, slow_start, take_model_limit};
+use crate::kernel_events::find_events;
 use crate::logs::is_of_one_host;
 use crate::model_edits::{add_collective_causes, add_model};
 use crate::node_facts::{NodeLimits, find_log};
@@ -28,15 +30,14 @@ use crate::table_summary::TableSummary;
 use crate::usual_share::ABOVE;
 use crate::verdict::{JudgedFigure, decide, possible};
 use crate::{
-    adapters, collectives, copies, io, link_state, logs, memory, messages, plain_rates, wiring,
+    adapters, collectives, copies, io, link_state, logs, memory, messages, plain_rates, profiles,
+    wiring,
 };
 
 /// Causes of an answer.
 const MAX_CAUSES: usize = 8;
 /// Results of file I/O that are compared with each other.
 const MAX_FILES: usize = 64;
-/// Rows of a profile that are named.
-const MAX_PROFILED: usize = 3;
 
 /// What `explain` says of a paste.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -228,21 +229,55 @@ impl<'a> PasteExplainer<'a> {
     ) {
         let context = &self.reading.context;
         let is_one_host = self.log.is_some_and(|log| is_of_one_host(log, context));
-        let messages = find_messages(context, self.log).into_iter();
+        let topology = self.node.map(RowPredictor::topology);
+        let events = find_events(context, topology);
+        for event in &events {
+            let answer = self.finish(event.draft(), "message", all);
+            let line = context.failures.iter().find(|(_, text)| event.is_in(text));
+            answers.push(line.map_or(answer.clone(), |line| answer.failed(line)));
+        }
+        let is_event = |line: &str| events.iter().any(|event| event.is_in(line));
+        let logged = context.kernel_log.iter().filter(|line| is_event(line));
+        let known: BTreeSet<String> = logged.map(|line| line.to_lowercase()).collect();
+        let messages =
+            find_messages(context, self.log, &|line| known.contains(&line.to_lowercase()));
         // A node alone sends nothing over the network that it lacks.
-        for found in messages.filter(|found| !(is_one_host && found.row.id == "tcp")) {
+        for found in messages.iter().filter(|found| !(is_one_host && found.row.id == "tcp")) {
             let setting = settings.iter().find(|setting| setting.explains == found.row.id);
             let answer = self.finish(found.draft(setting), "message", all);
             let mut failures = context.failures.iter();
             let line = failures.find(|(_, text)| found.is_in(text) && !answer.is_ok());
-            answers.push(line.map_or(answer.clone(), |line| answer.failed(line)));
+            answers.push(match line {
+                Some(line) if self.goes_on(line.0) => answer.stated_at(line),
+                Some(line) => answer.failed(line),
+                None => answer,
+            });
         }
         let is_failed = answers.iter().any(|answer| answer.verdict == NodeVerdict::Fail);
-        if let Some(line) = context.failures.first().filter(|_| !is_failed) {
+        let is_said = |line: &str| is_event(line) || messages.iter().any(|found| found.is_in(line));
+        let open = context.failures.iter().find(|(_, line)| !is_said(line));
+        if let Some(line) = open.filter(|_| !is_failed) {
             let limit = "none: it is not about a rate".to_owned();
             let draft = DraftAnswer { limit, path: CheckPath::Unknown, ..DraftAnswer::default() };
-            answers.push(self.finish(draft, "message", all).failed(line));
+            let failed = self.finish(draft, "message", all).failed(line);
+            answers.push(match self.goes_on(line.0) {
+                true => failed.of_error(line.0),
+                false => failed,
+            });
         }
+    }
+
+    /// Whether results of a benchmark stand below a line.
+    fn goes_on(&self, number: u32) -> bool {
+        self.reading.documents.iter().any(|document| {
+            let is_result = match &document.content {
+                PasteContent::Messages(table) => !table.rows.is_empty(),
+                PasteContent::Collective(table) => !table.rows.is_empty(),
+                PasteContent::Network(table) => !table.rows.is_empty(),
+                _ => false,
+            };
+            is_result && document.span.first > number
+        })
     }
 
     /// The draft for one document; none for matrices, which are explained together.
@@ -274,10 +309,7 @@ impl<'a> PasteExplainer<'a> {
             }
             PasteContent::Links(links) => wiring::explain_links(links, topology, limits),
             PasteContent::Topology(shown) => wiring::explain_topology(shown, topology, limits),
-            PasteContent::Profile(profile) => {
-                let copies = copies_of_profile(profile, context, limits);
-                copies.unwrap_or_else(|| explain_profile(profile))
-            }
+            PasteContent::Profile(profile) => profiles::explain(profile, context, limits),
             PasteContent::NcclLog(log) => {
                 let has_table = self.reading.documents.iter().any(|document| {
                     matches!(&document.content, PasteContent::Collective(table) if !is_empty(table))
@@ -455,67 +487,4 @@ impl<'a> PasteExplainer<'a> {
 
 fn is_empty(table: &CollectiveTable) -> bool {
     table.rows.is_empty() && table.average_busbw.is_none() && table.runs < 2
-}
-
-/// The rate of a profile's host copies, where the text states the one size that a copy has.
-fn copies_of_profile(
-    profile: &ProfileTable,
-    context: &PasteContext,
-    limits: Option<&NodeLimits>,
-) -> Option<DraftAnswer> {
-    let [bytes] = context.sizes.as_slice() else { return None };
-    let ends = |name: &str| {
-        let (host, gpu) = (MatrixEnd::Host(None), MatrixEnd::Gpu(0));
-        match name {
-            _ if name.contains("HtoD") || name.contains("HostToDevice") => Some((host, gpu)),
-            _ if name.contains("DtoH") || name.contains("DeviceToHost") => Some((gpu, host)),
-            _ => None,
-        }
-    };
-    let most = limits.map_or(f64::INFINITY, |limits| limits.pcie_gbs.max(limits.c2c_gbs));
-    let cell = |row: &ProfileRow| {
-        let (from, to) = ends(&row.name)?;
-        let gbs = *bytes as f64 / (row.total_us / row.calls.max(1) as f64) / 1e3;
-        // Copies that would be faster than their link have another size.
-        Some((from, to, gbs)).filter(|(.., gbs)| *gbs <= most)
-    };
-    let cells: Vec<_> = profile.rows.iter().filter_map(cell).collect();
-    let matrix = RateMatrix {
-        cells,
-        ..RateMatrix::new(MatrixTool::BandwidthSample, format!("copies of {bytes} B"))
-    };
-    let mut draft = copies::explain_matrices(&[&matrix], limits, context).into_iter().next()?;
-    draft.also.push(format!(
-        "if each moves the {bytes} B of the text; {}",
-        explain_profile(profile).meaning
-    ));
-    draft.subject = ProbeSubject::Nothing;
-    Some(draft)
-}
-
-/// Times and shares, from which no rate follows without bytes.
-fn explain_profile(profile: &ProfileTable) -> DraftAnswer {
-    let mut rows: Vec<_> = profile.rows.iter().collect();
-    rows.sort_by(|a, b| b.total_us.total_cmp(&a.total_us));
-    let named = rows.iter().take(MAX_PROFILED).map(|row| {
-        let name: String = row.name.chars().take(40).collect();
-        format!(
-            "{name} {:.1} %, {} ms in {} calls of {} us",
-            row.share * 100.0,
-            figure(row.total_us / 1e3),
-            row.calls,
-            figure(row.total_us / row.calls.max(1) as f64)
-        )
-    });
-    DraftAnswer {
-        meaning: format!(
-            "profile, {} kernels, copies and calls: {}",
-            rows.len(),
-            named.collect::<Vec<_>>().join("; ")
-        ),
-        limit: "none: a profile has times and no bytes".to_owned(),
-        ask: "how many bytes does a copy move?".to_owned(),
-        path: CheckPath::Profile,
-        ..DraftAnswer::default()
-    }
 }

@@ -10,19 +10,19 @@ use crate::cause_table::CauseFacts;
 use crate::checks::CheckPath;
 use crate::draft::{DraftAnswer, ProbeSubject};
 use crate::figures::figure;
-use crate::fitting_links::{PAIR_LINKS, XGMI_PAIR_LINKS, assume_link, fitting_text};
 use crate::host_copies::with_host;
 use crate::host_outliers::{EXACT, by_gpu, slow_columns};
 use crate::memory::explain_memory;
-use crate::node_facts::{FactSource, NodeLimits};
+use crate::node_facts::NodeLimits;
 use crate::outlier::{Outlier, median, slow_pairs};
 use crate::pair_levels::{
     PairRates, check_of_links, describe_blocks, pairs, shares_of_links, slow_of_links,
     unlike_limits, usual_for_another_slot,
 };
+use crate::pair_limit::{SLOWER_THAN_STAGED, ask_for_links, set_pair_limit};
 use crate::product_facts::{FabricKind, PCIE_SHARE};
 use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
-use crate::usual_share::{UsualShare, least_share, usual_share};
+use crate::usual_share::{UsualShare, usual_share};
 
 /// Share of NVLink that a copy engine reaches: 16 of 17 flits are payload, 16 of 17 bits are not error
 /// correction.
@@ -31,12 +31,8 @@ const NVLINK_SHARE: f64 = 0.885;
 const XGMI_SHARE: f64 = 0.75;
 /// One SDMA copy of an MI250X, whatever the links (KTH, Fig. 6c).
 const SDMA_GBS: f64 = 50.4;
-/// Pairs of one kind of link have at least this share of the best one.
-const ALIKE: f64 = 0.85;
 /// Share of PCIe that copies staged in host memory reach at most: row `pair.staged` of the usual shares.
 const STAGED_MOST: f64 = 0.8;
-/// Below this share of what copies staged in host memory get, P2P is not direct.
-const SLOWER_THAN_STAGED: f64 = 0.8;
 
 /// The matrices of a paste, by tool.
 pub(crate) fn by_tool<'a>(
@@ -239,27 +235,6 @@ fn between_gpus(matrices: &[&RateMatrix], node: Option<&NodeLimits>) -> Option<D
     Some(draft)
 }
 
-/// Where the links of pairs are not known: the standard link that the figure fits, and what to ask. `most` is the rate of
-/// the best pair, `ratio` that of the figures with P2P on and off.
-fn ask_for_links(draft: &mut DraftAnswer, tool: MatrixTool, most: f64, ratio: Option<f64>) {
-    draft.ask =
-        "which GPU product is it? `nvidia-smi topo -m` or `rocm-smi --showtopo`?".to_owned();
-    let value = draft.value.unwrap_or(0.0);
-    let links = if tool.is_amd() { &XGMI_PAIR_LINKS[..] } else { &PAIR_LINKS };
-    match value < most * ALIKE {
-        true => {
-            let text = fitting_text(most, links);
-            draft.limit = text.replacen("unknown: ", "unknown; of the best pair: ", 1);
-        }
-        false => assume_link(draft, value, links),
-    }
-    // Whatever the links are: P2P that is slower than its detour is not direct.
-    if let Some(ratio) = ratio.filter(|ratio| *ratio < SLOWER_THAN_STAGED) {
-        let facts = CauseFacts::new(&[("ratio", ratio)]);
-        draft.edits.push(facts.cause("pair.peer-through-root"));
-    }
-}
-
 /// Where pairs have unlike links, the headline is the pair in the middle by the share of its links.
 fn middle_of_unlike(draft: &mut DraftAnswer, node: &NodeLimits, list: &PairRates, ways: f64) {
     let Some(limits) = unlike_limits(Some(node)) else { return };
@@ -289,61 +264,6 @@ fn usual_of_pairs(node: &NodeLimits, is_staged: bool, has_both: bool) -> Option<
         FabricKind::Pcie if has_both => "pair.pcie-both",
         FabricKind::Pcie => "pair.pcie",
     })
-}
-
-/// Pairs of boards with four GPUs and no switch share the links of a GPU evenly: 4 of 12 NVLinks of an A100, 6 of 18
-/// of an H100 (NVIDIA HGX, 4-GPU boards).
-fn four_gpu_board(draft: &mut DraftAnswer, node: &NodeLimits, gpus: usize) {
-    let is_open = node.fabric == FabricKind::Switched && node.links_source == FactSource::Assumed;
-    let links = (node.links_gbs / node.link_gbs / 3.0).floor();
-    let limit = links * node.link_gbs;
-    let value = draft.value.unwrap_or(0.0);
-    if is_open && gpus == 4 && (least_share("pair.nvlink")..=1.0).contains(&(value / limit)) {
-        draft.limit_gbs = Some(limit);
-        draft.limit = format!(
-            "{} GB/s each way, {links:.0} NVLinks a pair, as on boards of four GPUs without a switch; through a \
-             switch it would be {}",
-            figure(limit),
-            figure(node.pair_gbs)
-        );
-    }
-}
-
-/// The limit of a pair of GPUs: in a mesh of one link or more, the least number that carries it.
-fn set_pair_limit(draft: &mut DraftAnswer, node: &NodeLimits, is_bridged: bool, gpus: usize) {
-    let has_links = node.pair_gbs > 0.0;
-    let most_links = (node.pair_gbs / node.link_gbs).round().max(1.0);
-    let links = (draft.value.unwrap_or(0.0) / node.link_gbs).ceil().clamp(1.0, most_links);
-    let is_mesh = node.fabric == FabricKind::Meshed && node.pair_links.is_empty();
-    let is_mesh = is_mesh && node.links_source == FactSource::Assumed && most_links > 1.0;
-    let package = node.product.map_or(0.0, |product| product.package_gbs);
-    let limit = match has_links {
-        true if is_mesh && !is_bridged => links * node.link_gbs,
-        true => node.pair_gbs,
-        false => node.pcie_gbs,
-    };
-    draft.limit_gbs = Some(limit);
-    draft.limit = match has_links {
-        true if is_mesh && !is_bridged => format!(
-            "{} GB/s each way of one NVLink, {} of {most_links:.0}: pairs have one or more ({})",
-            figure(node.link_gbs),
-            figure(node.pair_gbs),
-            node.links_source.label()
-        ),
-        true if package > 0.0 => format!(
-            "{} GB/s each way of one link between packages, {} within a package ({})",
-            figure(limit),
-            figure(package),
-            node.links_source.label()
-        ),
-        true => format!(
-            "{} GB/s each way between neighbours ({})",
-            figure(limit),
-            node.links_source.label()
-        ),
-        false => format!("{} GB/s each way, PCIe ({})", figure(limit), node.pcie_source.label()),
-    };
-    four_gpu_board(draft, node, gpus);
 }
 
 /// Slow GPUs and pairs of every matrix, each once. Pairs with other links than the rest are no peers.

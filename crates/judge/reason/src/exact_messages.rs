@@ -85,11 +85,17 @@ impl FoundMessage {
 }
 
 /// The messages in the text of a paste and in its log, one for each cause.
-pub(crate) fn find_messages(context: &PasteContext, log: Option<&NcclLog>) -> Vec<FoundMessage> {
+/// A line that `is_known` explains has no further one.
+pub(crate) fn find_messages(
+    context: &PasteContext,
+    log: Option<&NcclLog>,
+    is_known: &dyn Fn(&str) -> bool,
+) -> Vec<FoundMessage> {
     let mut text = String::new();
     let logged = log.into_iter().flat_map(|log| log.warnings.iter().chain(&log.reasons));
     let logged = logged.chain(context.failures.iter().map(|(_, text)| text)).map(String::as_str);
-    let lines: Vec<&str> = context.prose.lines().chain(logged).collect();
+    let lines: Vec<&str> =
+        context.prose.lines().chain(logged).filter(|line| !is_known(line)).collect();
     for line in &lines {
         if text.len() > MAX_TEXT {
             break;
@@ -179,7 +185,7 @@ mod tests {
     fn a_text_of_the_system_counts_where_no_library_says_more() {
         let ids = |prose: &str| -> Vec<&str> {
             let context = PasteContext { prose: prose.to_owned(), ..PasteContext::default() };
-            find_messages(&context, None).iter().map(|message| message.row.id).collect()
+            find_messages(&context, None, &|_| false).iter().map(|message| message.row.id).collect()
         };
         let (system, library) = (": no space left on device\n", "failed to extend /dev/shm/nccl-1");
         assert_eq!(ids(&format!("fio{system}")), ["disk-full"]);
@@ -193,7 +199,7 @@ mod tests {
                      pcieport 0000:00:02.0: aer: other\n\
                      hpsa 0000:04:00.0: pcie bus error: severity=corrected, type=physical layer\n";
         let context = PasteContext { prose: prose.to_owned(), ..PasteContext::default() };
-        let found = find_messages(&context, None);
+        let found = find_messages(&context, None, &|_| false);
         assert_eq!(found.len(), 1);
         assert!(found[0].row.meaning.starts_with("Corrected"));
         assert_eq!(found[0].devices, ["0000:00:01.0", "0000:04:00.0"]);
@@ -203,7 +209,7 @@ mod tests {
     fn texts_are_found_as_libraries_print_them_and_words_are_not() {
         let found = |prose: &str| -> Vec<&str> {
             let context = PasteContext { prose: prose.to_owned(), ..PasteContext::default() };
-            find_messages(&context, None).iter().map(|message| message.row.id).collect()
+            find_messages(&context, None, &|_| false).iter().map(|message| message.row.id).collect()
         };
         assert_eq!(
             found("a: ncclInvalidUsage\nDuplicate GPU detected : rank 1"),

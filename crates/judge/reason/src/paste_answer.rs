@@ -121,6 +121,22 @@ impl PasteAnswer {
         self
     }
 
+    /// With the line that has its text, below which the program went on.
+    pub(crate) fn stated_at(mut self, (number, text): &(u32, String)) -> Self {
+        let text: String = text.chars().take(MAX_TEXT).collect();
+        self.reason = format!("line {number}, after which results follow: {}", self.reason);
+        self.meaning = format!("\"{text}\"");
+        (self.first_line, self.last_line) = (*number, *number);
+        self
+    }
+
+    /// An error without a known meaning, below which the program went on.
+    pub(crate) fn of_error(mut self, number: u32) -> Self {
+        self.reason = format!("line {number} states an error, after which results follow");
+        self.verdict = NodeVerdict::Suspect;
+        self
+    }
+
     /// What the probe measured, and the share of the first cause now and of the one before, where it moved.
     fn check_text(&self, checked: &ProbeOutcome) -> String {
         let mut named: Vec<&str> =
