@@ -91,3 +91,96 @@ fn both_places_of_a_size_are_peers() {
     let named = |inside: f64| answers(&table(inside)).remove(0).reason.contains("in place");
     assert!(named(80.0) && !named(140.0));
 }
+
+#[test]
+fn an_error_before_results_did_not_end_them() {
+    let table =
+        "# OSU MPI Broadcast Latency Test v7.2\n# Size  Avg Latency(us)\n1  0.23\n2  0.24\n";
+    let limit = "[n1:11:0] ib_log.c:246 UCX ERROR mlx5_0: ibv_create_cq() failed: Cannot allocate memory. Please set max locked memory (ulimit -l) to 'unlimited'\n";
+    let found = answers(&format!("{limit}{table}"));
+    assert_eq!((found[0].verdict, found[0].first_line), (Suspect, 1), "{}", found[0].reason);
+    assert!(found[0].reason.contains("results follow") && found[0].action.contains("ulimit"));
+    assert!(found.iter().all(|answer| answer.verdict != Fail));
+    let unknown = answers(&format!("[n1:11:0] x.c:1 UCX ERROR something else\n{table}"));
+    assert_eq!((unknown[0].verdict, unknown[0].first_line), (Suspect, 1));
+    // Below the last result it did.
+    assert_eq!(answers(&format!("{table}{limit}"))[0].verdict, Fail);
+}
+
+#[test]
+fn a_kernel_log_has_the_meaning_that_doctor_gives_it() {
+    let log = "[  812.1] NVRM: Xid (PCI:0000:3b:00): 79, pid=12, GPU has fallen off the bus.\n\
+               [  812.2] NVRM: Xid (PCI:0000:86:00): 31, pid=12, Ch 8, MMU Fault: ENGINE GRAPHICS\n";
+    let found = answers(log);
+    let verdicts: Vec<_> = found.iter().map(|answer| answer.verdict).collect();
+    assert_eq!(verdicts, [Fail, pathline_schema::NodeVerdict::Undecided], "{found:?}");
+    assert!(found[0].reason.contains("Xid 79") && found[1].reason.contains("Xid 31"));
+    assert!(found[1].meaning.contains("0000:86:00"), "{}", found[1].meaning);
+}
+
+#[test]
+fn a_process_that_sees_no_gpu_and_a_job_over_two_networks_are_named() {
+    let found = answers("$ srun --gpus-per-task=1 nvidia-smi -L\nNo devices found.\n");
+    assert!(found[0].verdict == Suspect && found[0].reason.contains("does not see the GPU"));
+    let line = |host: &str, device: u32, network: &str| {
+        format!("{host}:1{device}:9 [{device}] NCCL INFO Using network {network}\n")
+    };
+    let mixed = [line("a", 0, "IB"), line("a", 1, "IB"), line("b", 0, "Socket")].concat();
+    let found = answers(&mixed);
+    assert!(found[0].reason.ends_with("IB of 2, Socket of 1"), "{}", found[0].reason);
+    // Two runs, one after the other, are none.
+    let twice = [line("a", 0, "IB"), line("a", 0, "Socket")].concat();
+    assert!(answers(&twice).iter().all(|answer| !answer.reason.contains("different networks")));
+}
+
+#[test]
+fn a_larger_message_that_is_faster_marks_those_before_it() {
+    let rows = |times: &[(u64, f64)]| {
+        let rows = times.iter().map(|(bytes, us)| format!("{bytes} {us:.2}\n"));
+        format!(
+            "# OSU MPI-ROCM Latency Test v7.0\n# Size  Latency (us)\n{}",
+            rows.collect::<String>()
+        )
+    };
+    let slow = rows(&[
+        (1, 3.5),
+        (64, 4.0),
+        (256, 28.9),
+        (512, 53.6),
+        (1024, 103.0),
+        (2048, 5.1),
+        (4096, 5.9),
+    ]);
+    let first = answers(&slow).remove(0);
+    // 103 / 5.1 = 20 times as long for half the bytes.
+    assert_eq!(first.verdict, Suspect, "{}", first.reason);
+    assert!(
+        first.reason.contains("256 to 1024 B") && first.reason.contains("2048 B take 5.10 us"),
+        "{}",
+        first.reason
+    );
+    // A slow first size is the start of the connection.
+    let warm = rows(&[(1, 45.0), (64, 4.0), (256, 4.1), (1024, 4.3), (4096, 5.9)]);
+    assert_ne!(answers(&warm).remove(0).verdict, Suspect);
+}
+
+#[test]
+fn counts_that_are_written_stand_before_what_is_usual() {
+    let table = "#  size  count  type  redop  root  time  algbw  busbw #wrong  time  algbw  busbw #wrong\n\
+                 1048576 8192 float none -1 1456.6 0.72 0.70 0 1304.0 0.80 0.78 0\n\
+                 2097152 16384 float none -1 1800.0 1.17 1.13 0 1790.0 1.17 1.13 0\n";
+    let text = format!(
+        "The run is on 4 nodes with 4 MI250X each.\nsrun --nodes=4 --ntasks-per-node=8 all_gather_perf -g 1\n{table}"
+    );
+    let first = answers(&text).remove(0);
+    assert!(first.meaning.contains("32 ranks on 4 nodes"), "{}", first.meaning);
+    // 93.1 of 4 x 25 GB/s.
+    let pair = "$ osu_bw -d cuda D D\n# OSU MPI-CUDA Bandwidth Test v7.2\n# Size  Bandwidth (MB/s)\n\
+                1048576  73675.19\n33554432  93130.52\n\nTwo A100 are joined by 4x NVLink (25GB/s each)\n";
+    let first = answers(pair).remove(0);
+    assert_eq!((first.limit_gbs, first.verdict), (Some(100.0), pathline_schema::NodeVerdict::Ok));
+    // Both directions of a pair on a board of four: 261 / 2 = 130 GB/s each way.
+    let board = "p2pBandwidthLatencyTest on a 4xH100-80GB system\n\nbidirectional\nGPU0-GPU0 = 2959.19 GB/s\nGPU0-GPU1 = 260.89 GB/s\n";
+    let first = answers(board).remove(0);
+    assert!(first.limit.starts_with("159 GB/s each way, 6 NVLinks a pair"), "{}", first.limit);
+}
