@@ -144,6 +144,9 @@ pub(crate) const SOURCE_SEED: u64 = 0x5061_7468;
 /// Seed of the destinations' pattern before an operation.
 pub(crate) const SPOILT_SEED: u64 = 0x6c69_6e65;
 
+#[cfg(test)]
+mod tests;
+
 pub(crate) fn nothing_to_compare() -> VerifyResult {
     VerifyResult::Unverified("it copies nothing that could be compared".to_owned())
 }
