@@ -20,10 +20,7 @@ fn divide_evenly(
 ) -> Vec<u64> {
     let mut parts = vec![0; rates.len()];
     // A relay for which the time is too short leaves the others with more: at most one round for each.
-    let mut takes_part: Vec<bool> = rates.iter().map(|rate| *rate > 0.0).collect();
-    if let Some(direct) = takes_part.first_mut() {
-        *direct = true;
-    }
+    let mut takes_part = vec![true; rates.len()];
     for _ in rates {
         let paths = || rates.iter().enumerate().filter(|(nth, _)| takes_part[*nth]);
         let rate: f64 = paths().map(|(_, rate)| rate).sum();

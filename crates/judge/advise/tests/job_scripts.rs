@@ -359,3 +359,30 @@ fn a_setting_that_a_version_needs_is_missed() {
     assert!(of("module load rocm/7.2.0\nexport NCCL_ALGO=Ring\n").is_empty());
     assert!(of("module load rocm/7.13.0\nexport HSA_NO_SCRATCH_RECLAIM=1\n").is_empty());
 }
+
+/// A binding matters from two tasks of a node on: 2 / 1 and 4 / 2 tasks are two, 2 / 2 and 3 / 2 one; of 8 that a node
+/// may have, one that is started is one.
+#[test]
+fn tasks_of_a_node_with_gpus_each_cannot_share_memory() {
+    let each = "--gpus-per-task=1";
+    for (options, subject) in [
+        ("-N1 -n2 --gpus-per-task=1", Some(each)),
+        ("-N2 -n4 --gpus-per-task=1", Some(each)),
+        ("-N2 -n2 --gpus-per-task=1", None),
+        ("-N2 -n3 --gpus-per-task=1", None),
+        ("-n1 --ntasks-per-node=8 --gpus-per-task=1", None),
+        ("-n8 --ntasks-per-node=1 --gpus-per-task=1", None),
+        ("-n2 --ntasks-per-node=2 --gpus-per-task=1", Some(each)),
+        ("-N4 --ntasks-per-node=2 --gpus-per-task=1", Some(each)),
+        ("-n2 --gpus-per-task=1", None),
+        ("--ntasks-per-node=2", None),
+        ("--ntasks-per-node=2 --gpus-per-task=1 --gres-flags=allow-task-sharing", None),
+        ("--ntasks-per-node=2 --gpus-per-task=1 --gpu-bind=none", None),
+        ("--ntasks-per-node=2 --gpu-bind=verbose,none", None),
+        ("--ntasks-per-node=2 --gpu-bind=verbose,closest", Some("--gpu-bind=closest")),
+    ] {
+        let found = answers(&format!("srun {options} ./a\n"), None);
+        let subjects: Vec<&str> = found.iter().map(|(what, ..)| what.as_str()).collect();
+        assert_eq!(subjects, subject.into_iter().collect::<Vec<_>>(), "{options}");
+    }
+}

@@ -199,6 +199,14 @@ fn a_value_that_is_read_back_is_honoured() {
     let none = "x; pml ob1 over one of btl self, sm; MPI_T reads OMPI_MCA_smsc=^cma";
     let copies = judge(&open_mpi(), (base, none), &[("OMPI_MCA_smsc", "^cma")]);
     assert_eq!(copies, Some(Ok("MPI_T reads OMPI_MCA_smsc as ^cma".to_owned())));
+    // A component that ran before changes nothing; another one does.
+    let pml = |before: &str| {
+        let before = format!("Open MPI v5.0.11: MPI_Isend; pml {before}");
+        judge(&open_mpi(), (&before, &with("OMPI_MCA_pml=ob1")), &[("OMPI_MCA_pml", "ob1")])
+    };
+    let why = pml("ob1 over one of btl self").unwrap().unwrap_err();
+    assert_eq!(why, "messages go by pml ob1 with and without it");
+    assert_eq!(pml("ucx"), Some(Ok("MPI_T reads OMPI_MCA_pml as ob1".to_owned())));
 }
 
 #[test]
