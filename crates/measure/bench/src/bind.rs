@@ -558,3 +558,20 @@ impl BoundLane for ThreadLane<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Wrong bytes, and a device that does not answer, are faults of the case; a comparison that cannot run is none.
+    #[test]
+    fn only_a_comparison_that_cannot_run_costs_no_figure() {
+        let with = |severity| verdict_of(Err(CallError::new(severity, "check", "a read", "why")));
+        assert_eq!(verdict_of(Ok(())), Ok(VerifyResult::Verified));
+        let unverified = with(Severity::Unsupported);
+        assert!(matches!(unverified, Ok(VerifyResult::Unverified(why)) if why.contains("a read")));
+        for severity in [Severity::Corrupt, Severity::Sticky, Severity::Transient] {
+            assert_eq!(with(severity).unwrap_err().severity, severity);
+        }
+    }
+}

@@ -257,3 +257,43 @@ fn one_direction(parts: &[FlowPart], back: bool) -> Vec<FlowPart> {
     };
     parts.iter().map(leg).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pathline_schema::Flow;
+
+    /// Rank 0 sends in the first direction and receives in the second, in which rank 1 is the root.
+    #[test]
+    fn the_second_direction_of_a_round_trip_has_the_other_root() {
+        let case = "r0.gpu0.vram > r1.gpu1.vram by mpi-staged@gpu0[ping] x 8B";
+        let flow: Flow = case.parse().expect("a flow");
+        let ends = [(Rank(0), Unit::Gpu(0)), (Rank(1), Unit::Gpu(1))];
+        let span = |address: u64| LocalMemory { address, bytes: 8 };
+        let none = LocalMemory::default();
+        for (at, sends, receives) in
+            [(0, [true, false], [false, true]), (1, [false, true], [true, false])]
+        {
+            let part = FlowPart {
+                wire: *flow.by.wire().expect("a message"),
+                bytes: 8,
+                group: ends.to_vec(),
+                positions: vec![at],
+                send: vec![span(16)],
+                recv: vec![span(32)],
+                device: Vec::new(),
+            };
+            for back in [false, true] {
+                let leg = one_direction(std::slice::from_ref(&part), back).remove(0);
+                let root = ends[usize::from(back)];
+                assert_eq!((leg.group[0], leg.group.len()), (root, 2));
+                assert_eq!(leg.group[leg.positions[0]], ends[at]);
+                let expected = |does: bool, address| if does { span(address) } else { none };
+                let nth = usize::from(back);
+                assert_eq!(leg.send, [expected(sends[nth], 16)]);
+                assert_eq!(leg.recv, [expected(receives[nth], 32)]);
+                assert_eq!(leg.wire.op, WireOp::group(Collective::Broadcast));
+            }
+        }
+    }
+}

@@ -238,6 +238,8 @@ mod tests {
         assert_eq!(failures.count(&to(2, 3), "first", &[]), []);
         assert_eq!(failures.count(&to(3, 2), "second", &[]), named("gpu2 with gpu3", "first"));
         assert!(failures.retired(&to(2, 3)).is_some() && failures.retired(&to(2, 1)).is_none());
+        // Another case of the pair was running.
+        assert_eq!(failures.count(&to(2, 3), "at once", &[]), []);
         assert_eq!(failures.count(&to(0, 3), "third", &[]), named("gpu3", "first"));
         // GPUs 3 and 5 hang, and GPU 0 copies to GPU 4 between its two errors.
         let mut failures = made(&[]);

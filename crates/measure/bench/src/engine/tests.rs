@@ -11,6 +11,8 @@ use pathline_schema::{
     VerifyResult,
 };
 
+use pathline_sim::SimOptions;
+
 use super::{ByGpu, CaseEngine, RunningCase, default_settings, fits};
 use crate::block_sample::SampledBlock;
 use crate::lane::{BoundLane, LaneSample};
@@ -339,15 +341,27 @@ fn visits_are_spread_over_what_a_run_can_afford() {
 
 const COPY: &str = "numa0.huge > numa0.huge by cpu@numa0[copy-memcpy-t1] x 64MiB";
 
-/// The third visit is interrupted: the samples of the second, too few for a record, are written all the same.
-/// A resumed case goes on with these samples and their repetitions, and writes none twice.
+/// The second copy of a class has the repetitions of the first, of which one sample is enough; that lasts less than
+/// twice the shortest.
 #[test]
-fn no_sample_of_an_interrupted_case_is_lost_or_written_twice() {
+fn what_a_class_has_calibrated_is_not_calibrated_again() {
+    let machine = machine();
+    let mut engine = CaseEngine::new(&machine, default_settings(Bytes::gib(64)));
+    let [first, second] = [1, 2].map(|peer| {
+        let copy = format!("gpu0.vram > gpu{peer}.vram by dma@gpu0 x 1MiB");
+        engine.bind(&planned(&copy)).unwrap()
+    });
+    assert_eq!((second.reps, second.warmup), (first.reps, 1));
+    assert!(first.warmup >= 4, "{}", first.warmup);
+}
+
+/// What the journal gets of a case that is interrupted at a visit.
+fn records_until(visit: u32) -> (Vec<SampledCase>, PlannedCase) {
     let (machine, copy) = (machine(), planned("gpu0.vram > gpu1.vram by dma@gpu0 x 1MiB"));
     let (visits, mut records) = (Cell::new(0), Vec::<SampledCase>::new());
     let mut engine = CaseEngine::new(&machine, default_settings(Bytes::gib(64)));
     let task = CaseTask { entries: vec![copy.clone()], carried: Vec::new() };
-    let interrupt = || (visits.get() == 3).then(|| "a person".to_owned());
+    let interrupt = || (visits.get() == visit).then(|| "a person".to_owned());
     let mut sink = |event: TaskEvent| {
         match event {
             TaskEvent::StepStarted { step: TaskStep::Visit, .. } => visits.set(visits.get() + 1),
@@ -357,6 +371,18 @@ fn no_sample_of_an_interrupted_case_is_lost_or_written_twice() {
         Ok(())
     };
     engine.measure(&task, &interrupt, &mut sink).unwrap();
+    (records, copy)
+}
+
+/// The third visit is interrupted: the samples of the second, too few for a record, are written all the same.
+/// A resumed case goes on with these samples and their repetitions, and writes none twice. Before the first visit
+/// there is nothing to write.
+#[test]
+fn no_sample_of_an_interrupted_case_is_lost_or_written_twice() {
+    assert_eq!(records_until(1).0.len(), 0);
+    let (mut records, copy) = records_until(3);
+    let machine = machine();
+    let mut engine = CaseEngine::new(&machine, default_settings(Bytes::gib(64)));
     let visits = |record: &SampledCase| record.series[0].visits.clone();
     assert_eq!(records.iter().map(visits).collect::<Vec<_>>(), [[3], [3]]);
     let later = records.pop().unwrap();
@@ -369,6 +395,60 @@ fn no_sample_of_an_interrupted_case_is_lost_or_written_twice() {
     engine.visit(&mut case).unwrap();
     let new = &case.unwritten().series[0];
     assert_eq!((new.samples_ns.len(), &*new.visits, case.samples()), (3, &[3][..], 9));
+}
+
+/// A copy timed as a difference, a sum of two ranks, reads of files by ranks and by one process: the bytes of an
+/// operation in MiB, and the columns that have a value for each sample.
+const RECORDED: [(&str, u64, &str); 4] = [
+    ("gpu0.vram > gpu1.vram by dma@gpu0 x 1MiB isolated", 1, "start"),
+    ("r0.gpu0.vram > r1.gpu1.vram by ccl@gpu0[all_reduce] x 2MiB", 2, "ranks"),
+    (
+        "r0.store0.file > r0.numa0.paged by uring@numa0[rand-read,direct,own,1GiB,q4,n1,t1] x 1MiB & \
+         r1.store0.file > r1.numa0.paged by uring@numa0[rand-read,direct,own,1GiB,q4,n1,t1] x 1MiB",
+        1,
+        "io",
+    ),
+    (
+        "store0.file > numa0.paged by uring@numa0[rand-read,direct,shared,1GiB,q4,n1,t2] x 1MiB",
+        1,
+        "io",
+    ),
+];
+
+/// A record has each sample once in each of its columns, and later records only what is new. Without an interval a
+/// figure may be wrong by all of it.
+#[test]
+fn records_have_each_sample_once_in_every_column() {
+    let desc = MachineDesc::preset("hgx-h200").unwrap();
+    let options = SimOptions { ranks: 2, ..SimOptions::default() };
+    let machine = pathline_sim::machine_with(&desc, RuntimeEnv::default(), &options).unwrap();
+    for (text, mib, columns) in RECORDED {
+        let mut engine = CaseEngine::new(&machine, default_settings(Bytes::gib(64)));
+        let mut case = engine.bind(&planned(text)).unwrap();
+        assert!((case.half_width() - 1.0).abs() < 1e-9, "{text}");
+        let opened = &case.series[0];
+        assert_eq!(opened.steps, opened.reps, "{text}");
+        assert_eq!(opened.moved_bytes, Bytes::mib(mib * opened.reps), "{text}");
+        for visits in [2, 1] {
+            let before = case.samples();
+            (0..visits).for_each(|_| engine.visit(&mut case).unwrap());
+            let new = case.samples() - before;
+            let written = case.unwritten().series.remove(0);
+            assert_eq!((written.samples_ns.len(), written.visits.len()), (new, visits), "{text}");
+            assert_eq!(written.visits.iter().sum::<u32>() as usize, new, "{text}");
+            let lengths = [
+                ("start", written.start_ns.len()),
+                ("ranks", written.by_rank.values().map(Vec::len).sum::<usize>() / 2),
+                ("io", written.io.len()),
+            ];
+            for (column, length) in lengths {
+                let expected = if columns.contains(column) { new } else { 0 };
+                assert_eq!(length, expected, "{text}: {column}");
+            }
+        }
+        (0..3).for_each(|_| engine.visit(&mut case).unwrap());
+        assert!(case.half_width() < 0.2, "{text}: {}", case.half_width());
+    }
 }
 
 /// The next visit is that which is due first, at a random moment of the case's stretch of time.

@@ -12,14 +12,14 @@ use crate::pool::BufferPool;
 /// from other lanes. Last what its check compares: `bytes` that an operation writes, the `source` that it reads,
 /// bytes that `land` writes, or nothing.
 ///
-/// 2^20 = 1048576 operations at most, 256 calls; a staged copy of 16 MiB is 4 chunks of 3 operations, of the 2^64 - 1
-/// that a modelled stream holds. A pointer chase follows 2048 loads of 128 B on a GPU, 65536 on a CPU. A sample of
+/// 2^20 = 1048576 operations at most, 256 calls; a staged copy of 16 MiB is 4 chunks of 3 operations and
+/// one of 3 bytes more 5, of the 2^64 - 1 that a modelled stream holds. A pointer chase follows 2048 loads of 128 B on a GPU, 65536 on a CPU. A sample of
 /// 2 workers with 4 slots has 16 x 8 = 128 I/Os at least; 8 slots of 4 MiB are 4 times 8 MiB: 0.4 x 4 = 1.6 budgets.
 /// 2 workers create each of 4 x 256 files once: 2048.
 const LANES: [(&str, &str, &str); 25] = [
     (
         "mi250x",
-        "gpu0.vram > gpu1.vram by dma@gpu0 x 1MiB",
+        "gpu0.vram > gpu1.vram by dma@gpu0 x 1048577B",
         "DeviceEvents copy engine 1..1048576 events blocks; bytes",
     ),
     (
@@ -59,7 +59,7 @@ const LANES: [(&str, &str, &str); 25] = [
     ),
     (
         "hgx-h200",
-        "gpu0.vram > gpu1.vram by batch@gpu0[4] x 1MiB",
+        "gpu0.vram > gpu1.vram by batch@gpu0[4] x 1048579B",
         "DeviceEvents copy engine 1..1048576 events blocks; bytes",
     ),
     (
@@ -74,8 +74,8 @@ const LANES: [(&str, &str, &str); 25] = [
     ),
     (
         "mi250x",
-        "gpu0.vram > gpu1.vram by staged@gpu0[numa0] x 16MiB",
-        "DeviceEvents copies staged through the host 1..1537228672809129301; bytes",
+        "gpu0.vram > gpu1.vram by staged@gpu0[numa0] x 16777219B",
+        "DeviceEvents copies staged through the host 1..1229782938247303441; bytes",
     ),
     (
         "mi250x",
@@ -84,17 +84,17 @@ const LANES: [(&str, &str, &str); 25] = [
     ),
     (
         "mi250x",
-        "gpu0.vram > gpu1.vram by relay@gpu0[gpu2,2MiB] x 16MiB",
+        "gpu0.vram > gpu1.vram by relay@gpu0[gpu2,2MiB] x 16777219B",
         "DeviceEvents copies over several paths 1..1048576 polled; bytes",
     ),
     (
         "mi250x",
-        "gpu0.vram > gpu1.vram by copy-to-all@gpu0[gpu2,4MiB] x 16MiB",
+        "gpu0.vram > gpu1.vram by copy-to-all@gpu0[gpu2,4MiB] x 16777219B",
         "DeviceEvents copies to several GPUs 1..1048576 polled; bytes",
     ),
     (
         "mi250x",
-        "gpu0.vram > numa0.paged by threads@gpu0[4] x 16MiB",
+        "gpu0.vram > numa0.paged by threads@gpu0[4] x 16777219B",
         "Host copy by threads 1..1048576 team; bytes",
     ),
     (

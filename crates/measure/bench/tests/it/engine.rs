@@ -10,14 +10,14 @@ use std::io::BufReader;
 use std::path::Path;
 
 use pathline_bench::{
-    JournalFile, JournalSession, LocalExecutor, MachineInfo, PlanScope, RunEvent, RunHeader,
-    RunPlan, SessionError, TimerScope, default_settings,
+    CaseBatch, CaseChooser, JournalFile, JournalSession, LocalExecutor, MachineInfo, PlanScope,
+    RunEvent, RunHeader, RunPlan, RunSoFar, SessionError, TimerScope, default_settings,
 };
 use pathline_flow::{MachineDesc, Network, RuntimeEnv};
 use pathline_hal::Machine;
 use pathline_schema::{
-    Bytes, CaseOutcome, Journal, JournalRecord, MeasuredCase, Ns, Severity, StopInfo, StopReason,
-    VerifyResult, WorldKind,
+    Bytes, Case, CaseOutcome, Journal, JournalRecord, MeasuredCase, Ns, Severity, StopInfo,
+    StopReason, VerifyResult, WorldKind,
 };
 use pathline_sim::{FaultOrder, SimOptions};
 use tempfile::TempDir;
@@ -100,6 +100,36 @@ fn a_case_is_measured_to_its_precision_and_verified() {
         // 256 MiB a repetition, whatever the repetitions.
         assert_eq!(series.moved_bytes.0, series.reps << 28);
     }
+}
+
+/// Chooses the last of the cases, twice.
+struct LastTwo(usize);
+
+impl CaseChooser for LastTwo {
+    fn choose(&mut self, so_far: &RunSoFar<'_>, left: &[Case]) -> CaseBatch {
+        assert_eq!(so_far.outcomes.len(), self.0);
+        self.0 += 1;
+        let cases = vec![(left.len() - 1, "the last".to_owned())];
+        CaseBatch { cases, because: String::new(), is_last: self.0 == 2 }
+    }
+}
+
+#[test]
+fn a_chooser_decides_what_is_measured_and_a_run_that_was_cut_says_why() {
+    let (dir, machine) = (TempDir::new().unwrap(), machine(&SimOptions::default()));
+    let (path, plan) = (dir.path().join("run.jsonl"), plan(&machine, &[COPIES]));
+    let session = JournalSession::create(&path).unwrap().with_chooser(Some(Box::new(LastTwo(0))));
+    run(session, &machine, &plan, &|| None);
+    let journal = read(&path);
+    let measured: Vec<_> = measured(&journal).map(|m| &m.case).collect();
+    let expected: Vec<_> = plan.entries.iter().rev().take(2).map(|entry| &entry.case).collect();
+    assert_eq!(measured, expected);
+    let end = journal.end.unwrap();
+    assert_eq!((end.complete, end.why), (true, None));
+    let path = dir.path().join("cut.jsonl");
+    run(JournalSession::create(&path).unwrap(), &machine, &plan, &|| Some("a person".into()));
+    let end = read(&path).end.unwrap();
+    assert_eq!((end.complete, end.why.as_deref()), (false, Some("a person")));
 }
 
 /// Copies of GPU 0's engine to all GPUs: the first loads the engine until 50 ms after it was bound, and

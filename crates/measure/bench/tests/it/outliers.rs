@@ -91,14 +91,16 @@ fn run_cases(
     (executor.tasks, journal)
 }
 
+/// Time of a GPU's copy, ns.
+fn time(journal: &Journal, gpu: &str) -> f64 {
+    let outcome = journal.outcomes.iter().find(|o| o.case().to_string().contains(gpu)).unwrap();
+    let CaseOutcome::Measured(measured) = outcome else { panic!("{outcome:?}") };
+    measured.series[0].samples_ns[0] / measured.series[0].reps as f64
+}
+
 /// Time of GPU 0's copy over that of GPU 1's.
 fn ratio(journal: &Journal) -> f64 {
-    let time = |gpu: &str| {
-        let outcome = journal.outcomes.iter().find(|o| o.case().to_string().contains(gpu)).unwrap();
-        let CaseOutcome::Measured(measured) = outcome else { panic!("{outcome:?}") };
-        measured.series[0].samples_ns[0] / measured.series[0].reps as f64
-    };
-    time("gpu0.") / time("gpu1.")
+    time(journal, "gpu0.") / time(journal, "gpu1.")
 }
 
 fn notes(journal: &Journal) -> Vec<&RunNote> {
@@ -117,6 +119,10 @@ fn a_state_of_the_first_process_does_not_become_the_figure() {
     assert_eq!(notes[0].code, RunNote::REMEASURED);
     // The links of eight GPUs are two classes of four: the mesh between them has no more symmetries.
     assert!(notes[0].text.contains("3 cases that differ only in the units"), "{}", notes[0].text);
+    // The note has the figure, in us.
+    let again = notes[0].text.split("in a new process ").nth(1).unwrap().split(' ').next().unwrap();
+    let figure = time(&journal, "gpu0.") / 1e3;
+    assert!((again.parse::<f64>().unwrap() / figure - 1.0).abs() < 0.015, "{again}, not {figure}");
 }
 
 #[test]
