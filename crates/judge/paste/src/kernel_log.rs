@@ -1,8 +1,17 @@
 //! Lines of the kernel log.
 
 /// Who writes such lines, besides those with a stamp of the kernel.
-const WRITERS: [&str; 6] =
-    ["NVRM: ", "amdgpu 0000:", "amdgpu: ", " kernel: ", "pcieport 0000:", "DMAR: "];
+const WRITERS: [&str; 9] = [
+    "NVRM: ",
+    "amdgpu 0000:",
+    "amdgpu: ",
+    " kernel: ",
+    "pcieport 0000:",
+    "DMAR: ",
+    "EDAC MC",
+    "[Hardware Error]",
+    "mce: ",
+];
 
 /// Whether a line has the form of the kernel log: `[  812.113456] text`, `[Tue Mar  5 10:11:12 2024] text`, or the
 /// name of a writer. Sentences about such lines have not.

@@ -140,6 +140,10 @@ pub struct CclModel {
     #[serde(deserialize_with = "some_time")]
     /// The same for LL.
     pub net_ll_step_us: f64,
+    /// What each such step takes besides, in us: the threads of both processes that post it, the wire and the
+    /// arrival in the memory of the other GPU.
+    #[serde(default, deserialize_with = "time")]
+    pub net_proxy_us: f64,
     /// Bytes that a neighbour is handed at once, Simple.
     #[serde(deserialize_with = "bytes")]
     pub chunk_bytes: u64,

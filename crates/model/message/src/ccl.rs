@@ -5,12 +5,13 @@
 //! behind a chunk; with LL every word carries one, which is quick to see and slow to move. The
 //! library takes what its own tables hold for the faster; so does this.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use pathline_flow::{NoPath, RateDemand};
 use pathline_schema::Collective;
 
-use crate::ccl_library::{CclLibrary, ChunkProtocol, protocols};
+use crate::ccl_library::{CclLibrary, ChunkProtocol, SIMPLE, protocols};
 use crate::ccl_messages::exchange_messages;
 use crate::exchange::ExchangeMember;
 use crate::exchange_time::{AlgorithmTime, IN_SWITCHES, us};
@@ -63,7 +64,9 @@ pub(crate) fn collective(
         _ => {}
     }
     let nodes = by_node(over)?;
-    let streams = RingEdges::new(scene, &nodes, rings)?;
+    let turned = turned_rings(scene, &nodes, rings)?;
+    let rings = turned.as_deref().unwrap_or(rings);
+    let streams = RingEdges::new(scene, &nodes, rings, turned.is_some())?;
     let shape = RingShape {
         op,
         bytes,
@@ -97,18 +100,18 @@ pub(crate) fn collective(
     }
     let mut moved = shape.moved();
     let mut moving = moved / rate;
-    if let Some(reduced) = shape.in_switches(scene, library, over)
-        && reduced.preference < shape.preference(protocol)
+    let mut bound_by = streams.full;
+    let reduced = shape.in_switches(scene, library, over, &known);
+    if let Some(reduced) = reduced
+        && reduced.is_chosen_over(time, shape.preference(protocol))
     {
         (time, moved, moving) = (reduced.time, reduced.moved / shape.rings, reduced.moving);
-        algorithm = IN_SWITCHES.into();
+        algorithm = reduced.algorithm().into();
         steps.truncate(1);
-        steps.push(format!(
-            "{:.0} B out of and into each GPU at {:.1} GB/s: {}",
-            reduced.moved,
-            reduced.moved / reduced.moving,
-            us(time)
-        ));
+        steps.push(reduced.describe());
+        if reduced.across.is_some_and(|across| across < reduced.within) {
+            bound_by = vec!["reductions in the switches of each node".to_owned()];
+        }
     } else if matches!(op, Collective::Reduce | Collective::AllReduce | Collective::ReduceScatter) {
         let why = "each step reads two buffers and writes one; memory has room for that";
         steps.push(why.into());
@@ -121,7 +124,9 @@ pub(crate) fn collective(
     let moves = moving >= 0.5 * time;
     let edges = streams.edges.iter();
     let loads = scene.loads(edges.map(|path| (path.uses.as_slice(), moved)));
-    let bound_by = if moves { streams.full } else { Vec::new() };
+    if !moves {
+        bound_by.clear();
+    }
     let rings = rings.to_vec();
     let each = vec![total; over.len()];
     Ok(AlgorithmTime {
@@ -158,8 +163,40 @@ struct SwitchReduction {
     /// ns, of which `moving` moves bytes.
     time: f64,
     moving: f64,
+    /// Bytes within a node and between nodes, which go on at the same time, ns.
+    within: f64,
+    across: Option<f64>,
     /// Bytes out of each GPU, and as many into it.
     moved: f64,
+}
+
+impl SwitchReduction {
+    /// Whether the library takes it in place of rings and trees, by its table; between nodes, of which no table is
+    /// known, where it is faster.
+    const fn is_chosen_over(&self, time: f64, preference: f64) -> bool {
+        match self.across {
+            Some(_) => self.time < time,
+            None => self.preference < preference,
+        }
+    }
+
+    const fn algorithm(&self) -> &'static str {
+        if self.across.is_some() { "NVLS in each node, tree between them" } else { IN_SWITCHES }
+    }
+
+    fn describe(&self) -> String {
+        let (moved, rate) = (self.moved, self.moved / self.within);
+        let text = format!("{moved:.0} B out of and into each GPU at {rate:.1} GB/s");
+        match self.across {
+            None => format!("{text}: {}", us(self.time)),
+            Some(across) => format!(
+                "{text}, {}; a tree between nodes, {}; together {}",
+                us(self.within),
+                us(across),
+                us(self.time)
+            ),
+        }
+    }
 }
 
 impl RingShape {
@@ -170,10 +207,11 @@ impl RingShape {
         scene: &ExchangeScene<'_>,
         library: &CclLibrary<'_>,
         over: &[ExchangeMember],
+        known: &[ChunkProtocol],
     ) -> Option<SwitchReduction> {
         let nvls = library.nvls?;
-        let fits = self.op == Collective::AllReduce && self.nodes <= 1.0;
-        if !fits || over.len() < nvls.least_gpus as usize {
+        let gpus = self.ranks / self.nodes;
+        if self.op != Collective::AllReduce || gpus < f64::from(nvls.least_gpus) {
             return None;
         }
         let gbs = over.iter().map(|m| scene.machine.switch_gbs(m.gpu));
@@ -184,16 +222,27 @@ impl RingShape {
         }
         // Scatter, sum and gather are stages of a pipeline: all chunks pass the first, and the last chunks two
         // more. In each turn all channels move a chunk of the part of each GPU.
-        let at_once = f64::from(nvls.channels) * self.ranks;
-        let turn = (at_once * nvls.chunk(self.bytes, self.ranks)).min(self.bytes);
-        let (turns, each) = (self.bytes / turn + 2.0, 1.0 + 1.0 / self.ranks);
+        let at_once = f64::from(nvls.channels) * gpus;
+        let turn = (at_once * nvls.chunk(self.bytes, gpus)).min(self.bytes);
+        let (turns, each) = (self.bytes / turn + 2.0, 1.0 + 1.0 / gpus);
         let moved = self.bytes * each;
-        let time = turns * (nvls.chunk_us * 1e3 * self.ranks + turn * each / rate);
-        let moving = moved / rate;
+        let time = turns * (nvls.chunk_us * 1e3 * gpus + turn * each / rate);
+        let within = moved / rate;
+        // Two trees with half of the bytes each: of two nodes each sends one half up and the other down; of more
+        // it has two children in one tree, and is a leaf of the other.
+        let across = (self.nodes > 1.0).then(|| {
+            let times = if self.nodes > 2.0 { 2.0 } else { 1.0 };
+            times * self.bytes / (self.rings * self.rate)
+        });
+        let simple = known.iter().find(|protocol| protocol.name == SIMPLE);
+        let hop = simple.map_or(0.0, |simple| simple.net_step + simple.proxy);
+        let hops = 2.0 * self.nodes.log2().ceil() * hop;
+        let moving = within.max(across.unwrap_or(0.0));
+        let time = hops + time.max(across.unwrap_or(0.0));
         let by_table =
             nvls.start_us * 1e3 + self.bytes / (nvls.table_share * self.rate * self.rings);
         let preference = if library.ccl.choice.is_some() { by_table } else { time };
-        Some(SwitchReduction { preference, time, moving, moved })
+        Some(SwitchReduction { preference, time, moving, within, across, moved })
     }
 
     /// Steps from neighbour to neighbour, and how many of them cross to another node.
@@ -240,7 +289,7 @@ impl RingShape {
     fn ring(&self, p: ChunkProtocol) -> f64 {
         let (steps, net) = self.steps();
         let rate = self.rate(p);
-        let latency = p.start + (steps - net) * p.step + net * p.net_step;
+        let latency = p.start + (steps - net) * p.step + net * (p.net_step + p.proxy);
         let of_ring = self.bytes / self.rings;
         match self.op {
             Collective::Broadcast | Collective::Reduce if self.overlaps => p.start + of_ring / rate,
@@ -259,7 +308,7 @@ impl RingShape {
         (self.op == Collective::AllReduce && self.nodes > 1.0).then(|| {
             let chain = self.ranks / self.nodes - 1.0;
             let levels = self.nodes.log2().ceil();
-            let latency = 2.0 * (chain * ll.step + levels * ll.net_step);
+            let latency = 2.0 * (chain * ll.step + levels * (ll.net_step + ll.proxy));
             latency + 2.0 * self.bytes / (self.rings * self.rate * ll.share)
         })
     }
@@ -279,6 +328,29 @@ impl RingShape {
     }
 }
 
+/// One ring an adapter, where switches join the GPUs of a node and its links alone give fewer: ring k enters and
+/// leaves a node by adapter k and turns inside. The last GPU of the turn hands its bytes to the GPU of that adapter
+/// over NVLink (PXN of NCCL, from 2.12 on).
+fn turned_rings(
+    scene: &ExchangeScene<'_>,
+    nodes: &[(u32, Vec<u32>)],
+    rings: &[GpuRing],
+) -> Result<Option<Vec<GpuRing>>, NoPath> {
+    let Some((_, gpus)) = nodes.first().filter(|_| nodes.len() > 1) else { return Ok(None) };
+    if gpus.len() < 2 || gpus.iter().any(|&gpu| scene.machine.switch_gbs(gpu) <= 0.0) {
+        return Ok(None);
+    }
+    let (mut used, mut found) = (BTreeSet::new(), Vec::new());
+    for (at, &gpu) in gpus.iter().enumerate() {
+        if used.insert(scene.machine.adapter(gpu)?) {
+            let mut order = gpus.clone();
+            order.rotate_left(at);
+            found.push(GpuRing { gpus: order, peak_gbs: f64::INFINITY, routed: 0 });
+        }
+    }
+    Ok(Some(found).filter(|found| found.len() > rings.len()))
+}
+
 /// The edges of all rings at once.
 struct RingEdges {
     /// Of each ring, GB/s.
@@ -294,16 +366,17 @@ impl RingEdges {
         scene: &ExchangeScene<'_>,
         nodes: &[(u32, Vec<u32>)],
         rings: &[GpuRing],
+        is_turned: bool,
     ) -> Result<Self, NoPath> {
         let mut loads = vec![(0u32, 0u32); scene.machine.adapters.len()];
         // With one GPU a node there is no ring within it, and one stream between nodes.
         let mut edges: Vec<(usize, Arc<TransferRoute>)> = Vec::new();
         let mut latency = 0.0f64;
         for (i, ring) in rings.iter().enumerate() {
-            let order = if nodes.len() > 1 {
-                opened(scene, &ring.gpus, &mut loads)?
-            } else {
-                ring.gpus.clone()
+            let order = match nodes.len() > 1 {
+                true if is_turned => ring.gpus.iter().chain(ring.gpus.first()).copied().collect(),
+                true => opened(scene, &ring.gpus, &mut loads)?,
+                false => ring.gpus.clone(),
             };
             let around: Vec<ExchangeMember> = nodes
                 .iter()

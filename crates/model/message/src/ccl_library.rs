@@ -9,6 +9,8 @@ use crate::exchange::{ExchangeMember, ExchangeStart};
 
 /// The protocol whose lines of 128 B carry a flag each.
 pub(crate) const LL128: &str = "LL128";
+/// The protocol of whole chunks with one flag behind each.
+pub(crate) const SIMPLE: &str = "Simple";
 /// A library with the start of its operations.
 pub(crate) struct CclLibrary<'a> {
     pub(crate) ccl: &'a CclModel,
@@ -77,6 +79,9 @@ pub(crate) struct ChunkProtocol {
     pub(crate) name: &'static str,
     pub(crate) step: f64,
     pub(crate) net_step: f64,
+    /// What a step to another node takes besides, ns: the threads of both processes that post it and see it
+    /// arrive. The library's table has it not.
+    pub(crate) proxy: f64,
     /// Share of the edges' rate.
     pub(crate) share: f64,
     /// The most on all rings together, GB/s.
@@ -101,10 +106,12 @@ impl ChunkProtocol {
 
 /// The protocols that a library has.
 pub(crate) fn protocols(ccl: &CclModel) -> Vec<ChunkProtocol> {
+    let proxy = ccl.net_proxy_us * 1e3;
     let ll128 = ccl.ll128.map(|ll128| ChunkProtocol {
         name: LL128,
         step: ll128.step_us * 1e3,
         net_step: ll128.net_step_us * 1e3,
+        proxy,
         share: ll128.share,
         gbs: f64::INFINITY,
         chunk: ccl.chunk_bytes as f64,
@@ -118,6 +125,7 @@ pub(crate) fn protocols(ccl: &CclModel) -> Vec<ChunkProtocol> {
             name: "LL",
             step: ccl.ll_step_us * 1e3,
             net_step: ccl.net_ll_step_us * 1e3,
+            proxy,
             share: ccl.ll_share,
             gbs: ccl.ll_gbs.unwrap_or(f64::INFINITY),
             chunk: ccl.ll_chunk_bytes as f64,
@@ -127,9 +135,10 @@ pub(crate) fn protocols(ccl: &CclModel) -> Vec<ChunkProtocol> {
             table: ccl.choice.map(|table| table.ll_us * 1e3),
         },
         ChunkProtocol {
-            name: "Simple",
+            name: SIMPLE,
             step: ccl.step_us * 1e3,
             net_step: ccl.net_step_us * 1e3,
+            proxy,
             share: 1.0,
             gbs: f64::INFINITY,
             chunk: ccl.chunk_bytes as f64,
