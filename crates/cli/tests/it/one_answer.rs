@@ -215,7 +215,7 @@ fn run_advise_review_and_explain_say_one_thing_of_a_setting() {
     // 0.270, of 1 MiB 19.3 and 18.7; D2H of 64 MiB 25.8 and 26.4.
     let expected = "from 1MiB on DO between GPUs (up to 3.4x, but up to 6 % slower on some pairs at 1MiB) and \
                     MPI messages (up to 3.1x, but up to 12 % slower on some pairs at 1MiB), below DROP (up \
-                    to 41 % slower): set it per process simulated 4KiB 64KiB 1MiB 64MiB between GPUs -41 to -3 % \
+                    to 41 % slower); H2D up to 11 % slower, D2H up to 11 % slower: set it per process simulated 4KiB 64KiB 1MiB 64MiB between GPUs -41 to -3 % \
                     -36 to -1 % -6 to +50 % +7 % to 3.4x H2D -11 % -10 % -3 % -10 % D2H -11 % -9 % -1 % +3 % \
                     MPI messages -38 % -33 to -29 % -12 to +56 % ";
     assert_eq!(advised, expected.trim_end().to_owned() + " ");

@@ -192,6 +192,17 @@ impl GpuCaps {
         })
     }
 
+    /// What a copy by a kernel costs, which runs on `gpu`, such as `the sender`: it shares compute units with other
+    /// kernels there. `measured` is what those keep of their rate, if a run has that; no constant of a vendor says it.
+    pub fn copy_kernel_cost(&self, gpu: &str, measured: Option<&str>) -> String {
+        let unknown = "how much they slow is UNDECIDED until suite overlap measures it";
+        format!(
+            "{}s of {gpu}, which kernels there share with the copy: {}",
+            self.unit_name,
+            measured.unwrap_or(unknown)
+        )
+    }
+
     /// Every vendor that is known by name.
     pub const ALL: [&'static Self; 2] = [&AMD, &NVIDIA];
 
