@@ -22,7 +22,8 @@ pub enum PredictedFigure<'a> {
 }
 
 impl PredictedFigure<'_> {
-    fn form(self) -> FigureForm {
+    /// What it is a figure of: how well the form of the model determines it.
+    pub fn form(self) -> FigureForm {
         match self {
             Self::Case(case) => {
                 FigureForm::Flows(case.flows().map(|flow| flow.bytes).min().unwrap_or_default())
@@ -58,6 +59,12 @@ pub fn find_figure_trust(
     };
     let forms: Vec<FigureForm> = figures.iter().map(|figure| figure.form()).collect();
     Ok(find_trust(&variants, &forms, &base, &mut times))
+}
+
+/// The times of figures by a description, ns; none of one that it cannot predict.
+pub fn predict_times(desc: &MachineDesc, figures: &[PredictedFigure<'_>]) -> Vec<Option<f64>> {
+    let layer = MessageLayer::new(desc).ok();
+    figure_times(desc, layer.as_ref(), figures, &(0..figures.len()).collect::<Vec<_>>())
 }
 
 /// The times of the figures of these numbers, ns.

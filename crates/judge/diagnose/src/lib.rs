@@ -25,7 +25,9 @@ pub use collectives::ledger::{
 };
 pub use collectives::paired_choice::PairedChoice;
 pub use culprit::Culprit;
-pub use expected::{MAX_TRUST_FIGURES, MAX_TRUST_RANKS, PredictedFigure, find_figure_trust};
+pub use expected::{
+    MAX_TRUST_FIGURES, MAX_TRUST_RANKS, PredictedFigure, find_figure_trust, predict_times,
+};
 pub use expected_links::{NodeReadings, reduced_links, trained_links};
 pub use failed_parts::{CaseFate, FailedParts};
 pub use fleet::{

@@ -102,6 +102,22 @@ impl PredictionTrust {
         let faster = (-sum(&|part, f| 1.0 - part * (1.0 - 1.0 / f))).exp();
         Self { constants, slower, faster }
     }
+
+    /// How well the time of this figure is known as a multiple of that of `other`: a constant that decides both counts
+    /// by the difference, and the form once, which is that of the part in which they differ.
+    #[must_use]
+    pub fn over(&self, other: &Self, form: FigureForm) -> Self {
+        let elasticity = |of: &Self, key: &str| {
+            of.constants.iter().find(|c| c.key == key).map_or(0.0, |c| c.elasticity)
+        };
+        let is_own = |key: &str| self.constants.iter().any(|own| own.key == key);
+        let others = other.constants.iter().filter(|c| !is_own(&c.key));
+        let all = self.constants.iter().chain(others).map(|c| DecidingConstant {
+            elasticity: elasticity(self, &c.key) - elasticity(other, &c.key),
+            ..c.clone()
+        });
+        Self::new(all.collect(), form)
+    }
 }
 
 /// The constants that decide each figure of a description, which are times of these forms. `base` has the
@@ -217,6 +233,11 @@ mod tests {
         let trust = PredictionTrust::new(constants, FigureForm::Flows(Bytes::gib(1)));
         assert_eq!(trust.constants.len(), 2);
         assert_eq!(trust.constants[0].key, "b.gbs");
+        // The assumed rate, which decides half of both, cancels: sqrt(0.0296^2 + 0.0392^2) = 0.0491 is left.
+        let others = vec![of("a.gbs", ConstantOrigin::Assumed, -0.5)];
+        let form = FigureForm::Flows(Bytes::gib(1));
+        let ratio = trust.over(&PredictionTrust::new(others, form), form);
+        assert!(ratio.constants.len() == 1 && (ratio.slower - 1.0504).abs() < 0.0005, "{ratio:?}");
         assert!((trust.slower - 3.003).abs() < 0.001, "{trust:?}");
         assert!((trust.faster - 0.5986).abs() < 0.0005, "{trust:?}");
     }
