@@ -33,10 +33,13 @@ pub(super) fn is_compute(flow: &Flow) -> bool {
     matches!(flow.by, Mover::Kernel { variant, .. } if variant.op == KernelOp::Fma)
 }
 
+/// Name of a kernel that computes and uses no memory.
+pub const COMPUTE: &str = "compute";
+
 /// Name of the kernel: `compute`, `triad`.
 pub fn work_label(flow: &Flow) -> String {
     match flow.by {
-        Mover::Kernel { .. } if is_compute(flow) => "compute".into(),
+        Mover::Kernel { .. } if is_compute(flow) => COMPUTE.into(),
         Mover::Kernel { variant, .. } => variant.op.word().into(),
         by => by.kind().into(),
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pathline_explain::figures::overlap::{kept, work_label};
+use pathline_explain::figures::overlap::{COMPUTE, kept, work_label};
 use pathline_explain::figures::pairs::{MeasuredPair, PairMover, level_text, pairs};
 use pathline_explain::fmt;
 use pathline_explain::run::CaseQuantity;
@@ -19,8 +19,6 @@ use crate::{Finding, FindingArm, FindingSeverity, GainBasis};
 pub(super) const ID: &str = "engine-limits-pairs";
 pub(super) const READ: &str = "kernel-reads-faster";
 
-/// A kernel that keeps this share of its rate has lost nothing.
-const FULL_SPEED: f64 = 0.99;
 /// Links whose peaks differ by this factor are of different widths.
 const WIDER: f64 = 1.4;
 
@@ -191,6 +189,10 @@ fn finding(evidence: &Evidence, caps: &GpuCaps, slow: &[SlowPair], all: usize) -
     let factors: Vec<f64> = slow.iter().map(|p| p.factor).collect();
     let by_runtime = matches!(most.kernel_verb, PairMover::Blit | PairMover::BlitPull);
     let kernel_name = if by_runtime { "the blit kernel" } else { "a copy kernel" };
+    let side = match most.kernel_verb {
+        PairMover::Blit | PairMover::Write => "the source",
+        _ => "the destination",
+    };
     let size = most.engine.case.timed.first()?.bytes.rounded();
     let is_predicted = |pair: &SlowPair| matches!(pair.kernel, KernelArm::Predicted(..));
     let predicted = slow.iter().any(is_predicted);
@@ -200,8 +202,8 @@ fn finding(evidence: &Evidence, caps: &GpuCaps, slow: &[SlowPair], all: usize) -
         gain.basis = GainBasis::Predicted;
     }
     let observation = format!(
-        "{} caps {} of {all} GPU pairs at {} GB/s{} ({size}, one direction); {kernel_name} {verb} {} \
-         GB/s on them.",
+        "{} caps {} of {all} GPU pairs at {} GB/s{} ({size}, one direction); {kernel_name} at {side} {verb} \
+         {} GB/s on them.",
         caps.engine_name,
         slow.len(),
         range_text(&engines),
@@ -211,8 +213,10 @@ fn finding(evidence: &Evidence, caps: &GpuCaps, slow: &[SlowPair], all: usize) -
     let engine_label = format!("{} copy ({})", caps.engine_name, caps.copy_calls[0]);
     let setting = caps.copy_engine_env.filter(|_| by_runtime);
     let kernel_label = |verb: PairMover| match (verb, setting) {
-        (PairMover::Blit | PairMover::BlitPull, Some(name)) => format!("blit kernel ({name}=0)"),
-        (PairMover::Blit | PairMover::BlitPull, None) => "blit kernel".to_owned(),
+        (PairMover::Blit | PairMover::BlitPull, Some(name)) => {
+            format!("blit kernel at {side} ({name}=0)")
+        }
+        (PairMover::Blit | PairMover::BlitPull, None) => format!("blit kernel at {side}"),
         (PairMover::Read, _) => "copy kernel that reads at the destination".to_owned(),
         _ => "copy kernel that writes at the source".to_owned(),
     };
@@ -238,7 +242,7 @@ fn finding(evidence: &Evidence, caps: &GpuCaps, slow: &[SlowPair], all: usize) -
         action: action(evidence, by_size.as_ref(), (by_runtime, predicted), &factors),
         by_size,
         gain,
-        cost: cost(evidence, caps, by_runtime),
+        cost: copy_kernel_cost(evidence, by_runtime, side),
         places: slow.iter().map(|p| format!("gpu{}→gpu{}", p.src, p.dst)).collect(),
         arms,
         weight: slow.iter().map(|p| p.kernel.rate() - p.engine.value).sum(),
@@ -309,9 +313,11 @@ fn action(
     }
 }
 
-/// What kernels lose while a copy kernel runs.
-fn cost(evidence: &Evidence, caps: &GpuCaps, by_runtime: bool) -> String {
-    let mut parts = Vec::new();
+/// What a copy by a kernel on `gpu` costs kernels there: of the kinds that this run measured, the one that loses most. A
+/// kernel that only computes does not stand for those that use memory.
+pub(super) fn copy_kernel_cost(evidence: &Evidence, by_runtime: bool, gpu: &str) -> String {
+    let caps = evidence.caps();
+    let mut shares = Vec::new();
     let all = kept(&evidence.run);
     let between = |by: &Mover, engine: bool| match by {
         Mover::Dma { .. } => engine,
@@ -335,21 +341,14 @@ fn cost(evidence: &Evidence, caps: &GpuCaps, by_runtime: bool) -> String {
         let (Some(kernel), Some(engine)) = (share(at_once), with_engine.and_then(share)) else {
             continue;
         };
-        let (kernel, engine) = ((kernel / 100.0).min(1.0), (engine / 100.0).min(1.0));
         let work = work_label(at_once.work);
-        parts.push(if kernel > FULL_SPEED {
-            format!("{work} on the same GPU loses nothing")
-        } else {
-            format!(
-                "{work} on the same GPU keeps {} of its rate meanwhile, {} with {}",
-                fmt::percent(kernel),
-                fmt::percent(engine),
-                caps.engine_name
-            )
-        });
+        shares.push(((kernel / 100.0).min(1.0), (engine / 100.0).min(1.0), work));
     }
-    if parts.is_empty() {
-        return "The copy occupies compute units.".to_owned();
-    }
-    format!("The copy occupies compute units: {}.", parts.join("; "))
+    let uses_memory = shares.iter().any(|(_, _, work)| work != COMPUTE);
+    let worst = shares.iter().min_by(|a, b| a.0.total_cmp(&b.0)).filter(|_| uses_memory);
+    let measured = worst.map(|(kernel, engine, work)| {
+        let [kernel, engine] = [kernel, engine].map(|share| fmt::percent(*share));
+        format!("{work} keeps {kernel} of its rate, {engine} with {}", caps.engine_name)
+    });
+    format!("{}.", caps.copy_kernel_cost(gpu, measured.as_deref()))
 }

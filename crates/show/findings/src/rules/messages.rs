@@ -6,6 +6,7 @@ use pathline_explain::fmt;
 use pathline_explain::message_records::library_name;
 use pathline_schema::{Bytes, CopyAgent, MemKind, Place, SizedTransfer, Transport, WireOp};
 
+use super::copy_engine::copy_kernel_cost;
 use crate::evidence::{Evidence, SoundValue, lost, range_text, widest_text};
 use crate::setting_sizes::setting_sizes;
 use crate::{Finding, FindingSeverity};
@@ -80,8 +81,10 @@ fn finding(evidence: &Evidence, via: Transport) -> Option<Finding> {
     let factors: Vec<f64> = slow.iter().map(|m| m.factor).collect();
     let (library, size) =
         (library_name(evidence.run.journal, via), most.engine.case.timed.first()?.bytes.rounded());
+    // Cray MPICH's kernels write; of others the protocol decides.
+    let end = if via == Transport::Mpi { "the sender" } else { "the GPU that copies" };
     let observation = format!(
-        "Between {}, messages of {size} by {library} reach {} GB/s{} with {}, {} with blit kernels.",
+        "Between {}, messages of {size} by {library} reach {} GB/s{} with {}, {} with blit kernels at {end}.",
         fmt::of_all(slow.len(), compared, "compared GPU pair"),
         range_text(&engines),
         widest_text(&engines),
@@ -114,11 +117,11 @@ fn finding(evidence: &Evidence, via: Transport) -> Option<Finding> {
         },
         by_size: by_size.verdict().is_some().then_some(by_size),
         gain: evidence.gain(&factors),
-        cost: "The copies occupy compute units of the sender.".to_owned(),
+        cost: copy_kernel_cost(evidence, true, end),
         places: slow.iter().map(|m| format!("{}→{}", name(m.src), name(m.dst))).collect(),
         arms: vec![
             most.engine.arm(format!("{} ({setting}=1)", caps.engine_name)),
-            most.kernel.arm(format!("blit kernel ({setting}=0)")),
+            most.kernel.arm(format!("blit kernel at {end} ({setting}=0)")),
         ],
         weight: slow.iter().map(|m| lost(&m.kernel, &m.engine)).sum(),
         ..Finding::new(ID, FindingSeverity::Gain, observation)
