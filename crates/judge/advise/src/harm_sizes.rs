@@ -1,14 +1,14 @@
-//! The sizes at which a setting must do no harm, in addition to the size that was asked about.
+//! What a setting must not harm, in addition to the size that was asked about.
 
 use pathline_schema::{Bytes, Case, Flow, Transport};
 
-use crate::arm::{ArmTask, TrialArm};
+use crate::arm::{AdviceChoice, AdviceScope, ArmTask, TrialArm};
 use crate::collective_settings::{COLLECTIVE_SIZES, member_count};
 use crate::mpi_settings::MESSAGE_SIZES;
 
 /// The arm of a collective, or of a message by MPI, at the usual sizes, less what its ranks do not divide. None of
 /// another task.
-pub(crate) fn other_sizes(arm: &TrialArm) -> Vec<TrialArm> {
+fn other_sizes(arm: &TrialArm) -> Vec<TrialArm> {
     let ArmTask::Case(case) = &arm.task else { return Vec::new() };
     let [flow] = case.timed.as_slice() else { return Vec::new() };
     let Some(wire) = flow.by.wire() else { return Vec::new() };
@@ -25,4 +25,33 @@ pub(crate) fn other_sizes(arm: &TrialArm) -> Vec<TrialArm> {
     };
     let sizes = if by_mpi { MESSAGE_SIZES } else { COLLECTIVE_SIZES };
     sizes.into_iter().filter_map(of).collect()
+}
+
+/// What a variable also changes: the same choice in the other questions about the same ends.
+pub(crate) fn guards_of(
+    all: &[AdviceScope],
+    at: usize,
+    scope: &AdviceScope,
+    choice: &AdviceChoice,
+) -> Vec<(TrialArm, TrialArm)> {
+    if choice.settings.is_empty() {
+        return Vec::new();
+    }
+    let others = all.iter().enumerate().filter(|&(other, s)| other != at && s.ends == scope.ends);
+    let others = others.map(|(_, other)| other);
+    if !choice.arm.env.is_empty() {
+        // Also where the variable is no choice, and at sizes that nobody asked about.
+        let mut baselines: Vec<TrialArm> = others.map(|other| other.baseline.clone()).collect();
+        let usual = other_sizes(&scope.baseline).into_iter();
+        let usual = usual.filter(|arm| !all.iter().any(|other| other.baseline.task == arm.task));
+        baselines.extend(usual.collect::<Vec<_>>());
+        let (label, env) = (&choice.arm.label, &choice.arm.env);
+        let with = |arm: TrialArm| (arm.clone(), arm.with_env(label.clone(), env.clone()));
+        return baselines.into_iter().map(with).collect();
+    }
+    let same = |other: &AdviceScope| {
+        let arm = other.choices.iter().find(|c| c.settings == choice.settings)?.arm.clone();
+        Some((other.baseline.clone(), arm))
+    };
+    others.filter_map(same).collect()
 }

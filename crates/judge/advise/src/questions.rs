@@ -8,7 +8,7 @@ use pathline_schema::{
 
 use crate::arm::{AdviceChoice, AdviceScope, ArmEnv, TrialArm};
 use crate::collective_settings::{CollectiveScope, collective_settings};
-use crate::harm_sizes::other_sizes;
+use crate::harm_sizes::guards_of;
 use crate::mpi_settings::{MpiScope, MpiSetting, mpi_settings};
 use crate::relays::{over_relays, to_all};
 
@@ -118,35 +118,6 @@ fn by_who_can_choose(scope: AdviceScope) -> impl Iterator<Item = AdviceScope> {
     };
     let all = [of(by_setting, "by a setting"), of(by_program, "in the program")];
     all.into_iter().filter(|scope| !scope.choices.is_empty())
-}
-
-/// What a variable also changes: the same choice in the other questions about the same ends.
-fn guards_of(
-    all: &[AdviceScope],
-    at: usize,
-    scope: &AdviceScope,
-    choice: &AdviceChoice,
-) -> Vec<(TrialArm, TrialArm)> {
-    if choice.settings.is_empty() {
-        return Vec::new();
-    }
-    let others = all.iter().enumerate().filter(|&(other, s)| other != at && s.ends == scope.ends);
-    let others = others.map(|(_, other)| other);
-    if !choice.arm.env.is_empty() {
-        // Also where the variable is no choice, and at sizes that nobody asked about.
-        let mut baselines: Vec<TrialArm> = others.map(|other| other.baseline.clone()).collect();
-        let usual = other_sizes(&scope.baseline).into_iter();
-        let usual = usual.filter(|arm| !all.iter().any(|other| other.baseline.task == arm.task));
-        baselines.extend(usual.collect::<Vec<_>>());
-        let (label, env) = (&choice.arm.label, &choice.arm.env);
-        let with = |arm: TrialArm| (arm.clone(), arm.with_env(label.clone(), env.clone()));
-        return baselines.into_iter().map(with).collect();
-    }
-    let same = |other: &AdviceScope| {
-        let arm = other.choices.iter().find(|c| c.settings == choice.settings)?.arm.clone();
-        Some((other.baseline.clone(), arm))
-    };
-    others.filter_map(same).collect()
 }
 
 /// Another case for the bytes of a question.
