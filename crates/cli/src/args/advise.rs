@@ -167,6 +167,14 @@ impl AdviseArgs {
         })
     }
 
+    /// Processes that take part: as many as the cases of --for name, unless --ranks says more.
+    pub(crate) fn ranks(&self) -> Option<u32> {
+        let places =
+            self.subject.iter().flat_map(Case::flows).flat_map(|flow| [flow.src, flow.dst]);
+        let last = places.map(|place| place.rank.0).max().filter(|last| (1..1024).contains(last));
+        self.ranks.or(last.map(|last| last + 1))
+    }
+
     /// Whether settings are reviewed.
     pub(crate) fn is_review(&self) -> bool {
         self.review.is_some() || self.job.is_some()

@@ -4,6 +4,7 @@ mod advice_progress;
 mod answer_files;
 mod answer_parts;
 mod host_memory_table;
+mod model_gains;
 mod model_limits;
 mod mpi_controls;
 mod on_command;
@@ -32,6 +33,7 @@ use self::advice_progress::AdviceProgress;
 use self::answer_files::{earlier_answers, write_answers};
 use self::answer_parts::{answer_origin, host_parts, machine_parts};
 use self::host_memory_table::host_memory_table;
+use self::model_gains::widen_gains;
 use self::model_limits::{
     add_rates, ignore_unmodelled, is_modelled, review_by_size, state_transfers_by_size, unset_on,
     without_assumed,
@@ -268,7 +270,9 @@ impl AdviceRun<'_> {
         self.case_trials(|about, runner, scopes, withheld| {
             let mut answers = self.answers(&scopes, runner, &self.limits());
             if let Some(model) = &model {
-                state_transfers_by_size(&mut answers, model, &about.topology);
+                let is_named = !self.args.subject.is_empty();
+                state_transfers_by_size(&mut answers, is_named, model, &about.topology);
+                widen_gains(&mut answers, model, self.args.min_gain)?;
                 add_rates(&mut answers, model);
             }
             answers.extend(withheld);
@@ -302,7 +306,7 @@ impl AdviceRun<'_> {
                 MachineChoice::Host(HostMachine { libraries: args.libraries.choice(), stores })
             }
         };
-        let job = args.ranks.map(|count| match args.mpirun.clone() {
+        let job = args.ranks().map(|count| match args.mpirun.clone() {
             Some(program) => RankJob::Launched { count, program },
             None => RankJob::Own { count, nodes: None },
         });
@@ -336,7 +340,7 @@ impl AdviceRun<'_> {
             return Ok(scopes);
         }
         let topology = &about.topology;
-        let ranks = self.args.ranks.unwrap_or(1);
+        let ranks = self.args.ranks().unwrap_or(1);
         let named = !self.args.subject.is_empty();
         let subjects = match named {
             true => self.args.subject.clone(),

@@ -51,8 +51,9 @@ fn a_model_advises_blit_for_large_messages_and_sdma_next_to_compute() {
         "r0.gpu0.vram > r2.gpu2.vram by mpi@gpu0[send-w64] x 16MiB",
     ]);
     let gains: Vec<f64> = large.iter().filter_map(|(_, _, gain)| *gain).collect();
-    // A model proves nothing.
-    assert!(large.iter().all(|(_, verdict, _)| verdict == "predicted"), "{large:?}");
+    // A model proves nothing, and over one link it does not tell the two apart.
+    let verdicts: Vec<&str> = large.iter().map(|(_, verdict, _)| verdict.as_str()).collect();
+    assert_eq!(verdicts, ["predicted", "undecided"], "{large:?}");
     // 142 / 49 - 1 = 190 %; 38 / 36 - 1 = 5.6 %.
     assert!((gains[0] - 190.0).abs() < 10.0 && (gains[1] - 5.0).abs() < 3.0, "{gains:?}");
     let usual = answers(&["--machine", "mi250x"]);

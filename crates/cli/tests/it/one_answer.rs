@@ -220,10 +220,15 @@ fn run_advise_review_and_explain_say_one_thing_of_a_setting() {
                     MPI messages -38 % -33 to -29 % -12 to +56 % ";
     assert_eq!(advised, expected.trim_end().to_owned() + " ");
     let setting = "HSA_ENABLE_SDMA=0";
+    let script = dir.path().join("job.sh");
+    std::fs::write(&script, format!("#!/bin/sh\nexport {setting}\nsrun ./a\n")).unwrap();
     for args in [
         &["advise", "--ranks", "8"][..],
         &["advise", "--review", "HSA_ENABLE_SDMA"],
         &["advise", "--review", setting],
+        &["advise", "--job", script.to_str().unwrap()],
+        &["advise", "--for", "gpu0 > gpu1 x 4KiB"],
+        &["advise", "--for", "r0.gpu0 > r1.gpu1 by mpi x 64MiB"],
         &["explain", setting],
         &["explain", "HSA_ENABLE_SDMA"],
     ] {
@@ -276,6 +281,12 @@ fn a_setting_that_gains_from_a_size_on_is_recommended_for_it() {
         unset.contains(action) && unset.contains("HSA_ENABLE_SDMA is not set: SDMA"),
         "{unset}"
     );
+    let binary = assert_cmd::cargo::cargo_bin!("pathline");
+    let review = ["advise", "--review", "HSA_ENABLE_SDMA=0", "-m", "mi250x"];
+    let set = Command::new(binary).args(review).env("COLUMNS", "200").output().unwrap();
+    let text = String::from_utf8_lossy(&set.stdout).replace('\n', " ");
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(set.status.code() == Some(0) && text.contains(action), "{text}");
     let other = plain(&["advise", "--review", "NCCL_ALGO"]);
     assert!(other.contains("It is not set: algorithms that may be used"), "{other}");
 }
@@ -298,15 +309,46 @@ fn a_kind_of_host_memory_has_one_answer_at_each_size() {
     };
     let (pageable, pinned) = (rate("paged"), rate("pinned"));
     let paged = ask("paged");
-    let kept = format!("(H2D): 4KiB {pageable} (pinned, SDMA copy {pinned})");
-    assert!(paged.contains("KEEP Keep the default") && paged.contains(&kept), "{paged}");
+    let undecided = "UNDECIDED Withheld: its times rest on constants of the model that nobody measured. copies from \
+                     numa3 to gpu0 (H2D): 4KiB";
+    let slow = format!("{undecided} {pageable} (pinned, SDMA copy {pinned}, -");
+    assert!(paged.contains(&slow), "{slow} {paged}");
     let plain = "PREDICTED Allocate the host buffer with hipHostMalloc. copies from numa3 to gpu0 (H2D): 100MiB 7.8x";
     assert!(paged.contains(plain) && paged.contains("28.2 GB/s instead of 3.61 GB/s"), "{paged}");
+    // 60 us, and 110 us for each of 1024 MiB.
+    assert!(paged.contains("and time to pin it, 113 ms a GiB by the model"), "{paged}");
     let from_pinned = ask("pinned");
-    let slow = format!("(H2D): 4KiB {pinned} (pageable, staged copy {pageable})");
-    assert!(from_pinned.contains("UNDECIDED Leave the host buffer pageable"), "{from_pinned}");
-    assert!(from_pinned.contains(&slow), "{from_pinned}");
+    let fast = format!("{undecided} {pinned} (pageable, staged copy {pageable}, ");
+    assert!(from_pinned.contains(&fast), "{from_pinned}");
     assert!(from_pinned.contains("KEEP Keep the default; behind each size"), "{from_pinned}");
+}
+
+/// Asked for one size alone, messages have the answer of the row of the table at that size: of gpu1 its first cell at
+/// 1 MiB is +56 %, and at 64 MiB 3.1x. To gpu3, over one link, engine and kernel reach 37.1 and 37.6 GB/s there, which the
+/// model does not tell apart: constants of two protocols, within 3 %, and the form, within 4 %.
+#[test]
+fn one_size_of_messages_has_the_answer_of_the_table() {
+    let ask = |peer: u32, size: &str| {
+        let case = format!("r0.gpu0 > r{peer}.gpu{peer} by mpi x {size}");
+        let text = pathline(&["advise", "-m", "mi250x", "--for", &case], "");
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    for (size, word, gain) in [
+        ("4KiB", "KEEP", "4KiB -38 %"),
+        ("64KiB", "KEEP", "64KiB -29 %"),
+        ("1MiB", "PREDICTED", "1MiB +56 % ["),
+        ("64MiB", "PREDICTED", "64MiB 3.1x ["),
+    ] {
+        let text = ask(1, size);
+        assert!(text.contains(&format!(" 1 {}.", word.to_lowercase())), "{size}: {text}");
+        assert!(text.contains(&format!("messages from r0 gpu0 to r1 gpu1: {gain}")), "{text}");
+        let is_limited = text.contains("SDMA, in processes that move 1MiB or more.");
+        assert_eq!(is_limited, word == "PREDICTED", "{text}");
+    }
+    let narrow = ask(3, "64MiB");
+    let open =
+        "UNDECIDED The gain by the model is within what its constants and its form leave open";
+    assert!(narrow.contains(open) && narrow.contains("+1.") && narrow.contains("[-3."), "{narrow}");
 }
 
 /// Levels of a figure are those of sound pairs; the slow ones are named.

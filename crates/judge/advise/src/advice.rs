@@ -12,6 +12,10 @@ use crate::tuner_choice::tuner_row;
 /// Of choices whose gains differ by less than this share the one that asks for least is taken.
 pub(crate) const ALIKE: f64 = 0.03;
 
+/// Why a gain by a model is no prediction.
+pub(crate) const WITHIN_MODEL: &str = "the gain by the model is within what its constants and its form leave open: a \
+     measurement on the node decides";
+
 /// Whether to change something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -185,19 +189,27 @@ impl Advice {
 
     /// States where alone its setting gains, if these effects have a size at which it loses; whether they have.
     pub fn limit_to_sizes(&mut self, effects: &SizeEffects) -> bool {
-        let own = self.baseline.transfer().unwrap_or(SizedTransfer::Peers);
-        let (Some(text), Some(sizes)) = (effects.verdict(), effects.sizes_of_gain(own)) else {
-            return false;
+        let all = [SizedTransfer::Peers, SizedTransfer::Mpi, SizedTransfer::Ucx];
+        let sizes = match self.baseline.transfer() {
+            Some(own) => effects.sizes_of_gain(own),
+            None => all.into_iter().find_map(|transfer| effects.sizes_of_gain(transfer)),
         };
+        let (Some(text), Some(sizes)) = (effects.verdict(), sizes) else { return false };
         (self.reason, self.only) = (text, Some(format!("in processes that move {sizes}")));
         self.by_size = Some(effects.clone());
         true
     }
 
-    /// The answer for a variable that is set and gains at some sizes and loses at others, if these effects have such.
-    pub fn of_sizes((name, value): (&str, &str), effects: &SizeEffects) -> Option<Self> {
-        let answer = untried_setting(name, value, AdviceVerdict::Unclear, effects.verdict()?);
-        Some(Self { by_size: Some(effects.clone()), ..answer })
+    /// The answer for a variable that gains at some sizes and loses at others, if these effects have such: whether it is
+    /// set or not, to set it in processes that move the sizes of its gain. `verdict` is by how the gains are known.
+    pub fn of_sizes(
+        (name, value): (&str, &str),
+        effects: &SizeEffects,
+        verdict: AdviceVerdict,
+    ) -> Option<Self> {
+        let mut answer = untried_setting(name, value, verdict, String::new());
+        answer.choice = Some(AdviceChoice::of_setting(format!("Set {name}={value}"), name, value));
+        answer.limit_to_sizes(effects).then_some(answer)
     }
 
     /// An answer about choices that no trial was made for: `why` is a sentence without a full stop.
@@ -206,26 +218,35 @@ impl Advice {
         Self::new(subject, baseline, AdviceVerdict::Unclear, why)
     }
 
-    /// An answer by the rates of the default and of its choices, which rest on assumed constants of a model: the
-    /// default is kept where no choice is faster by `min_gain`; whether a faster one is, nobody measured.
+    /// An answer on assumed constants of a model: `gain_of` has the gain of a choice with the range that they leave open.
+    /// The default is kept where none can gain `min_gain`; else nothing is decided, whichever choice is the default.
     pub fn by_assumed(
         scope: &AdviceScope,
-        rate: &dyn Fn(&TrialArm) -> Option<f64>,
+        gain_of: &dyn Fn(&TrialArm) -> Option<GainInterval>,
         min_gain: f64,
         why: &str,
     ) -> Option<Self> {
-        let default = rate(&scope.baseline)?;
-        let rates = || scope.choices.iter().filter_map(|choice| Some((choice, rate(&choice.arm)?)));
-        let most = rates().map(|(_, rate)| rate).fold(0.0, f64::max);
+        let gains = || scope.choices.iter().filter_map(|c| Some((c, gain_of(&c.arm)?)));
+        let most = gains().map(|(_, gain)| 1.0 + gain.gain).fold(0.0, f64::max);
         // Of choices that are alike, the first asks for the least.
-        let (choice, rate) = rates().find(|(_, rate)| rate * (1.0 + ALIKE) > most)?;
-        let is_kept = rate < default * (1.0 + min_gain);
-        let (verdict, reason) = match is_kept {
-            true => (AdviceVerdict::Keep, why.to_owned()),
-            false => (AdviceVerdict::Unclear, format!("{}: {why}", choice.action)),
-        };
-        let (choice, rates) = (Some(choice.clone()), Some([default, rate]));
-        Some(Self { verdict, choice, rates, ..Self::withheld(scope, reason) })
+        let (choice, gain) = gains().find(|(_, of)| (1.0 + of.gain) * (1.0 + ALIKE) > most)?;
+        let is_kept =
+            gains().count() == scope.choices.len() && gains().all(|(_, gain)| gain.high < min_gain);
+        let verdict = if is_kept { AdviceVerdict::Keep } else { AdviceVerdict::Unclear };
+        let (choice, gain) = (Some(choice.clone()), Some(gain));
+        Some(Self { verdict, choice, gain, ..Self::withheld(scope, why.to_owned()) })
+    }
+
+    /// Takes the range that the constants and the form of a model leave open for the interval of a gain, which `times`
+    /// are that much less and more of, and takes a prediction back that is not above `min_gain` in all of it.
+    pub fn widen(&mut self, [less, more]: [f64; 2], min_gain: f64) {
+        let Some(gain) = self.gain.as_mut() else { return };
+        let of = |factor: f64| (1.0 + gain.gain) * factor - 1.0;
+        (gain.low, gain.high) = (of(less), of(more));
+        if self.verdict == AdviceVerdict::Predicted && gain.low <= min_gain {
+            (self.verdict, self.only) = (AdviceVerdict::Unclear, None);
+            WITHIN_MODEL.clone_into(&mut self.reason);
+        }
     }
 
     /// An answer about an option of a job script, without trials: `why` is a sentence without a full stop.
@@ -234,9 +255,9 @@ impl Advice {
         Self { subject: option, choice: None, ..untried }
     }
 
-    /// Whether it rests on rates that a model assumes.
-    pub(crate) fn is_assumed(&self) -> bool {
-        self.rates.is_some() && self.gain.is_none()
+    /// Whether it rests on what a model assumes, without a trial.
+    pub fn is_assumed(&self) -> bool {
+        self.gain.is_some_and(|gain| gain.blocks == 0) && self.bytes().is_some()
     }
 
     /// The size of what is moved; none of a command.

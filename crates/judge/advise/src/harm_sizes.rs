@@ -1,6 +1,6 @@
 //! What a setting must not harm, in addition to the size that was asked about.
 
-use pathline_schema::{Bytes, Case, Flow, Transport};
+use pathline_schema::{Bytes, Case, Flow, SizeEffects, SizedTransfer, Transport};
 
 use crate::arm::{AdviceChoice, AdviceScope, ArmTask, TrialArm};
 use crate::collective_settings::{COLLECTIVE_SIZES, member_count};
@@ -27,9 +27,21 @@ fn other_sizes(arm: &TrialArm) -> Vec<TrialArm> {
     sizes.into_iter().filter_map(of).collect()
 }
 
-/// What a variable also changes: the same choice in the other questions about the same ends.
+/// The single copies and messages that a case stands for at the sizes by which settings are compared.
+pub(crate) fn at_usual_sizes(case: &Case) -> Vec<Case> {
+    let ([flow], []) = (case.timed.as_slice(), case.background.as_slice()) else {
+        return Vec::new();
+    };
+    let is_sized = SizedTransfer::of_flow(flow).is_some();
+    let sizes = SizeEffects::ALL.into_iter().filter(|_| is_sized);
+    let of = |bytes| Case { timed: vec![Flow { bytes, ..*flow }], ..case.clone() };
+    sizes.map(of).collect()
+}
+
+/// What a variable also changes: the same choice in the other questions about the same ends, of which `known` has those
+/// at the usual sizes too. A choice that restarts a job has usual sizes of its own.
 pub(crate) fn guards_of(
-    all: &[AdviceScope],
+    (all, known): (&[AdviceScope], &[AdviceScope]),
     at: usize,
     scope: &AdviceScope,
     choice: &AdviceChoice,
@@ -37,9 +49,11 @@ pub(crate) fn guards_of(
     if choice.settings.is_empty() {
         return Vec::new();
     }
-    let others = all.iter().enumerate().filter(|&(other, s)| other != at && s.ends == scope.ends);
+    let restarts = !choice.arm.env.is_empty();
+    let others = if restarts { all } else { known }.iter().enumerate();
+    let others = others.filter(|&(other, s)| other != at && s.ends == scope.ends);
     let others = others.map(|(_, other)| other);
-    if !choice.arm.env.is_empty() {
+    if restarts {
         // Also where the variable is no choice, and at sizes that nobody asked about.
         let mut baselines: Vec<TrialArm> = others.map(|other| other.baseline.clone()).collect();
         let usual = other_sizes(&scope.baseline).into_iter();

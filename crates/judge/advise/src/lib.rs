@@ -52,7 +52,7 @@ pub use mpi_settings::usual_mpi_messages;
 pub use proof::{
     GainInterval, GainProof, HarmCheck, MIN_BLOCKS, ProofState, ProofTarget, TrialBlock,
 };
-pub use questions::{questions, usual_file_subjects, usual_subjects};
+pub use questions::{PIN_TIME, questions, usual_file_subjects, usual_subjects};
 pub use review::{is_setting, not_reviewed, review};
 pub use script_review::{meant_setting, script_findings, stated_settings, unset_setting};
 pub use search::advise;

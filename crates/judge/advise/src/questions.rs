@@ -8,12 +8,15 @@ use pathline_schema::{
 
 use crate::arm::{AdviceChoice, AdviceScope, ArmEnv, TrialArm};
 use crate::collective_settings::{CollectiveScope, collective_settings};
-use crate::harm_sizes::guards_of;
+use crate::harm_sizes::{at_usual_sizes, guards_of};
 use crate::mpi_settings::{MpiScope, MpiSetting, mpi_settings};
 use crate::relays::{over_relays, to_all};
 
 /// Sizes of the transfers that are asked about unless a user names some.
 const SIZES: [Bytes; 3] = SizeEffects::USUAL;
+
+/// In what pinned memory costs: where the time of that is found, if no model has it.
+pub const PIN_TIME: &str = "which suite overhead measures";
 
 /// In the subject of a question about relays: what they add to the plain way.
 pub(crate) const MORE_PATHS: &str = " over more paths";
@@ -89,9 +92,21 @@ pub fn questions(
             all.extend(by_who_can_choose(scope).chain(more_paths));
         }
     }
+    // A variable of a job acts on sizes that nobody asked about, too.
+    let mut known = all.clone();
+    for case in subjects.iter().flat_map(at_usual_sizes) {
+        let maker = QuestionMaker { topology, case: &case, nodes, mpi };
+        let Some(scope) = maker.scope() else { continue };
+        if !known.iter().any(|other| other.baseline.task == scope.baseline.task) {
+            known.extend(by_who_can_choose(scope));
+        }
+    }
     let guards: Vec<Vec<Vec<(TrialArm, TrialArm)>>> = (0..all.len())
         .filter_map(|at| all.get(at).map(|scope| (at, scope)))
-        .map(|(at, scope)| scope.choices.iter().map(|c| guards_of(&all, at, scope, c)).collect())
+        .map(|(at, scope)| {
+            let guards = |c| guards_of((&all, &known), at, scope, c);
+            scope.choices.iter().map(guards).collect()
+        })
         .collect();
     for (scope, guards) in all.iter_mut().zip(guards) {
         for (choice, guards) in scope.choices.iter_mut().zip(guards) {
@@ -268,8 +283,9 @@ impl QuestionMaker<'_> {
             };
             self.with(Flow { src: change(flow.src), dst: change(flow.dst), by, ..*flow })
         };
-        let [pin, unpin] = caps.pin_calls;
-        let (alloc, pinned) = (caps.host_alloc_call, "host memory that cannot be swapped");
+        let [pin, _] = caps.pin_calls;
+        let pinned = format!("host memory that cannot be swapped, and time to pin it, {PIN_TIME}");
+        let alloc = caps.host_alloc_call;
         let copy = caps.engine_copy;
         let engine = |mem: MemKind| with(mem, Mover::Dma { at });
         let mut all = vec![
@@ -283,13 +299,13 @@ impl QuestionMaker<'_> {
                 format!("pinned, {copy}"),
                 engine(MemKind::Pinned),
                 format!("Allocate the host buffer with {alloc}"),
-                pinned.to_owned(),
+                pinned.clone(),
             ),
             OtherCase::new(
                 format!("registered, {copy}"),
                 engine(MemKind::Registered),
                 format!("Pin the existing host buffer once with {pin}"),
-                format!("{pinned}, and the time of {pin} and {unpin}"),
+                pinned.clone(),
             ),
         ];
         if caps.memory_grains {
@@ -367,16 +383,14 @@ impl QuestionMaker<'_> {
     fn pair(&self, flow: &Flow, src: u32, dst: u32) -> Vec<OtherCase> {
         let caps = self.caps(src);
         let with = |by: Mover| self.with(Flow { by, ..*flow });
-        let units = caps.unit_name;
-        let cost = format!("{units}s of the GPU that copies, which compute next to it then lacks");
         let mut all = Vec::new();
         let setting = caps.peer_engine_env.or(caps.copy_engine_env);
         if let Some(setting) = setting.filter(|_| caps.copy_kernel) {
             let other = OtherCase::new(
-                format!("blit kernel ({setting}=0)"),
+                format!("blit kernel at gpu{dst} ({setting}=0)"),
                 self.with(flow.by_copy_kernel()),
                 caps.set_copy_kernel("").unwrap_or_default(),
-                cost.clone(),
+                caps.copy_kernel_cost("the destination", None),
             );
             all.push(other.set_by(setting, "0"));
         }
@@ -387,7 +401,7 @@ impl QuestionMaker<'_> {
                 format!("copy kernel at gpu{gpu}"),
                 with(Mover::Kernel { at: Unit::Gpu(gpu), variant }),
                 format!("Copy in a kernel at the {end}, which {does} the memory of its peer"),
-                cost.clone(),
+                caps.copy_kernel_cost(&format!("the {end}"), None),
             ));
         }
         all
@@ -457,17 +471,16 @@ impl QuestionMaker<'_> {
         if let (Some(gpu), None) = (at.gpu(), wire.agent) {
             let caps = self.caps(gpu);
             if let Some(setting) = caps.copy_engine_env {
-                let cost = format!(
-                    "{}s of both GPUs, which compute next to messages then lacks",
-                    caps.unit_name
-                );
+                // Cray MPICH's kernels write; of others the protocol decides.
+                let end =
+                    if wire.via == Transport::Mpi { "the sender" } else { "the GPU that copies" };
                 let other = OtherCase::new(
-                    format!("blit kernel ({setting}=0)"),
+                    format!("blit kernel at {end} ({setting}=0)"),
                     with(MessageOp { agent: Some(CopyAgent::Kernel), ..*wire }),
                     format!(
-                        "Start the job with {setting}=0: messages then go by blit kernel instead of SDMA"
+                        "Start the job with {setting}=0: a blit kernel at {end} then moves messages, not SDMA"
                     ),
-                    cost,
+                    caps.copy_kernel_cost(end, None),
                 );
                 all.push(other.set_by(setting, "0"));
             }
@@ -553,8 +566,8 @@ mod tests {
             // A case is its text: what cannot be read back cannot be proven again.
             let text = choice.arm.to_string();
             assert_eq!(text.parse::<Case>().map(|case| case.to_string()), Ok(text));
-            // Blit of pairs has the other two sizes as guards; so have messages.
-            assert_eq!(choice.guards.len(), if choice.settings.is_empty() { 0 } else { 2 });
+            // Blit of pairs has the other two sizes as guards, and 4 KiB, which was not asked about; so have messages.
+            assert_eq!(choice.guards.len(), if choice.settings.is_empty() { 0 } else { 3 });
         }
     }
 
@@ -606,14 +619,14 @@ mod tests {
         let pair = "copies from gpu0 to gpu1";
         assert_eq!(
             labels("amd", &format!("{pair} by a setting")),
-            ["blit kernel (HSA_ENABLE_PEER_SDMA=0)"]
+            ["blit kernel at gpu1 (HSA_ENABLE_PEER_SDMA=0)"]
         );
         let kernels = ["copy kernel at gpu1", "copy kernel at gpu0"];
         assert_eq!(labels("amd", &format!("{pair} in the program")), kernels);
         assert_eq!(labels("nvidia", pair), kernels);
         assert_eq!(
             labels("amd", "messages from r0 gpu0 to r1 gpu1"),
-            ["blit kernel (HSA_ENABLE_SDMA=0)"]
+            ["blit kernel at the sender (HSA_ENABLE_SDMA=0)"]
         );
     }
 

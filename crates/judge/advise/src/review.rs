@@ -93,9 +93,13 @@ impl AdviceSession<'_> {
         let choice = Some(removal_choice(name, arm.clone()));
         let subject = format!("{name}={value}");
         let by_size = setting_by_size((name, value), &effects, self.runner.is_model());
-        if let Some(answer) = Advice::of_sizes((name, value), &by_size) {
+        let gains = match self.runner.is_model() {
+            true => AdviceVerdict::Predicted,
+            false => AdviceVerdict::Proven,
+        };
+        if let Some(answer) = Advice::of_sizes((name, value), &by_size, gains) {
             let reason = format!("{}; {}", answer.reason, tried_text(&effects));
-            return Advice { choice, baseline: arm, reason, ..answer };
+            return Advice { reason, ..answer };
         }
         let (verdict, reason, gain) = conclude(name, value, &effects, target.min_gain);
         Advice { choice, gain, ..Advice::new(subject, arm, verdict, reason) }

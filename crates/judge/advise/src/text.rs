@@ -12,8 +12,8 @@ use crate::questions::MORE_PATHS;
 use crate::script_review::stated_effect;
 use crate::session::AdviceLimits;
 
-/// The most defaults that are kept of which each is listed.
-const FEW_KEPT: usize = 3;
+/// The most defaults that are kept of which each is listed: who names cases asks about each.
+const FEW_KEPT: usize = 8;
 
 /// Columns before the text of an answer.
 const INDENT: usize = 11;
@@ -29,7 +29,9 @@ pub fn answers_text(answers: &[Advice], limits: &AdviceLimits, width: usize) -> 
     let mut text = String::new();
     let count = |word: &str| answers.iter().filter(|a| a.verdict.word() == word).count();
     let all = answers.len();
-    let what = if answers.iter().all(is_review) { "setting" } else { "question" };
+    let by_size = |advice: &Advice| advice.by_size.is_some() && advice.bytes().is_none();
+    let is_setting = |advice: &Advice| is_review(advice) || by_size(advice);
+    let what = if answers.iter().all(is_setting) { "setting" } else { "question" };
     let asked = format!("{all} {what}{}", if all == 1 { "" } else { "s" });
     let counts = AdviceVerdict::WORDS.map(|word| (count(word), word.to_lowercase()));
     let counts = counts.into_iter().filter(|(n, _)| *n > 0);
@@ -56,10 +58,10 @@ pub fn answers_text(answers: &[Advice], limits: &AdviceLimits, width: usize) -> 
     for group in groups(answers) {
         text.push('\n');
         // A table of a setting stands once.
-        let effects = group.first.by_size.as_ref().filter(|effects| !shown.contains(effects));
-        let table = effects.and_then(SizeEffects::answer).map(|(_, table)| table);
+        let effects = group.members.iter().find_map(|advice| advice.by_size.as_ref());
+        let effects = effects.filter(|effects| !shown.contains(effects));
         shown.extend(effects);
-        text.push_str(&group.text(&table.unwrap_or_default(), width));
+        text.push_str(&group.text(effects.and_then(SizeEffects::answer), width));
     }
     text
 }
@@ -148,7 +150,8 @@ fn split(subject: &str) -> (&str, &str) {
 }
 
 impl AnswerGroup<'_> {
-    fn text(&self, table: &[String], width: usize) -> String {
+    /// With the answer of a setting by size, where it was not shown before.
+    fn text(&self, by_size: Option<(String, Vec<String>)>, width: usize) -> String {
         let Advice { verdict, choice, reason, .. } = self.first;
         let label = format!("{:<INDENT$}", verdict.word());
         if *verdict == AdviceVerdict::Keep
@@ -173,10 +176,13 @@ impl AnswerGroup<'_> {
             _ => capital(reason),
         };
         let mut text = wrapped(&label, &format!("{head}."), INDENT, width);
-        if self.first.only.is_some() {
-            text.push_str(&wrapped("", &format!("{}.", capital(reason)), INDENT, width));
+        let (sizes, table) = by_size.unzip();
+        // The reason of an answer for some sizes says them.
+        let limited = self.first.only.as_ref().map(|_| reason);
+        if let Some(sizes) = limited.or(sizes.as_ref()) {
+            text.push_str(&wrapped("", &format!("{}.", capital(sizes)), INDENT, width));
         }
-        for line in table {
+        for line in table.unwrap_or_default() {
             let indent = INDENT.min(width.saturating_sub(line.chars().count()));
             let _ = writeln!(text, "{:indent$}{line}", "");
         }
@@ -264,7 +270,7 @@ fn member_text(size: &str, advice: &Advice) -> String {
         // Answers of different choices may share the reason for which nothing is decided.
         AdviceVerdict::Unclear => {
             let label = advice.choice.as_ref().map_or("", |choice| choice.arm.label.as_str());
-            advice.gain.map(|gain| format!("{label} {gain} so far"))
+            advice.gain.map(|gain| format!("{label} {gain}, not proven"))
         }
         AdviceVerdict::Keep => {
             let proven = advice.gain.map(|gain| gain.gain);
@@ -275,9 +281,11 @@ fn member_text(size: &str, advice: &Advice) -> String {
         AdviceVerdict::Ignored | AdviceVerdict::Suspect => None,
     };
     let choice = advice.choice.as_ref().map_or("", |choice| choice.arm.label.as_str());
-    let rates = advice.rates.map(|rates| match (rates.map(|gbs| Rate(gbs).to_string()), &gain) {
-        ([default, rate], Some(gain)) => format!("{gain}, {rate} instead of {default}"),
-        ([default, rate], None) => format!("{default} ({choice} {rate})"),
+    let rates = advice.rates.map(|rates| (rates.map(|gbs| Rate(gbs).to_string()), advice.gain));
+    let rates = rates.map(|([default, rate], of)| match (&gain, of) {
+        (Some(gain), _) if advice.is_change() => format!("{gain}, {rate} instead of {default}"),
+        (_, Some(of)) => format!("{default} ({choice} {rate}, {of})"),
+        (_, None) => format!("{default} ({choice} {rate})"),
     });
     format!("{size} {}", rates.or(gain).unwrap_or_default()).trim().to_owned()
 }
@@ -356,7 +364,7 @@ mod tests {
     }
 
     /// Behind a size stands what was proven, else the best of the short trials, which comes first. A part after a
-    /// comma that is no size belongs to what is moved. Of four defaults only their number is left, and the most that a
+    /// comma that is no size belongs to what is moved. Of nine defaults only their number is left, and the most that a
     /// choice may gain.
     #[test]
     fn defaults_that_are_kept_show_the_best_that_was_tried() {
@@ -379,12 +387,12 @@ mod tests {
             body(&[kept.clone()]),
             format!("{head}sums, all ranks: +0.3 % (none gains 1 %)")
         );
-        let mut all = vec![kept.clone(); 3];
+        let mut all = vec![kept.clone(); 8];
         assert!(body(&all).starts_with(head));
         all.push(Advice { bound: Some(0.02), ..kept });
-        assert_eq!(body(&all), "KEEP       Keep the default in 4 more: no choice gains 2 %.");
+        assert_eq!(body(&all), "KEEP       Keep the default in 9 more: no choice gains 2 %.");
         all[0].bound = None;
-        assert_eq!(body(&all), "KEEP       Keep the default in 4 more: no choice gains enough.");
+        assert_eq!(body(&all), "KEEP       Keep the default in 9 more: no choice gains enough.");
     }
 
     #[test]

@@ -2,15 +2,17 @@
 
 use anyhow::{Result, bail};
 use pathline_advise::{
-    Advice, AdviceChoice, AdviceScope, AdviceVerdict, ArmEnv, ArmTask, TrialArm, meant_setting,
-    unset_setting,
+    Advice, AdviceChoice, AdviceScope, AdviceVerdict, ArmEnv, ArmTask, PIN_TIME, TrialArm,
+    meant_setting, unset_setting,
 };
 use pathline_bench::RunPlan;
 use pathline_diagnose::{predict_rate, predict_setting};
 use pathline_flow::{Network, RuntimeEnv};
 use pathline_message::MessageLayer;
 use pathline_runner::{MachineModel, RunRequest, assumed_cases, switches};
-use pathline_schema::{SizeEffects, Topology};
+use pathline_schema::{Bytes, MemKind, Ns, RuntimeCall, SizeEffects, Topology};
+
+use super::model_gains::ArmTimes;
 
 /// Why a gain on a model is no advice.
 const ASSUMED: &str = "withheld: its times rest on constants of the model that nobody measured";
@@ -27,16 +29,23 @@ pub(super) fn without_assumed(
     let is_assumed =
         |arm: &TrialArm| matches!(&arm.task, ArmTask::Case(case) if assumed.contains(case));
     let (mut asked, mut withheld) = (Vec::new(), Vec::new());
-    let rate = |arm: &TrialArm| rate_on(request.machine.model()?, arm);
+    let model = request.machine.model();
+    let rests = scopes.iter().filter(|scope| {
+        is_assumed(&scope.baseline) || scope.choices.iter().any(|choice| is_assumed(&choice.arm))
+    });
+    let arms = rests
+        .flat_map(|scope| scope.choices.iter().map(|choice| &choice.arm).chain([&scope.baseline]));
+    let times = model.map(|model| ArmTimes::new(model, arms)).transpose()?;
     for mut scope in scopes {
         // The fastest choice decides where the default rests on an assumption, or the choice does.
-        let by_rates = Advice::by_assumed(&scope, &rate, min_gain, ASSUMED)
-            .filter(|_| scope.baseline.host_copy().is_some());
+        let gain = |arm: &TrialArm| times.as_ref()?.gain(&scope.baseline, arm);
+        let by_rates = Advice::by_assumed(&scope, &gain, min_gain, ASSUMED);
         let is_open = |answer: &Advice| {
             let choice = answer.choice.as_ref().is_some_and(|choice| is_assumed(&choice.arm));
             is_assumed(&scope.baseline) || choice && answer.verdict == AdviceVerdict::Unclear
         };
-        if let Some(answer) = by_rates.filter(is_open) {
+        if let (Some(mut answer), Some(model)) = (by_rates.filter(is_open), model) {
+            add_rates(std::slice::from_mut(&mut answer), model);
             withheld.push(answer);
             continue;
         }
@@ -83,9 +92,10 @@ pub(super) fn effects_on(model: &MachineModel, topology: &Topology, setting: &st
 }
 
 /// States of copies and messages between GPUs what the setting of their engine does by size and kind of transfer on a
-/// model: its trials are of the pairs that were asked about.
+/// model: its trials are of the pairs that were asked about. Of `all`, or of those where it is to be set.
 pub(super) fn state_transfers_by_size(
     answers: &mut [Advice],
+    all: bool,
     model: &MachineModel,
     topology: &Topology,
 ) {
@@ -95,9 +105,12 @@ pub(super) fn state_transfers_by_size(
     let is_set = |choice: &AdviceChoice| {
         [name, peers].iter().any(|name| choice.settings.contains_key(*name))
     };
-    let limited = answers.iter_mut().filter(|answer| answer.only.is_some());
-    for answer in limited.filter(|answer| answer.choice.as_ref().is_some_and(is_set)) {
-        answer.limit_to_sizes(&effects);
+    for answer in answers.iter_mut().filter(|a| a.choice.as_ref().is_some_and(is_set)) {
+        if answer.only.is_some() {
+            answer.limit_to_sizes(&effects);
+        } else if all && effects.verdict().is_some() {
+            answer.by_size = Some(effects.clone());
+        }
     }
 }
 
@@ -107,11 +120,24 @@ pub(super) fn review_by_size(
     model: &MachineModel,
     topology: &Topology,
 ) -> Vec<Advice> {
-    let of = |(name, value): (&String, &String)| {
-        let effects = effects_on(model, topology, &format!("{name}={value}"));
-        Advice::of_sizes((name, value), &effects)
-    };
+    let of = |(name, value): (&String, &String)| answer_by_size((name, value), model, topology);
     settings.iter().filter_map(of).collect()
+}
+
+/// The answer about a variable, set or not, that gains at some sizes on a model and loses at others.
+fn answer_by_size(
+    (name, value): (&str, &str),
+    model: &MachineModel,
+    topology: &Topology,
+) -> Option<Advice> {
+    let effects = effects_on(model, topology, &format!("{name}={value}"));
+    let mut answer = Advice::of_sizes((name, value), &effects, AdviceVerdict::Predicted)?;
+    let caps = topology.gpus.first()?.caps();
+    if let Some(choice) = answer.choice.as_mut().filter(|_| caps.copy_engine_env == Some(name)) {
+        choice.action = caps.set_copy_kernel("")?;
+        choice.cost = caps.copy_kernel_cost("the destination", None);
+    }
+    Some(answer)
 }
 
 /// Answers about variables that are not set, with what to set them to on a model, if that gains at some sizes.
@@ -124,23 +150,13 @@ pub(super) fn unset_on(
 }
 
 fn unset_answer(name: &str, model: Option<&MachineModel>, topology: &Topology) -> Result<Advice> {
-    let Some(mut answer) = unset_setting(name) else {
+    let Some(answer) = unset_setting(name) else {
         let meant = meant_setting(name);
         bail!("{name}: it is not set, and no library that pathline knows reads it{meant}");
     };
-    let caps = topology.gpus.first().map(|gpu| gpu.caps());
-    let caps = caps.filter(|caps| caps.copy_engine_env == Some(name));
-    let action = caps.and_then(|caps| caps.set_copy_kernel(""));
-    let effects = model.map(|model| effects_on(model, topology, &format!("{name}=0")));
-    let default = answer.reason.replacen("it is", &format!("{name} is"), 1);
-    if let (Some(action), Some(effects)) = (action, effects)
-        && answer.limit_to_sizes(&effects)
-    {
-        answer.subject = default;
-        answer.choice = Some(AdviceChoice::of_setting(action, name, "0"));
-        answer.verdict = AdviceVerdict::Predicted;
-    }
-    Ok(answer)
+    let subject = answer.reason.replacen("it is", &format!("{name} is"), 1);
+    let by_size = model.and_then(|model| answer_by_size((name, "0"), model, topology));
+    Ok(by_size.map_or(answer, |by_size| Advice { subject, ..by_size }))
 }
 
 /// The rate of an arm by a model, GB/s.
@@ -151,10 +167,24 @@ pub(super) fn rate_on(model: &MachineModel, arm: &TrialArm) -> Option<f64> {
 
 /// Adds to answers about host memory the rates of the default and of the choice.
 pub(super) fn add_rates(answers: &mut [Advice], model: &MachineModel) {
-    let changes = answers.iter_mut().filter(|answer| answer.is_change());
-    for answer in changes.filter(|answer| answer.baseline.host_copy().is_some()) {
+    let open = answers.iter_mut().filter(|answer| answer.is_change() || answer.is_assumed());
+    for answer in open.filter(|answer| answer.baseline.host_copy().is_some()) {
         let Some(choice) = &answer.choice else { continue };
         let rates = rate_on(model, &answer.baseline).zip(rate_on(model, &choice.arm));
         answer.rates = rates.map(|(default, rate)| [default, rate]);
+        let time = pin_time(model, &choice.arm);
+        if let (Some(time), Some(choice)) = (time, answer.choice.as_mut()) {
+            choice.cost = choice.cost.replacen(PIN_TIME, &format!("{time} a GiB by the model"), 1);
+        }
     }
+}
+
+/// The time in which the runtime pins 1 GiB for the host memory of a copy, or of a kernel that needs it pinned.
+fn pin_time(model: &MachineModel, arm: &TrialArm) -> Option<Ns> {
+    let network = Network::new(model.desc(), RuntimeEnv::default()).ok()?;
+    let (call, mem) = match arm.host_copy().map_or(MemKind::Pinned, |(mem, _)| mem) {
+        MemKind::Registered => (RuntimeCall::Register, MemKind::Paged),
+        mem => (RuntimeCall::Alloc, mem),
+    };
+    network.call_time(call, Some(mem), Bytes::gib(1))
 }
