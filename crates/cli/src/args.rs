@@ -33,7 +33,7 @@ use pathline_schema::{Bytes, CasePattern, CpuSet, Ns, ParseError, RunSettings, S
 
 use crate::known_name::KnownName;
 
-pub(crate) use advise::AdviseArgs;
+pub(crate) use advise::{AdviseArgs, AskedCase};
 pub(crate) use analysis::{
     CalibrateArgs, DiffArgs, DoctorArgs, FittedConstants, MachinesArgs, PredictArgs, ReportArgs,
     ReportFormat, ValidateArgs,

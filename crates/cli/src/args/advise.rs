@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use pathline_advise::{CommandTask, GuardTask};
-use pathline_schema::{Bytes, Case, Collective, CpuSet};
+use pathline_schema::{Bytes, Case, Collective, CpuSet, ParseError};
 
 use super::units::{count, duration, gpu_list, percent, seed};
 use super::{AuditArgs, CASES, FILES, LibraryArgs, OUTPUT, PROCESSES, TIME, size};
@@ -21,9 +21,10 @@ pub(crate) struct AdviseArgs {
     /// Only the alternatives to this case; repeatable.
     ///
     /// By default copies between the first GPU and its host memory, from it to one peer of each kind,
-    /// and, with --ranks, messages.
-    #[arg(long = "for", value_name = "CASE", value_parser = Case::parse_with_defaults, help_heading = CASES)]
-    pub(crate) subject: Vec<Case>,
+    /// and, with --ranks, messages. With counts, 'gpu0 > gpu1 x 64KiB x 1000', and --machine also what a setting does
+    /// to all of them in sum.
+    #[arg(long = "for", value_name = "CASE", value_parser = AskedCase::parse, help_heading = CASES)]
+    pub(crate) subject: Vec<AskedCase>,
     /// Simulate this machine instead of measuring this host.
     #[arg(long, short, value_name = "NAME|FILE", value_parser = KnownName::MACHINES,
         help_heading = CASES)]
@@ -150,6 +151,29 @@ pub(crate) struct AdviseArgs {
     pub(crate) libraries: LibraryArgs,
 }
 
+/// A case that is asked about, and how often a job does it, if that is known.
+#[derive(Debug, Clone)]
+pub(crate) struct AskedCase {
+    pub(crate) case: Case,
+    pub(crate) count: Option<u64>,
+}
+
+impl AskedCase {
+    /// `gpu0 > gpu1 x 64KiB`, with a count behind the size: `gpu0 > gpu1 x 64KiB x 1000`.
+    fn parse(text: &str) -> Result<Self, ParseError> {
+        let (case, count) = split_count(text).unzip();
+        Ok(Self { case: Case::parse_with_defaults(case.unwrap_or(text))?, count })
+    }
+}
+
+/// A case and the count behind its size.
+pub(super) fn split_count(text: &str) -> Option<(&str, u64)> {
+    let (case, count) = text.rsplit_once(" x ")?;
+    let last = case.rsplit(['&', '>']).next()?;
+    let count: u64 = count.trim().parse().ok()?;
+    (last.contains(" x ") && count > 0).then_some((case, count))
+}
+
 impl AdviseArgs {
     /// What is asked about collectives, if anything is.
     pub(crate) fn audit(&self) -> Option<AuditArgs> {
@@ -169,8 +193,11 @@ impl AdviseArgs {
 
     /// Processes that take part: as many as the cases of --for name, unless --ranks says more.
     pub(crate) fn ranks(&self) -> Option<u32> {
-        let places =
-            self.subject.iter().flat_map(Case::flows).flat_map(|flow| [flow.src, flow.dst]);
+        let places = self
+            .subject
+            .iter()
+            .flat_map(|asked| asked.case.flows())
+            .flat_map(|flow| [flow.src, flow.dst]);
         let last = places.map(|place| place.rank.0).max().filter(|last| (1..1024).contains(last));
         self.ranks.or(last.map(|last| last + 1))
     }
@@ -192,5 +219,23 @@ impl AdviseArgs {
             guards: costs.chain(rates).collect(),
             guard_margin: self.guard_margin,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_stands_behind_the_size() {
+        let read = |text: &str| {
+            let asked = AskedCase::parse(text).unwrap();
+            (asked.case.timed.last().unwrap().bytes.0, asked.count)
+        };
+        assert_eq!(read("gpu0 > gpu1 x 4KiB x 1000"), (4096, Some(1000)));
+        assert_eq!(read("gpu0 > gpu1 x 4096"), (4096, None));
+        assert_eq!(read("gpu0 > gpu1 x 4KiB & gpu2 to gpu3 x 4096"), (4096, None));
+        assert_eq!(read("gpu0 to gpu1 x 4KiB & gpu2 to gpu3 x 8KiB x 5"), (8192, Some(5)));
+        assert!(AskedCase::parse("gpu0 > gpu1 x 4KiB x 0").is_err());
     }
 }

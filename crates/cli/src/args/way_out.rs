@@ -4,6 +4,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use pathline_flow::MachineDesc;
 use pathline_schema::did_you_mean;
 
+use super::advise::split_count;
 use crate::say::errln;
 
 /// The error of a command that there is not.
@@ -78,7 +79,8 @@ const OLD_OPTIONS: [(&str, &str); 9] = [
 pub(super) fn note_bare_sizes() {
     for text in std::env::args() {
         let size = text.rsplit_once(" x ").map_or("", |(_, size)| size);
-        if size.parse::<u32>().is_ok_and(|bytes| (1..1024).contains(&bytes)) {
+        let is_size = split_count(&text).is_none();
+        if is_size && size.parse::<u32>().is_ok_and(|bytes| (1..1024).contains(&bytes)) {
             errln!("note: a size of {size} is {size} B; {size}KiB and {size}MiB have units");
         }
     }

@@ -4,6 +4,7 @@ mod advice_progress;
 mod answer_files;
 mod answer_parts;
 mod host_memory_table;
+mod job_transfers;
 mod model_gains;
 mod model_limits;
 mod mpi_controls;
@@ -33,6 +34,7 @@ use self::advice_progress::AdviceProgress;
 use self::answer_files::{earlier_answers, write_answers};
 use self::answer_parts::{answer_origin, host_parts, machine_parts};
 use self::host_memory_table::host_memory_table;
+use self::job_transfers::answer_job;
 use self::model_gains::widen_gains;
 use self::model_limits::{
     add_rates, ignore_unmodelled, is_modelled, review_by_size, state_transfers_by_size, unset_on,
@@ -55,6 +57,11 @@ const AGAIN_LEVEL: f64 = 0.05;
 pub(super) fn run(args: &AdviseArgs) -> Result<ExitKind> {
     if !args.set.is_empty() && args.command.is_none() && args.measure.is_none() {
         bail!("--set names settings to try with --command, or with --collectives and --measure");
+    }
+    if args.machine.is_none() && args.subject.iter().any(|asked| asked.count.is_some()) {
+        bail!(
+            "a count behind the size of --for needs --machine: a model has the times that add up"
+        );
     }
     if let Some(audited) = args.audit() {
         return audit::run(&audited);
@@ -273,6 +280,8 @@ impl AdviceRun<'_> {
                 let is_named = !self.args.subject.is_empty();
                 state_transfers_by_size(&mut answers, is_named, model, &about.topology);
                 widen_gains(&mut answers, model, self.args.min_gain)?;
+                let asked = &self.args.subject;
+                answers.extend(answer_job(asked, model, &about.topology, self.args.min_gain)?);
                 add_rates(&mut answers, model);
             }
             answers.extend(withheld);
@@ -343,7 +352,7 @@ impl AdviceRun<'_> {
         let ranks = self.args.ranks().unwrap_or(1);
         let named = !self.args.subject.is_empty();
         let subjects = match named {
-            true => self.args.subject.clone(),
+            true => self.args.subject.iter().map(|asked| asked.case.clone()).collect(),
             false => {
                 let mut all = usual_subjects(topology, &peers(about), ranks);
                 if self.args.is_review() {

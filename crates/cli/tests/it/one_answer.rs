@@ -351,6 +351,29 @@ fn one_size_of_messages_has_the_answer_of_the_table() {
     assert!(narrow.contains(open) && narrow.contains("+1.") && narrow.contains("[-3."), "{narrow}");
 }
 
+/// Counts of transfers make one answer for a job: times by `model predict`, added.
+#[test]
+fn a_job_of_several_sizes_is_judged_in_sum() {
+    let us = |by: &str, size: &str| -> f64 {
+        let case = format!("r0.gpu0.vram > r1.gpu1.vram by mpi@gpu0[send-w64{by}] x {size}");
+        let text = pathline(&["model", "predict", "-m", "mi250x", "--json", "--case", &case], "");
+        serde_json::from_str::<Value>(&text).unwrap()[0]["us"].as_f64().unwrap()
+    };
+    let [small, large] = ["4KiB", "64MiB"].map(|size| [us("", size), us(",blit", size)]);
+    for (count, word) in [(1000.0, "predicted"), (1_000_000.0, "keep")] {
+        let case = |size: &str, count: f64| format!("r0.gpu0 > r1.gpu1 by mpi x {size} x {count}");
+        let (many, few) = (case("4KiB", count), case("64MiB", 100.0));
+        let args = ["advise", "-m", "mi250x", "--json", "--for", &many, "--for", &few];
+        let found: Value = serde_json::from_str(&pathline(&args, "")).unwrap();
+        let is_job = |answer: &&Value| answer["subject"].as_str().unwrap().contains("job in sum");
+        let job = found["answers"].as_array().unwrap().iter().find(is_job).unwrap();
+        let [default, with] = [0, 1].map(|at| count * small[at] + 100.0 * large[at]);
+        let gain = job["gain"]["gain"].as_f64().unwrap();
+        assert!((gain - (default / with - 1.0)).abs() < 1e-6, "{default} {with} {job:#}");
+        assert_eq!(job["verdict"], word, "{job:#}");
+    }
+}
+
 /// Levels of a figure are those of sound pairs; the slow ones are named.
 #[test]
 fn a_slow_pair_is_in_no_range() {

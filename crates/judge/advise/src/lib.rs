@@ -13,6 +13,7 @@ mod gain_text;
 mod guard_figure;
 mod harm_sizes;
 mod job_script;
+mod job_sum;
 mod kept_trials;
 mod known;
 mod mpi_command_log;
@@ -43,6 +44,7 @@ pub use emit::{ADVICE_FORMAT, AdviceFile, AdviceFileError, AdviceOrigin, Command
 pub use gain_bound::GainBound;
 pub use guard_figure::{GuardFigure, GuardOutcome, TrialCost};
 pub use job_script::{JobScript, ScriptVendor};
+pub use job_sum::JobTransfer;
 pub use kept_trials::{KeepRecord, KeptTrials, arm_keys};
 pub use known::{SettingScope, known_settings};
 pub use mpi_command_log::MpiCommandLog;

@@ -15,7 +15,8 @@ use pathline_schema::{Bytes, MemKind, Ns, RuntimeCall, SizeEffects, Topology};
 use super::model_gains::ArmTimes;
 
 /// Why a gain on a model is no advice.
-const ASSUMED: &str = "withheld: its times rest on constants of the model that nobody measured";
+pub(super) const ASSUMED: &str =
+    "withheld: its times rest on constants of the model that nobody measured";
 
 /// The questions without what a model only assumes, and the answers that are withheld for that. Copies of host memory
 /// have their rates by the model.
