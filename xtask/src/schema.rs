@@ -158,6 +158,7 @@ fn examples() -> Result<Vec<JournalRecord>> {
             elapsed: Ns::secs(60.0),
             complete: false,
             why: Some("interrupted".to_owned()),
+            missing: std::collections::BTreeMap::new(),
         }),
     ])
 }

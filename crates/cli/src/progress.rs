@@ -10,7 +10,7 @@ use crate::live_rate::LiveRates;
 use crate::say::errln;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use pathline_bench::RunEvent;
-use pathline_schema::{Case, CaseOutcome, FlowSeries, JournalRecord, plain_line};
+use pathline_schema::{Case, CaseOutcome, FlowSeries, JournalRecord, RunEnd, plain_line};
 use pathline_stats::SeriesSummary;
 
 /// Ends a run: on Ctrl-C, or at its time limit.
@@ -76,7 +76,7 @@ impl StopRequest {
     /// Why the run must end now, if it must.
     pub(crate) fn reason(&self) -> Option<String> {
         if self.interrupted() {
-            return Some("interrupted".to_owned());
+            return Some(RunEnd::INTERRUPTED.to_owned());
         }
         let TimeLimit { begun, measuring, given } = self.limit.as_ref()?;
         let (repeat, repeats) = self.repeat.get();

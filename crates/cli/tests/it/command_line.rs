@@ -277,9 +277,17 @@ fn an_interrupted_run_keeps_its_results_and_reports() {
     wait_for_outcomes(&run, 3);
     let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert!(killed.success());
-    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert_eq!(child.wait().unwrap().code(), Some(3));
     let journal = journal(&run);
-    assert_eq!(journal.end.expect("an end").why.as_deref(), Some("interrupted"));
+    let end = journal.end.expect("an end");
+    assert_eq!(end.why.as_deref(), Some("interrupted"));
+    assert!(end.missing.values().sum::<usize>() > 0, "{end:?}");
+    let again =
+        out(&pathline(&["report", text(&run)])).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        again.contains("UNDECIDED: interrupted: ") && again.contains(" not measured ("),
+        "{again}"
+    );
     assert!(journal.outcomes.len() >= 3);
     assert!(run.join("report.html").is_file());
 }

@@ -171,7 +171,7 @@ fn ctrl_c_keeps_results_and_leaves_no_files() {
     signal(worker, "-INT");
     signal(child.id(), "-INT");
     // No case had ended, but some have figures.
-    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert_eq!(child.wait().unwrap().code(), Some(3));
     let cut = journal(&site.run("run"));
     assert_eq!(cut.end.as_ref().unwrap().why.as_deref(), Some("interrupted"));
     assert!(!cut.partial.is_empty(), "its samples are kept");

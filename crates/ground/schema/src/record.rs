@@ -579,6 +579,13 @@ pub struct RunEnd {
     /// Why it ended early, if it did.
     #[serde(default)]
     pub why: Option<String>,
+    /// Planned cases without an outcome, by the first suite that lists them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub missing: BTreeMap<String, usize>,
+}
+impl RunEnd {
+    /// Why a run ended that a person or a scheduler ended.
+    pub const INTERRUPTED: &str = "interrupted";
 }
 
 /// The outcome of a case.

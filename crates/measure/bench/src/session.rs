@@ -308,7 +308,12 @@ impl JournalSession {
             let complete = is_whole && run.writer.done == run.writer.total;
             let why = interrupt().filter(|_| !complete);
             let elapsed = run.executor.now() - begun;
-            let end = RunEnd { ended: now(), elapsed, complete, why };
+            let mut missing = BTreeMap::new();
+            for entry in todo.iter().filter(|entry| !run.finished.contains(&entry.case)) {
+                let suite = entry.suites.first().map_or("no suite", String::as_str);
+                *missing.entry(suite.to_owned()).or_default() += 1;
+            }
+            let end = RunEnd { ended: now(), elapsed, complete, why, missing };
             run.writer.put(JournalRecord::End(end.clone()))?;
             Ok(end)
         };

@@ -10,7 +10,7 @@ use pathline_explain::fmt;
 use pathline_explain::judge::{RunVerdict, judge, uncorrected_errors};
 use pathline_explain::run::{CaseQuantity, RunView};
 use pathline_schema::{
-    Bytes, Case, CaseOutcome, ConstantOrigin, Flow, Journal, MemKind, NodeVerdict, RunNote,
+    Bytes, Case, CaseOutcome, ConstantOrigin, Flow, Journal, MemKind, NodeVerdict, RunEnd, RunNote,
     VerifyResult,
 };
 use serde::Serialize;
@@ -226,8 +226,12 @@ fn of_figures(journal: &Journal, report: &RunReport, evidence: &Evidence) -> Run
             true => "messages between processes have no peers to compare with",
             false => "no path of this run has peers to compare it with",
         };
-        let reason = format!("{scope}no case failed; {why}{busy}{next}");
-        return RunAnswer { reason, ..RunAnswer::default() };
+        let end =
+            journal.end.as_ref().filter(|end| end.why.as_deref() == Some(RunEnd::INTERRUPTED));
+        let state = end.map(|_| NodeVerdict::Undecided);
+        let cut = end.map_or(String::new(), |end| format!("interrupted: {}; ", unmeasured(end)));
+        let reason = format!("{scope}{cut}no case failed; {why}{busy}{next}");
+        return RunAnswer { state, reason, ..RunAnswer::default() };
     }
     let unverified = evidence.run.entries.iter().find_map(|entry| entry.unverified());
     let is_verified = |outcome: &CaseOutcome| matches!(outcome, CaseOutcome::Measured(m) if m.verdict == VerifyResult::Verified);
@@ -235,14 +239,37 @@ fn of_figures(journal: &Journal, report: &RunReport, evidence: &Evidence) -> Run
         let reason = format!("{scope}no case failed, but the bytes of none were verified: {why}");
         return RunAnswer::new(NodeVerdict::Undecided, reason);
     }
-    let cut = journal.end.as_ref().and_then(|end| end.why.as_ref());
-    let cut = cut.map_or(String::new(), |why| format!("; other cases were not measured: {why}"));
-    let unseen = unseen_faults(&evidence.run).map_or(String::new(), |text| format!("; {text}"));
-    let reason = format!(
-        "{scope}none of {} is slower than its peers, and no case failed{busy}{cut}{unseen}",
+    let slower = format!(
+        "none of {} is slower than its peers, and no case failed{busy}",
         fmt::count(evidence.compared, "compared result")
     );
-    RunAnswer::new(NodeVerdict::Ok, reason)
+    let cut = journal.end.as_ref().and_then(|end| Some((end.why.as_ref()?, end)));
+    if let Some((why, end)) = cut.filter(|(why, _)| *why == RunEnd::INTERRUPTED) {
+        let reason = format!("{scope}{why}: {}; {slower}", unmeasured(end));
+        return RunAnswer::new(NodeVerdict::Undecided, reason);
+    }
+    let cut = cut.map_or(String::new(), |(why, end)| format!("; {}: {why}", unmeasured(end)));
+    let unseen = unseen_faults(&evidence.run).map_or(String::new(), |text| format!("; {text}"));
+    RunAnswer::new(NodeVerdict::Ok, format!("{scope}{slower}{cut}{unseen}"))
+}
+
+/// Suites of cases without an outcome that are named.
+const MAX_MISSING: usize = 3;
+
+/// `613 cases were not measured (pairs 56, local 40, sweep 30 and 12 more suites)`.
+fn unmeasured(end: &RunEnd) -> String {
+    let mut suites: Vec<(&String, &usize)> = end.missing.iter().collect();
+    suites.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+    if suites.is_empty() {
+        return "other cases were not measured".to_owned();
+    }
+    let all = suites.iter().map(|(_, count)| **count).sum();
+    let named = suites.iter().take(MAX_MISSING).map(|(suite, count)| format!("{suite} {count}"));
+    let more = suites.len().saturating_sub(MAX_MISSING);
+    let more = (more > 0).then(|| fmt::count(more, "more suite"));
+    let named: Vec<String> = named.chain(more).collect();
+    let are = if all == 1 { "was" } else { "were" };
+    format!("{} {are} not measured ({})", fmt::count(all, "case"), named.join(", "))
 }
 
 /// The least size at which a copy within a GPU is bound by its memory, and not by its start or a cache.

@@ -45,6 +45,7 @@ fn end() -> JournalRecord {
         elapsed: Ns::secs(60.0),
         complete: true,
         why: None,
+        missing: std::collections::BTreeMap::new(),
     })
 }
 

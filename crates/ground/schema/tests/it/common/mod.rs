@@ -536,7 +536,13 @@ pub fn message() -> impl Strategy<Value = JournalRecord> {
         .prop_map(|(code, subject, text)| JournalRecord::Note(RunNote { code, subject, text }));
     let end = (any::<String>(), float(), any::<bool>(), option::of(any::<String>())).prop_map(
         |(ended, elapsed, complete, why)| {
-            JournalRecord::End(RunEnd { ended, elapsed: Ns(elapsed), complete, why })
+            JournalRecord::End(RunEnd {
+                ended,
+                elapsed: Ns(elapsed),
+                complete,
+                why,
+                missing: BTreeMap::new(),
+            })
         },
     );
     prop_oneof![

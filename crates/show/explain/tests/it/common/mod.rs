@@ -41,6 +41,7 @@ pub(crate) fn journal(world: WorldKind, topology: Topology, outcomes: Vec<CaseOu
         elapsed: Ns::secs(60.0),
         complete: true,
         why: None,
+        missing: std::collections::BTreeMap::new(),
     });
     Journal { end, ..Journal::of_outcomes(begin(world), topology, outcomes) }
 }

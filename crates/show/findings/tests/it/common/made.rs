@@ -69,6 +69,7 @@ pub(crate) fn journal(topology: Topology, outcomes: Vec<CaseOutcome>) -> Journal
         elapsed: Ns::secs(60.0),
         complete: true,
         why: None,
+        missing: std::collections::BTreeMap::new(),
     });
     Journal { end, ..Journal::of_outcomes(begin, topology, outcomes) }
 }
