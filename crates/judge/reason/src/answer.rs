@@ -28,6 +28,7 @@ use crate::score::rank;
 use crate::stated_settings::{StatedSetting, find_settings};
 use crate::table_summary::TableSummary;
 use crate::usual_share::ABOVE;
+use crate::vendor_words::vendor_of;
 use crate::verdict::{JudgedFigure, decide, possible};
 use crate::{
     adapters, collectives, copies, io, link_state, logs, memory, messages, plain_rates, profiles,
@@ -386,15 +387,21 @@ impl<'a> PasteExplainer<'a> {
         *draft = predicted;
     }
 
-    /// The vendor of the GPUs: of the node that is named, else of the product in the paste; empty if none is known.
-    fn vendor(&self) -> &str {
+    /// The vendor of the GPUs: of the node that is named, else of the product in the paste, else of the words that its
+    /// text and the tool have; empty if none is known.
+    fn vendor(&self, tool: &str) -> &str {
         let gpu = self.node.and_then(|node| node.topology().gpus.first());
         let product = self.limits.as_ref().and_then(|limits| limits.product);
         match (gpu, product) {
             (Some(gpu), _) => &gpu.vendor,
             (None, Some(product)) if product.name.starts_with("MI") => "amd",
             (None, Some(_)) => "nvidia",
-            (None, None) => "",
+            (None, None) => {
+                let context = &self.reading.context;
+                let settings = context.settings.keys().map(String::as_str);
+                let texts = [tool, &context.prose].into_iter().chain(settings);
+                vendor_of(texts.chain(context.commands.iter().map(String::as_str)))
+            }
         }
     }
 
@@ -478,7 +485,7 @@ impl<'a> PasteExplainer<'a> {
             is_fault: decision.is_fault && tool != "message",
             action: decision.action,
             possible,
-            checks: if is_open { draft.path.checks(self.vendor()) } else { Vec::new() },
+            checks: if is_open { draft.path.checks(self.vendor(tool)) } else { Vec::new() },
             causes,
             subject: draft.subject,
         }

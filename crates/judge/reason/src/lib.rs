@@ -54,6 +54,7 @@ mod store_worlds;
 mod table_rows;
 mod table_summary;
 mod usual_share;
+mod vendor_words;
 mod verdict;
 mod wiring;
 
