@@ -147,10 +147,13 @@ fn detours(run: &RunView) -> Option<String> {
     let more = others.map_or(String::new(), |others| format!("; likewise {others}"));
     let wide = match width {
         0 => String::new(),
-        width => format!(", {} wide on every hop", fmt::count(width as usize, "link")),
+        width => format!(", the narrowest with {}", fmt::count(width as usize, "link")),
     };
     let hops = fmt::count(path.matches('-').count(), "hop");
-    Some(format!("gpu{a} and gpu{b} use {hops} ({path}){wide}, though {shortest} would do{more}."))
+    Some(format!(
+        "gpu{a} and gpu{b} use {hops} ({path}){wide}, though {} would do{more}.",
+        fmt::count(shortest as usize, "hop")
+    ))
 }
 
 /// Confirmed routes: a load on one link slows a copy of another pair.

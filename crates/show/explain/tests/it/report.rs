@@ -214,7 +214,7 @@ fn the_detour_is_named_from_the_topology() {
     let text = headline(&run_report::build(&mi250x_run(), None), "hops");
     assert_eq!(
         text,
-        "gpu1 and gpu7 use 3 hops (1-0-6-7), 2 links wide on every hop, though 2 would do; likewise 3-5 by 3-2-4-5."
+        "gpu1 and gpu7 use 3 hops (1-0-6-7), the narrowest with 2 links, though 2 hops would do; likewise 3-5 by 3-2-4-5."
     );
 }
 

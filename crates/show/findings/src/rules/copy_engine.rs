@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use pathline_explain::figure::{FigureCell, LossClassRow, extremes};
 use pathline_explain::figures::overlap::{COMPUTE, kept, work_label};
 use pathline_explain::figures::pairs::{MeasuredPair, PairMover, level_text, pairs};
 use pathline_explain::fmt;
+use pathline_explain::loss_breakdown::loss_classes;
 use pathline_explain::run::CaseQuantity;
 use pathline_schema::{
     Case, CopyAgent, GpuCaps, KernelOp, Mover, SizeEffects, SizedTransfer, SuiteId, Unit,
@@ -82,10 +84,17 @@ pub(super) fn find(evidence: &Evidence) -> Vec<Finding> {
     let all = compared.len();
     let mut slow: Vec<SlowPair> = compared.into_iter().flatten().collect();
     // What is slower than the fastest engine is limited by its links.
+    let by_links = links_limit(evidence, &measured, &slow);
     let fastest = slow.iter().map(|pair| pair.engine.value).fold(0.0, f64::max);
     slow.retain(|pair| pair.engine.value * ONE_RATE >= fastest);
     slow.sort_by(|a, b| b.factor.total_cmp(&a.factor));
-    let engines = finding(evidence, caps, &slow, all);
+    let mut engines = finding(evidence, caps, &slow, all);
+    if let (Some(found), Some(by_links)) = (engines.as_mut(), by_links) {
+        let of_all = format!("caps {} of {all} GPU pairs at", slow.len());
+        let rest =
+            found.observation.replacen(&of_all, &format!("caps {} others at", slow.len()), 1);
+        found.observation = format!("{by_links} {rest}");
+    }
     engines.into_iter().chain(reads(evidence, &by_pair)).collect()
 }
 
@@ -142,6 +151,48 @@ fn reads(
         weight: found.iter().map(|f| lost(&f.1, &f.2)).sum(),
         ..Finding::new(READ, FindingSeverity::Gain, observation)
     })
+}
+
+/// The slowest pairs and why, where links limit them and not the engine: `32 of 56 GPU pairs are slowest, at
+/// 37.1-37.6 GB/s: their narrowest hop is xGMI, 1 link (50.0 GB/s), and packet overhead leaves 74-75 % of it.`
+fn links_limit(
+    evidence: &Evidence,
+    measured: &[MeasuredPair],
+    slow: &[SlowPair],
+) -> Option<String> {
+    let fastest = slow.iter().map(|pair| pair.engine.value).fold(0.0, f64::max);
+    let is_engine = |p: &&MeasuredPair| {
+        !p.both && p.verb == PairMover::Dma && p.entry.copy_agent() == Some(CopyAgent::Engine)
+    };
+    let cells = measured.iter().filter(is_engine);
+    let cells = cells.map(|p| evidence.run.cell(&p.entry, CaseQuantity::Payload));
+    let cells: Vec<FigureCell> = cells.filter(|cell| cell.value.is_some()).collect();
+    let by_links =
+        cells.iter().filter(|cell| cell.value.is_some_and(|rate| rate * ONE_RATE < fastest));
+    let classes = loss_classes(by_links, &evidence.covered);
+    let (first, paths) = (classes.first()?, classes.iter().map(|class| class.paths).sum::<usize>());
+    // Several reasons are no answer in a sentence; the table has them.
+    if classes.iter().any(|class| (&class.hop, &class.held_by) != (&first.hop, &first.held_by)) {
+        return None;
+    }
+    let range = |of: fn(&LossClassRow) -> (f64, f64)| {
+        let all: Vec<f64> = classes.iter().flat_map(|class| [of(class).0, of(class).1]).collect();
+        extremes(&all)
+    };
+    let (low, high) = range(|class| class.measured);
+    let (low_peak, high_peak) = range(|class| class.peak);
+    let share = fmt::percent_range(range(|class| class.share));
+    let why = match first.held_by.as_str() {
+        "" => format!("of which they reach {share}"),
+        by => format!("and {by} leaves {share} of it"),
+    };
+    Some(format!(
+        "{paths} of {} are slowest, at {} GB/s: their narrowest hop is {} ({} GB/s), {why}.",
+        fmt::count(cells.len(), "GPU pair"),
+        fmt::range(low, high),
+        first.hop,
+        fmt::range(low_peak, high_peak),
+    ))
 }
 
 /// The inner value is none for a pair that the engine serves as well; the outer one if an arm is missing.
@@ -259,9 +310,8 @@ fn cause(caps: &GpuCaps, slow: &[SlowPair]) -> String {
     };
     if high <= ONE_RATE * low && wide >= WIDER * narrow {
         return format!(
-            "One {} engine has one rate whatever the links: {} GB/s on links of {} as on links of {}.",
+            "One {} engine has one rate, on links of {} as on links of {}.",
             caps.engine_name.trim_end_matches(" engine"),
-            fmt::range(low, high),
             fmt::gbs(narrow),
             fmt::gbs(wide)
         );

@@ -29,6 +29,9 @@ struct SlowMessage<'a> {
     factor: f64,
 }
 
+/// Pairs that are named.
+const MAX_NAMED: usize = 4;
+
 pub(super) fn find(evidence: &Evidence) -> Vec<Finding> {
     [Transport::Mpi, Transport::Ucx].into_iter().filter_map(|via| finding(evidence, via)).collect()
 }
@@ -64,14 +67,20 @@ fn finding(evidence: &Evidence, via: Transport) -> Option<Finding> {
             continue;
         };
         let (Some(engine), Some(kernel)) = (rates.engine, rates.kernel) else { continue };
-        compared.push(size);
+        compared.push((size, src, dst));
         if let Some(factor) = kernel.gain_over(&engine) {
             slow.push(SlowMessage { src, dst, engine, kernel, factor });
         }
     }
     // What is said of a size is of the pairs that were compared at it.
-    let largest = compared.iter().max().copied();
-    compared.retain(|size| Some(*size) == largest);
+    let largest = compared.iter().map(|(size, ..)| *size).max();
+    compared.retain(|(size, ..)| Some(*size) == largest);
+    // A run may have more pairs, of other sizes or with one of the two.
+    let named = compared.iter().map(|(_, src, dst)| format!("{}→{}", src.unit, dst.unit));
+    let named = match compared.len() {
+        1..=MAX_NAMED => format!(" ({})", named.collect::<Vec<_>>().join(", ")),
+        _ => String::new(),
+    };
     let compared = compared.len();
     slow.retain(|m: &SlowMessage| m.engine.case.timed.first().map(|flow| flow.bytes) == largest);
     slow.sort_by(|a, b| b.factor.total_cmp(&a.factor));
@@ -84,8 +93,9 @@ fn finding(evidence: &Evidence, via: Transport) -> Option<Finding> {
     // Cray MPICH's kernels write; of others the protocol decides.
     let end = if via == Transport::Mpi { "the sender" } else { "the GPU that copies" };
     let observation = format!(
-        "Between {}, messages of {size} by {library} reach {} GB/s{} with {}, {} with blit kernels at {end}.",
-        fmt::of_all(slow.len(), compared, "compared GPU pair"),
+        "Between {} measured at {size} with both{named}, messages by {library} reach {} GB/s{} with {}, {} with blit \
+         kernels at {end}.",
+        fmt::of_all(slow.len(), compared, "GPU pair"),
         range_text(&engines),
         widest_text(&engines),
         caps.engine_name,

@@ -117,7 +117,9 @@ fn an_engine_holds_messages_between_gpus() {
     places.sort();
     assert_eq!(places, ["r0.gpu0→r1.gpu1", "r0.gpu0→r6.gpu6", "r0.gpu0→r7.gpu7"]);
     assert!(
-        finding.observation.contains("all 3 compared GPU pairs, messages of 16MiB"),
+        finding.observation.contains(
+            "all 3 GPU pairs measured at 16MiB with both (gpu0→gpu1, gpu0→gpu6, gpu0→gpu7)"
+        ),
         "{finding:?}"
     );
     assert!(finding.action.contains("HSA_ENABLE_SDMA=0"), "{finding:?}");
