@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use pathline_flow::Network;
-use pathline_schema::{Case, LinkEnd, Topology, Unit};
+use pathline_schema::{Case, Flow, LinkEnd, LinkKind, Topology, Unit};
 
 use crate::labels::gpus_in;
 use crate::posterior::SURE;
@@ -36,8 +36,24 @@ pub enum CaseFate<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum SharedPart {
     Gpu(u32),
+    /// The links of a GPU to switches that other GPUs are behind.
+    Ports(u32),
     Pair(LinkEnd, LinkEnd),
 }
+
+/// Cases that tell apart the parts of one that hangs, by their numbers.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SeparatingCases {
+    /// Other paths of one of its GPUs, with as few of the other parts as the GPU has.
+    pub alone: Vec<usize>,
+    /// Other paths of one of its GPUs with more of the parts, in the order to try them, then those over all of the
+    /// parts.
+    pub others: Vec<usize>,
+}
+/// Other paths of a GPU that tell it from the other parts.
+const MOST_OF_ONE_GPU: usize = 4;
+/// Paths over all parts of the one that hangs.
+const MOST_OVER_ALL: usize = 3;
 
 /// The parts that explain the failed cases of a node.
 #[derive(Debug, Clone, PartialEq)]
@@ -47,10 +63,14 @@ pub struct FailedParts {
     pub parts: Vec<String>,
     /// Whether all of the parts fail, and not one of them.
     is_known: bool,
+    shared: Vec<SharedPart>,
     /// GPUs of the parts.
     pub gpus: BTreeSet<u32>,
-    /// Number of failed cases.
+    /// GPUs that all failed cases use and that moved bytes afterwards.
+    working: BTreeSet<u32>,
+    /// Number of failed cases, and of all that use the parts.
     pub failed: usize,
+    used: usize,
     /// Whether they did not end, and gave no error.
     pub hangs: bool,
     /// The error of the first, without advice.
@@ -73,10 +93,15 @@ impl FailedParts {
         }
         let derived = network.is_none().then(|| Network::from_topology(topology));
         let network = network.or(derived.as_ref())?;
-        let parts = cases.iter().map(|(case, fate)| {
-            parts_of(case, Some(network).filter(|_| *fate != CaseFate::Completed))
+        let is_port = |part: &SharedPart| matches!(part, SharedPart::Ports(_));
+        let failed = cases.iter().filter(|(_, fate)| *fate != CaseFate::Completed);
+        let routes = failed.flat_map(|(case, _)| routes_of(case, Some(network)));
+        let hung: BTreeSet<(LinkEnd, LinkEnd)> = routes.flat_map(|route| hops(&route)).collect();
+        let parts = cases.iter().map(|(case, fate)| match fate {
+            CaseFate::Completed => parts_that_work(case, network, &hung),
+            _ => parts_of(case, Some(network)),
         });
-        let parts: Vec<_> = parts.collect();
+        let mut parts: Vec<_> = parts.collect();
         let which = |is_meant: &dyn Fn(&CaseFate) -> bool| -> Vec<usize> {
             let all = cases.iter().enumerate();
             all.filter(|(_, (_, fate))| is_meant(fate)).map(|(nth, _)| nth).collect()
@@ -86,6 +111,8 @@ impl FailedParts {
         let hangs = errors.iter().all(|error| HANGS.iter().any(|words| error.contains(words)));
         let completed = which(&|fate| *fate == CaseFate::Completed);
         let found = if failed.is_empty() {
+            // Every case between a GPU and its peers has its ports, too.
+            parts.iter_mut().for_each(|of_case| of_case.retain(|part| !is_port(part)));
             let ended = which(&|fate| *fate == CaseFate::Ended);
             let found = common_parts(&parts, &ended, &completed, &[])?;
             // Cases that others end at random have a part in common by chance.
@@ -103,13 +130,34 @@ impl FailedParts {
             (found?, failed)
         };
         let ((shared, is_known), failed) = found;
+        let first_failed = failed.first().copied().unwrap_or_default();
+        let later = completed.iter().filter(|&&nth| nth > first_failed).copied();
+        let uses = |nth: &usize| {
+            cases.get(*nth).is_some_and(|(case, _)| {
+                let parts = parts_of(case, Some(network));
+                shared.iter().any(|part| parts.contains(part))
+            })
+        };
+        let different = |which: &[usize]| -> usize {
+            let texts = which.iter().filter_map(|&nth| cases.get(nth)).map(|row| row.0.to_string());
+            texts.collect::<BTreeSet<String>>().len()
+        };
+        let in_all = failed.iter().filter_map(|&nth| parts.get(nth)).cloned();
+        let in_all = in_all.reduce(|a, b| &a & &b).unwrap_or_default();
+        let is_gpu = |part: &&SharedPart| matches!(part, SharedPart::Gpu(_));
+        let working = in_all.iter().filter(is_gpu).filter(|part| !shared.contains(part));
+        let working = working.flat_map(|part| part.gpus()).collect();
+        let used: Vec<usize> = failed.iter().copied().chain(later.filter(uses)).collect();
         let names = shared.iter().map(|part| part.name(topology));
         let first = errors.first().map(|error| error.split([';', '\n']).next().unwrap_or_default());
         Some(Self {
             parts: names.collect(),
             is_known,
             gpus: shared.iter().flat_map(|part| part.gpus()).collect(),
-            failed: failed.len(),
+            working,
+            failed: different(&failed),
+            used: different(&used),
+            shared,
             hangs,
             error: first.unwrap_or("ended from outside").to_owned(),
         })
@@ -128,9 +176,15 @@ impl FailedParts {
                     "the node hangs: none of {all} {noun}{plural} ended; which part is UNDECIDED"
                 )
             }
-            ([one], _) => format!(
-                "{one} hangs: {all} of {all} {noun}s that use it did not end; no other part is in all of them"
-            ),
+            ([one], _) => {
+                let used = self.used;
+                let working: Vec<String> = self.working.iter().map(|n| format!("gpu{n}")).collect();
+                let others = match working.as_slice() {
+                    [] => "no other part is in all of them".to_owned(),
+                    gpus => format!("other {noun}s of {} ended", joined(gpus, "and")),
+                };
+                format!("{one} hangs: {all} of {used} {noun}s that use it did not end; {others}")
+            }
             (parts, true) => format!(
                 "{} hang: {all} of {all} {noun}s that use one of them did not end; no part is in all of them",
                 joined(parts, "and")
@@ -147,10 +201,42 @@ impl FailedParts {
         self.hangs && !self.is_known
     }
 
-    /// The remedy, behind what comes first: a node on which something hangs takes no more jobs.
-    pub fn action(&self, topology: &Topology) -> String {
-        let drain = if self.hangs { "drain the node; " } else { "" };
-        format!("{drain}{}", self.remedy(topology))
+    /// Which of these cases would tell the part that hangs; none if it is known.
+    pub fn separating(&self, cases: &[&Case], network: &Network) -> Option<SeparatingCases> {
+        if !self.is_open() {
+            return None;
+        }
+        let shared: BTreeSet<SharedPart> = self.shared.iter().copied().collect();
+        let all: Vec<BTreeSet<SharedPart>> =
+            cases.iter().map(|case| parts_of(case, Some(network))).collect();
+        let used: Vec<BTreeSet<SharedPart>> = all.iter().map(|parts| parts & &shared).collect();
+        let mut tried = SeparatingCases::default();
+        for part in &shared {
+            let SharedPart::Gpu(gpu) = *part else { continue };
+            let is_of =
+                |part: &SharedPart| [SharedPart::Gpu(gpu), SharedPart::Ports(gpu)].contains(part);
+            let with = |parts: usize| -> Vec<usize> {
+                let is_meant = |used: &BTreeSet<SharedPart>| {
+                    used.len() == parts && used.contains(part) && used.iter().all(is_of)
+                };
+                let found: Vec<usize> =
+                    (0..used.len()).filter(|&nth| is_meant(&used[nth])).collect();
+                let step = (found.len() / MOST_OF_ONE_GPU).max(1);
+                found.into_iter().step_by(step).take(MOST_OF_ONE_GPU).collect()
+            };
+            match (with(1), with(2)) {
+                (alone, ported) if alone.is_empty() => tried.alone.extend(ported),
+                (alone, ported) => {
+                    tried.alone.extend(alone);
+                    tried.others.extend(ported);
+                }
+            }
+        }
+        // The shortest first: those that forward have further parts.
+        let mut over_all: Vec<usize> = (0..used.len()).filter(|&nth| used[nth] == shared).collect();
+        over_all.sort_by_key(|&nth| all[nth].len());
+        tried.others.extend(over_all.into_iter().take(MOST_OVER_ALL));
+        Some(tried)
     }
 
     /// What to do: `` `dmesg` for amdgpu messages of gpu3, reset it, then the vendor``.
@@ -163,10 +249,22 @@ impl FailedParts {
                 format!("`dmesg` for {log} messages; {}", part_remedy(topology, link, &gpus))
             }
             _ => {
-                let each = gpus.iter().map(|gpu| gpu_address(topology, *gpu));
-                let them = if gpus.len() == 1 { "it" } else { "them" };
+                let is_gpu = |part: &&SharedPart| matches!(part, SharedPart::Gpu(_));
+                let named: BTreeSet<u32> =
+                    self.shared.iter().filter(is_gpu).flat_map(|part| part.gpus()).collect();
+                let each = named.iter().map(|gpu| gpu_address(topology, *gpu));
+                let them = if named.len() == 1 { "it" } else { "them" };
                 let names = each.collect::<Vec<_>>().join(", ");
-                format!("`dmesg` for {log} messages of {names}, reset {them}, then the vendor")
+                let link = self.shared.iter().find(|part| !is_gpu(part));
+                let after = match link {
+                    None => ", then the vendor".to_owned(),
+                    Some(link) => {
+                        let gpus: Vec<u32> = link.gpus().collect();
+                        let remedy = part_remedy(topology, &link.name(topology), &gpus);
+                        format!("; if it hangs again: {remedy}")
+                    }
+                };
+                format!("`dmesg` for {log} messages of {names}, reset {them}{after}")
             }
         }
     }
@@ -191,7 +289,7 @@ impl SharedPart {
     fn gpus(self) -> impl Iterator<Item = u32> {
         let gpu = |end| if let LinkEnd::Gpu(gpu) = end { Some(gpu) } else { None };
         let ends = match self {
-            Self::Gpu(gpu) => [Some(gpu), None],
+            Self::Gpu(gpu) | Self::Ports(gpu) => [Some(gpu), None],
             Self::Pair(a, b) => [gpu(a), gpu(b)],
         };
         ends.into_iter().flatten()
@@ -200,6 +298,13 @@ impl SharedPart {
     fn name(self, topology: &Topology) -> String {
         match self {
             Self::Gpu(gpu) => format!("gpu{gpu}"),
+            Self::Ports(gpu) => {
+                // Copies between GPUs pass a bridge of PCIe only where they have no links of their own.
+                let ports = topology.links.iter().filter(|link| is_port(link, gpu));
+                let port = ports.max_by_key(|link| link.kind != LinkKind::Pcie);
+                let kind = port.map_or("ports", |link| link.kind.name());
+                format!("{kind} gpu{gpu}-switches")
+            }
             Self::Pair(a, b) => {
                 let joins = |l: &&pathline_schema::Link| (l.a.min(l.b), l.a.max(l.b)) == (a, b);
                 let link = topology.links.iter().find(joins).map_or("path", |l| l.kind.name());
@@ -209,6 +314,12 @@ impl SharedPart {
     }
 }
 
+/// Whether a link joins a GPU to a switch.
+fn is_port(link: &pathline_schema::Link, gpu: u32) -> bool {
+    let ends = [link.a, link.b];
+    ends.contains(&LinkEnd::Gpu(gpu)) && ends.iter().any(is_switch)
+}
+
 fn error_of<'a>(cases: &[(&Case, CaseFate<'a>)], nth: usize) -> Option<&'a str> {
     match cases.get(nth)?.1 {
         CaseFate::Failed(error) => Some(error),
@@ -216,32 +327,62 @@ fn error_of<'a>(cases: &[(&Case, CaseFate<'a>)], nth: usize) -> Option<&'a str> 
     }
 }
 
-/// GPUs and pairs that the flows of a case use or pass. Those of a case that ended are its ends alone: a route that is
-/// not known for sure clears no part.
+/// The places that the bytes of a case pass, flow by flow; without a network, its ends.
+fn routes_of(case: &Case, network: Option<&Network>) -> Vec<Vec<LinkEnd>> {
+    let route = |flow: &Flow| {
+        let network = network.filter(|_| flow.by.wire().is_none());
+        let known = network.and_then(|network| network.operation(flow).ok());
+        known.map_or_else(|| vec![flow.src.unit.into(), flow.dst.unit.into()], |found| found.route)
+    };
+    case.flows().map(route).collect()
+}
+
+/// From where to where bytes go on a route, past switches.
+fn hops(route: &[LinkEnd]) -> Vec<(LinkEnd, LinkEnd)> {
+    let ends: Vec<LinkEnd> = route.iter().copied().filter(|end| !is_switch(end)).collect();
+    let hops =
+        ends.windows(2).filter_map(|hop| if let [a, b] = hop { Some((*a, *b)) } else { None });
+    hops.filter(|(a, b)| a != b).collect()
+}
+
+fn is_switch(end: &LinkEnd) -> bool {
+    matches!(end, LinkEnd::Switch(_))
+}
+
+/// GPUs, ports and pairs that the flows of a case use or pass; without a network, its ends.
 fn parts_of(case: &Case, network: Option<&Network>) -> BTreeSet<SharedPart> {
-    let mut parts = BTreeSet::new();
-    for flow in case.flows() {
-        let units = [flow.src.unit, flow.dst.unit, flow.by.at()];
-        parts.extend(units.into_iter().filter_map(Unit::gpu).map(SharedPart::Gpu));
-        let route = network.filter(|_| flow.by.wire().is_none());
-        let mut route = route
-            .and_then(|network| network.operation(flow).ok())
-            .map_or_else(|| vec![flow.src.unit.into(), flow.dst.unit.into()], |found| found.route);
-        route.retain(|end| !matches!(end, LinkEnd::Switch(_)));
-        for end in &route {
-            if let LinkEnd::Gpu(gpu) = end {
-                parts.insert(SharedPart::Gpu(*gpu));
-            }
-        }
-        for hop in route.windows(2) {
-            if let [a, b] = hop
-                && a != b
-            {
-                parts.insert(SharedPart::Pair(*a.min(b), *a.max(b)));
-            }
+    let units = case.flows().flat_map(|flow| [flow.src.unit, flow.dst.unit, flow.by.at()]);
+    let mut parts: BTreeSet<SharedPart> =
+        units.filter_map(Unit::gpu).map(SharedPart::Gpu).collect();
+    for route in routes_of(case, network) {
+        let gpu = |end: &LinkEnd| if let LinkEnd::Gpu(gpu) = end { Some(*gpu) } else { None };
+        parts.extend(route.iter().filter_map(gpu).map(SharedPart::Gpu));
+        parts.extend(hops(&route).into_iter().map(|(a, b)| SharedPart::Pair(a.min(b), a.max(b))));
+        // Switches on the way to the host are bridges of PCIe.
+        if route.iter().all(|end| is_switch(end) || gpu(end).is_some()) {
+            let ports = route.windows(2).filter(|hop| hop.iter().any(is_switch));
+            parts.extend(ports.flatten().filter_map(gpu).map(SharedPart::Ports));
         }
     }
     parts
+}
+
+/// Parts that a case which ended clears of a hang: its ends, and the link between them if bytes that went the same way
+/// hung. A route that is not known for sure clears no further part; between switches there is one.
+fn parts_that_work(
+    case: &Case,
+    network: &Network,
+    hung: &BTreeSet<(LinkEnd, LinkEnd)>,
+) -> BTreeSet<SharedPart> {
+    let here: Vec<_> = routes_of(case, None).iter().flat_map(|route| hops(route)).collect();
+    let is_here = |a: LinkEnd, b: LinkEnd| here.contains(&(a, b)) && hung.contains(&(a, b));
+    let ports = parts_of(case, Some(network)).into_iter();
+    let ports = ports.filter(|part| matches!(part, SharedPart::Ports(_)));
+    let ends = parts_of(case, None).into_iter().filter(|part| match *part {
+        SharedPart::Pair(a, b) => is_here(a, b) || is_here(b, a),
+        _ => true,
+    });
+    ports.chain(ends).collect()
 }
 
 /// The parts that explain the failed cases, and whether all of them fail: the GPU that every failed case uses, else the
@@ -307,120 +448,4 @@ fn ln_choices(all: usize, some: usize) -> f64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use pathline_flow::MachineDesc;
-
-    use super::*;
-
-    const HANG: &str = "stream_wait: no answer in 1 s (timeout); a GPU that stays so needs a reset";
-
-    fn found(preset: &str, rows: &[(&str, CaseFate)]) -> Option<String> {
-        let topology = MachineDesc::preset(preset).expect("a preset").topology();
-        let case = |row: &(&str, CaseFate)| format!("{} x 1MiB", row.0).parse().expect("a case");
-        let cases: Vec<Case> = rows.iter().map(case).collect();
-        let rows: Vec<_> = cases.iter().zip(rows.iter().map(|row| row.1)).collect();
-        FailedParts::new(&rows, &topology, None).map(|found| found.sentence("case"))
-    }
-
-    fn copy(from: u32, to: u32) -> String {
-        format!("gpu{from}.vram > gpu{to}.vram by dma@gpu{from}")
-    }
-
-    /// Which of these ordered pairs of 8 GPUs hang, in the order of a run.
-    fn pairs(hangs: impl Fn(u32, u32) -> bool) -> Option<String> {
-        let all = (0..8).flat_map(|a| (0..8).map(move |b| (a, b))).filter(|(a, b)| a != b);
-        let texts: Vec<(String, bool)> = all.map(|(a, b)| (copy(a, b), hangs(a, b))).collect();
-        let fate = |hangs: bool| if hangs { CaseFate::Failed(HANG) } else { CaseFate::Completed };
-        let rows: Vec<_> = texts.iter().map(|row| (row.0.as_str(), fate(row.1))).collect();
-        found("hgx-h200", &rows)
-    }
-
-    #[test]
-    fn the_smallest_part_is_in_all_that_hung_and_in_none_that_ended() {
-        let is = |found: Option<String>, start: &str| {
-            let found = found.unwrap_or_default();
-            assert!(found.starts_with(start), "{found}");
-        };
-        is(
-            pairs(|a, b| a == 3 || b == 3),
-            "gpu3 hangs: 14 of 14 cases that use it did not end; no other",
-        );
-        is(pairs(|a, b| a.min(b) == 2 && a.max(b) == 3), "path gpu2-gpu3 hangs: 2 of 2 cases");
-        // 2 x 7 + 2 x 7 less the two between them.
-        is(
-            pairs(|a, b| [3, 5].contains(&a) || [3, 5].contains(&b)),
-            "gpu3 and gpu5 hang: 26 of 26 cases that use one of them did not end",
-        );
-        is(pairs(|_, _| true), "the node hangs: none of 56 cases ended; which part is UNDECIDED");
-        assert_eq!(pairs(|_, _| false), None);
-    }
-
-    /// What ended before gpu3 hung says nothing. gpu1 to gpu2 passes gpu0 or gpu3, as the board is wired.
-    #[test]
-    fn cases_that_ended_before_and_forwarded_ones_count() {
-        let failed = CaseFate::Failed(HANG);
-        let rows = |last: CaseFate<'static>| {
-            let host = "numa1.pinned > gpu3.vram by dma@gpu3";
-            let all = [copy(3, 2), host.into(), copy(3, 1), copy(2, 0), copy(0, 1), copy(3, 0)];
-            let fates = [
-                CaseFate::Completed,
-                failed,
-                failed,
-                CaseFate::Completed,
-                CaseFate::Completed,
-                last,
-            ];
-            let rows: Vec<_> = all.iter().map(String::as_str).zip(fates).collect();
-            found("mi250x", &rows).unwrap_or_default()
-        };
-        assert!(rows(failed).starts_with("gpu3 hangs: 3 of 3 cases"), "{}", rows(failed));
-        assert!(!rows(CaseFate::Completed).starts_with("gpu3 "), "{}", rows(CaseFate::Completed));
-    }
-
-    /// gpu3 is in every case. Of one case between two GPUs the error decides, and without it nothing does. Errors that
-    /// are no hang say nothing of what else ended.
-    #[test]
-    fn errors_tell_two_parts_in_common_apart() {
-        let hung = (&*copy(3, 2), CaseFate::Failed(HANG));
-        assert_eq!(
-            found("hgx-h200", &[hung]).as_deref(),
-            Some("gpu2, gpu3 or path gpu2-gpu3 hangs: 1 case did not end; which part is UNDECIDED")
-        );
-        let host = ("numa1.pinned > gpu3.vram by dma@gpu3", CaseFate::Failed(HANG));
-        let text = found("mi250x", &[host]).unwrap_or_default();
-        assert!(text.starts_with("gpu3 or xGMI gpu3-numa1 hangs: 1 case did not end"), "{text}");
-        let out = (&*copy(3, 2), CaseFate::Failed("wait on gpu3: an error (sticky)"));
-        let into = (&*copy(1, 3), CaseFate::Failed("wait: an error"));
-        let in_3 = "gpu3 fails in 2 cases: wait on gpu3: an error (sticky)";
-        assert_eq!(found("hgx-h200", &[out, into]).as_deref(), Some(in_3));
-        let ended = (&*copy(1, 3), CaseFate::Completed);
-        let alone = found("hgx-h200", &[out, ended]).unwrap_or_default();
-        assert!(alone.starts_with("gpu3 fails in 1 case"), "{alone}");
-        assert_eq!(found("hgx-h200", &[into]), None);
-    }
-
-    /// Of 20 cases 3 were ended from outside, all with gpu3 and none of it ended otherwise: one in 1140 choices. Of 5
-    /// cases any two have some part in common.
-    #[test]
-    fn cases_that_others_ended_count_if_it_is_no_chance() {
-        let of = |all: usize| {
-            let pairs = (0..8).flat_map(|a| (0..8).map(move |b| (a, b))).filter(|(a, b)| a != b);
-            let texts: Vec<_> = pairs.filter(|(a, _)| *a != 3).take(all).collect();
-            let fate = |b: u32| if b == 3 { CaseFate::Ended } else { CaseFate::Completed };
-            let texts: Vec<_> = texts.iter().map(|&(a, b)| (copy(a, b), fate(b))).collect();
-            let rows: Vec<_> = texts.iter().map(|row| (row.0.as_str(), row.1)).collect();
-            found("hgx-h200", &rows)
-        };
-        assert!(of(20).is_some_and(|text| text.starts_with("gpu3 hangs: 3 of 3 cases")));
-        assert_eq!(of(5), None);
-    }
-
-    #[test]
-    fn remedies_name_the_log_of_the_vendor() {
-        let topology = MachineDesc::preset("hgx-h200").expect("a preset").topology();
-        let case: Case = format!("{} x 1MiB", copy(3, 2)).parse().expect("a case");
-        let found = FailedParts::new(&[(&case, CaseFate::Failed("gpu3: lost"))], &topology, None);
-        let remedy = found.expect("a part").remedy(&topology);
-        assert!(remedy.starts_with("`dmesg` for Xid messages of gpu3"), "{remedy}");
-    }
-}
+mod tests;

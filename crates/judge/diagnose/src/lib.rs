@@ -29,7 +29,7 @@ pub use expected::{
     MAX_TRUST_FIGURES, MAX_TRUST_RANKS, PredictedFigure, find_figure_trust, predict_times,
 };
 pub use expected_links::{NodeReadings, reduced_links, trained_links};
-pub use failed_parts::{CaseFate, FailedParts};
+pub use failed_parts::{CaseFate, FailedParts, SeparatingCases};
 pub use fleet::{
     FleetNode, FleetReport, FleetSettings, MIN_NODES, NodeKind, SlowPlace, judge_fleet,
 };
@@ -55,7 +55,7 @@ pub use pathline_message::NodeCut;
 pub use peers::{NodePeers, PeerRatio, compare_with_peers, peer_classes, unit_shape};
 pub use setting_effect::{predict_rate, predict_setting};
 pub use settings::{KernelEvent, SettingCheck, check_settings, judge_kernel_log};
-pub use slow_group::{SlowGroup, part_remedy, slow_groups};
+pub use slow_group::{SlowGroup, drain_node, part_remedy, slow_groups};
 pub use traffic::{
     CapacitySource, NodeCapacities, NodeTraffic, PathCapacity, TrafficLimit, WayTraffic,
 };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use pathline_schema::{Flow, Topology};
+use pathline_schema::{Flow, LinkEnd, LinkKind, RunBegin, Topology, WorldKind, shell_word};
 
 use crate::labels::{gpus_in, is_read_by_engine, loss_text, paths_text};
 use crate::outlier::UnlikePath;
@@ -129,25 +129,54 @@ impl SlowGroup {
     }
 }
 
+/// What comes before the remedy of a fault on a node, so that it takes no more jobs: `drain the node (Slurm: ...)`.
+pub fn drain_node(begin: &RunBegin) -> String {
+    let host = match begin.world {
+        WorldKind::Real if !begin.host.is_empty() => shell_word(&begin.host),
+        _ => "NODE".into(),
+    };
+    format!("drain the node (Slurm: `scontrol update nodename={host} state=drain reason=pathline`)")
+}
+
 /// What to do about a part of these GPUs.
 pub fn part_remedy(topology: &Topology, part: &str, gpus: &[u32]) -> String {
     let names = gpus.iter().map(|gpu| format!("gpu{gpu}")).collect::<Vec<_>>().join(", ");
+    let is = |word: &str| part.contains(word);
+    let is_to_host = is("numa") || is("PCIe");
+    // A path has the name of no link, and AMD's drivers call the xGMI to the processor PCIe.
+    let host = topology.links.iter().find(|link| {
+        let ends = [link.a, link.b];
+        ends.iter().any(|end| matches!(end, LinkEnd::Numa(_)))
+            && gpus.iter().any(|gpu| ends.contains(&LinkEnd::Gpu(*gpu)))
+    });
+    let host = host.map_or(LinkKind::Pcie, |link| link.kind);
+    let is_own = is("copy engine") || is("HBM") || is("path") && gpus.len() == 1 && !is_to_host;
     let first = topology.gpus.iter().find(|gpu| gpus.contains(&gpu.index));
     match first.map(|gpu| gpu.caps().link_errors) {
-        None => "check the memory modules and the processors".to_owned(),
-        // The links of a copy engine or of a memory carry other copies as they should.
-        _ if part.contains("engine") || part.contains("HBM") => {
-            format!("reset {names}, then the vendor")
+        None if is("switch") => {
+            "the log of the fabric manager for this switch, reset all GPUs, then the vendor"
+                .to_owned()
         }
+        None if is("CPU link") => {
+            "`ras-mc-ctl --errors` for the link between the processors, then the vendor".to_owned()
+        }
+        None if is("DDR") || part.is_empty() => {
+            "`ras-mc-ctl --errors`, check the memory modules and the processors".to_owned()
+        }
+        None => format!("check {part}"),
+        // The links of a copy engine or of a memory carry other copies as they should.
+        _ if is_own => format!("reset {names}, then the vendor"),
         // Without errors of its links it is not they that make all paths of a GPU slow.
-        Some(Some(command)) if part.is_empty() && !gpus.is_empty() => {
+        Some(Some(command)) if part.is_empty() => {
             format!("`{command}` for {names}; without errors there reset {names}, then the vendor")
         }
-        Some(Some(_))
-            if part.contains("PCIe") || part.contains("numa") && !part.contains("xGMI") =>
-        {
+        Some(Some(_)) if is_to_host && host == LinkKind::Pcie => {
             format!("`lspci -vv` of {names}: LnkSta against LnkCap, reseat, then the vendor")
         }
+        // The GPU counts errors of its links to GPUs, the processor those of its own.
+        Some(Some(_)) if is_to_host => format!(
+            "`ras-mc-ctl --errors` and `dmesg` for the link of {names} to the processor, reseat, then the vendor"
+        ),
         Some(Some(command)) => format!("`{command}` for {names}, reseat, then the vendor"),
         Some(None) => format!("check the links of {names}"),
     }
@@ -155,6 +184,7 @@ pub fn part_remedy(topology: &Topology, part: &str, gpus: &[u32]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use pathline_flow::MachineDesc;
     use pathline_schema::Gpu;
 
     use super::*;
@@ -229,23 +259,53 @@ mod tests {
         assert!(!reads.has_engine_reads(), "they are shown themselves");
     }
 
+    /// Of every kind of part, on a node of each vendor: a command of that vendor that shows the part.
     #[test]
     fn a_remedy_is_that_of_the_part_and_the_vendor() {
-        let remedy = |vendor: &str, part: &str, gpus: &[u32]| {
-            let gpu = Gpu { index: 3, vendor: vendor.to_owned(), ..Gpu::default() };
-            part_remedy(&Topology { gpus: vec![gpu], ..Topology::default() }, part, gpus)
+        let remedy = |preset: &str, part: &str| {
+            let topology = MachineDesc::preset(preset).expect("a preset").topology();
+            part_remedy(&topology, part, &gpus_in(part).into_iter().collect::<Vec<_>>())
         };
         let reset = "reset gpu3, then the vendor";
-        assert_eq!(remedy("amd", "gpu3 copy engines to peers", &[3]), reset);
-        assert_eq!(remedy("amd", "HBM of gpu3", &[3]), reset);
-        let link = "`rocm-smi --showxgmierr` for gpu3, gpu4, reseat, then the vendor";
-        assert_eq!(remedy("amd", "xGMI gpu3-gpu4", &[3, 4]), link);
+        let errors = "`ras-mc-ctl --errors`, check the memory modules and the processors";
+        let processors =
+            "`ras-mc-ctl --errors` for the link between the processors, then the vendor";
+        let xgmi_host = "`ras-mc-ctl --errors` and `dmesg` for the link of gpu3 to the processor, reseat, then the \
+                         vendor";
         let slot = "`lspci -vv` of gpu3: LnkSta against LnkCap, reseat, then the vendor";
-        assert_eq!(remedy("nvidia", "PCIe gpu3-numa1, both directions", &[3]), slot);
-        assert_eq!(remedy("", "xGMI gpu3-gpu4", &[3]), "check the links of gpu3");
-        assert_eq!(
-            remedy("amd", "DDR of numa0", &[]),
-            "check the memory modules and the processors"
-        );
+        let xgmi = "`rocm-smi --showxgmierr` for gpu3, gpu4, reseat, then the vendor";
+        let ports =
+            "`nvidia-smi nvlink -s; nvidia-smi nvlink -e` for gpu3, reseat, then the vendor";
+        let switch =
+            "the log of the fabric manager for this switch, reset all GPUs, then the vendor";
+        let any =
+            "`rocm-smi --showxgmierr` for gpu3; without errors there reset gpu3, then the vendor";
+        for (preset, part, expected) in [
+            ("mi250x", "xGMI gpu3-gpu4, both directions", xgmi),
+            ("mi250x", "path gpu3→gpu4", xgmi),
+            ("mi250x", "xGMI gpu3-numa1, into the GPU", xgmi_host),
+            ("mi250x", "path numa1→gpu3", xgmi_host),
+            ("mi250x", "gpu3 PCIe", xgmi_host),
+            ("mi250x", "gpu3 copy engines to the host", reset),
+            ("mi250x", "gpu3 HBM", reset),
+            ("mi250x", "path gpu3, kernel copy", reset),
+            ("mi250x", "numa1 DDR", errors),
+            ("mi300x", "gpu3 PCIe", slot),
+            ("hgx-h200", "NVLink gpu3-switches, both directions", ports),
+            ("hgx-h200", "NVLink gpu3 to switches", ports),
+            ("hgx-h200", "PCIe gpu3-numa0, both directions", slot),
+            ("hgx-h200", "path gpu3→numa0, engine copy", slot),
+            ("hgx-h200", "gpu3 copy engines to peers", reset),
+            ("hgx-h200", "switch1", switch),
+            ("hgx-h200", "CPU link numa0-numa1, both directions", processors),
+            ("hgx-h200", "mlx5_0", "check mlx5_0"),
+        ] {
+            assert_eq!(remedy(preset, part), expected, "{preset}: {part}");
+        }
+        let topology = MachineDesc::preset("mi250x").expect("a preset").topology();
+        assert_eq!(part_remedy(&topology, "", &[3]), any);
+        let unknown = Gpu { index: 3, ..Gpu::default() };
+        let unknown = Topology { gpus: vec![unknown], ..Topology::default() };
+        assert_eq!(part_remedy(&unknown, "gpu3-gpu4", &[3]), "check the links of gpu3");
     }
 }

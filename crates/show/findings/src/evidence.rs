@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_diagnose::{
-    CaseFate, FailedParts, SlowGroup, TrainedLink, compare_run, reduced_links, slow_groups,
+    CaseFate, FailedParts, SlowGroup, TrainedLink, compare_run, drain_node, reduced_links,
+    slow_groups,
 };
 use pathline_explain::case_end::CaseEnds;
 use pathline_explain::fmt;
@@ -90,7 +91,17 @@ pub(crate) fn health_command(run: &RunView) -> String {
 pub fn find_failure(journal: &Journal, network: Option<&Network>) -> Option<(String, String)> {
     let (failed, not_started) = failed_parts(journal, network);
     let failed = failed?;
-    Some((failure_text(&failed, not_started), failed.action(&journal.topology)))
+    let text = failure_text(&failed, not_started);
+    Some((text, failure_action(&failed, &RunView::new(journal, network))))
+}
+
+/// What to do about parts that fail: no more jobs, which part it is, its remedy.
+pub(crate) fn failure_action(failed: &FailedParts, run: &RunView) -> String {
+    let which = match failed.is_open() && !failed.parts.is_empty() {
+        true => format!("`{}` tells which it is; ", health_command(run)),
+        false => String::new(),
+    };
+    format!("{}; {which}{}", drain_node(&run.journal.begin), failed.remedy(run.topology()))
 }
 
 fn failure_text(failed: &FailedParts, not_started: usize) -> String {

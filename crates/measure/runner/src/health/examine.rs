@@ -1,5 +1,7 @@
 //! The course of a health check. Nothing here touches a device or waits beyond the budget.
 
+mod separate;
+
 use std::collections::BTreeMap;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
@@ -10,7 +12,7 @@ use pathline_diagnose::{
 };
 use pathline_flow::Network;
 use pathline_hal::pattern;
-use pathline_schema::{NodeVerdict, Severity, Topology};
+use pathline_schema::{Case, NodeVerdict, Severity, Topology};
 
 use super::process::{KernelState, ProbeAnswer, ProbeProcess};
 use super::protocol::{NodeView, ProbeEvent, ProbeFailure, ProbeFault, ProbeOpening, ProbeOrder};
@@ -122,8 +124,10 @@ struct HealthCheck<'r> {
     incidents: Vec<ProbeIncident>,
     /// Probes that failed, with their errors.
     failures: Vec<(HealthProbe, String)>,
-    /// Whether probes only tell which part of the first that failed it was.
-    separates: bool,
+    /// Age of its process when the first of them failed.
+    failed_after: Duration,
+    /// Cases that ended between the first that failed and a later one.
+    ended_between: Vec<Case>,
     facts: NodeFacts,
     /// Who else used the GPUs when a process was opened, if anybody did.
     busy_later: Option<String>,
@@ -164,7 +168,8 @@ pub fn examine(request: &HealthRequest) -> HealthOutcome {
         pace: RoundPace::new(request.budget.as_secs_f64()),
         incidents: Vec::new(),
         failures: Vec::new(),
-        separates: false,
+        failed_after: Duration::ZERO,
+        ended_between: Vec::new(),
         facts: NodeFacts::default(),
         busy_later: None,
         readings: LinkReadings::default(),
@@ -213,6 +218,7 @@ impl HealthCheck<'_> {
         let mut monitor = HealthMonitor::new(&plan, self.request.settings);
         let mut paths = vec![PathTimes::default(); plan.probes.len()];
         let unmeasured = self.request.shared || self.facts.busy.is_some();
+        let network = self.network(&view);
         if plan.probes.is_empty() && !unmeasured {
             self.finish_process(process);
             self.link_facts(&view);
@@ -226,10 +232,11 @@ impl HealthCheck<'_> {
             }
             self.finish_process(process);
         } else {
-            self.measure(process, (&view.topology, &plan), &mut monitor, &mut paths);
+            self.measure(process, &plan, &mut monitor, &mut paths);
+            self.separate(&view.topology, &plan, network.as_ref());
             self.conclude_incidents(&plan, &view.topology);
         }
-        self.conclude_failures(&view.topology);
+        self.conclude_failures(&view.topology, network.as_ref());
         self.link_facts(&view);
         let mut report = monitor.report(&self.facts);
         // Who came after the first process was open can be what is slow.
@@ -363,7 +370,7 @@ impl HealthCheck<'_> {
     fn measure(
         &mut self,
         first: ProbeProcess,
-        (topology, plan): (&Topology, &HealthPlan),
+        plan: &HealthPlan,
         monitor: &mut HealthMonitor<'_>,
         paths: &mut [PathTimes],
     ) {
@@ -371,7 +378,7 @@ impl HealthCheck<'_> {
         let mut next = Some(first);
         while self.processes <= MAX_PROCESSES {
             let Some(process) = next.take().or_else(|| self.open_again()) else { break };
-            match self.measure_in(process, &which, (topology, plan), monitor, paths) {
+            match self.measure_in(process, &which, plan, monitor, paths) {
                 ProcessEnding::Over => break,
                 ProcessEnding::Again(probes) => which = probes,
             }
@@ -427,7 +434,7 @@ impl HealthCheck<'_> {
         &mut self,
         mut process: ProbeProcess,
         which: &[usize],
-        (topology, plan): (&Topology, &HealthPlan),
+        plan: &HealthPlan,
         monitor: &mut HealthMonitor<'_>,
         paths: &mut [PathTimes],
     ) -> ProcessEnding {
@@ -441,9 +448,8 @@ impl HealthCheck<'_> {
         };
         let unbound_probes: Vec<usize> =
             unbound.iter().filter_map(|&(nth, _)| which.get(nth).copied()).collect();
-        if self.note_failures(unbound, which, plan) || self.separates {
-            self.finish_process(process);
-            return self.after_failure(topology, plan);
+        if self.note_failures(unbound, which, plan) {
+            return self.stop_at_failure(process);
         }
         if first {
             let all = self.elapsed(Some(&process));
@@ -517,8 +523,7 @@ impl HealthCheck<'_> {
             self.pace.end_round();
             rounds_here += 1;
             if self.note_failures(failed, which, plan) {
-                self.finish_process(process);
-                return ProcessEnding::Over;
+                return self.stop_at_failure(process);
             }
         }
     }
@@ -629,36 +634,15 @@ impl HealthCheck<'_> {
         process.end(Duration::ZERO);
     }
 
-    /// What the probes that failed have in common. Those that move bytes in a new process clear nothing: a GPU may
-    /// hang later in it.
-    fn failed_parts(&self, topology: &Topology) -> Option<FailedParts> {
-        let failed = self.failures.iter().map(|(probe, e)| (&probe.case, CaseFate::Failed(e)));
-        FailedParts::new(&failed.collect::<Vec<_>>(), topology, None)
-    }
-
-    /// One path that hangs has several parts: each GPU of it is tried alone, once.
-    fn after_failure(&mut self, topology: &Topology, plan: &HealthPlan) -> ProcessEnding {
-        let is_first = !std::mem::replace(&mut self.separates, true);
-        let alone = if is_first { self.separating(topology, plan) } else { Vec::new() };
-        match alone.is_empty() {
-            true => ProcessEnding::Over,
-            false => ProcessEnding::Again(alone),
-        }
-    }
-
-    /// A probe of each GPU of the first path that hangs, if it leaves several parts.
-    fn separating(&self, topology: &Topology, plan: &HealthPlan) -> Vec<usize> {
-        let Some(failed) = self.failed_parts(topology).filter(FailedParts::is_open) else {
-            return Vec::new();
-        };
-        let all: Vec<usize> = (0..plan.standing).collect();
-        let alone = looks(plan, &all, &[]).into_iter();
-        alone.filter(|(gpu, _)| failed.gpus.contains(gpu)).map(|(_, probe)| probe).collect()
+    fn stop_at_failure(&mut self, process: ProbeProcess) -> ProcessEnding {
+        self.failed_after = process.elapsed();
+        self.finish_process(process);
+        ProcessEnding::Over
     }
 
     /// One fault of all probes that failed, if few parts explain them.
-    fn conclude_failures(&mut self, topology: &Topology) {
-        let Some(failed) = self.failed_parts(topology) else {
+    fn conclude_failures(&mut self, topology: &Topology, network: Option<&Network>) {
+        let Some(failed) = self.failed_parts(topology, network) else {
             let texts = self.failures.iter();
             let texts = texts.map(|(probe, error)| format!("{}: {error}", probe.label));
             self.facts.failed.extend(texts);

@@ -1,9 +1,9 @@
 //! Parts that fail, or that the node itself states to be less than they should.
 
-use pathline_diagnose::{gpus_in, part_remedy};
+use pathline_diagnose::{drain_node, gpus_in, part_remedy};
 use pathline_explain::fmt;
 
-use crate::evidence::Evidence;
+use crate::evidence::{Evidence, failure_action};
 use crate::{Finding, FindingSeverity};
 
 pub(super) const ID: &str = "part-fails";
@@ -22,8 +22,7 @@ pub(super) fn find(evidence: &Evidence) -> Vec<Finding> {
         let gpus = failed.gpus.iter().copied().collect();
         let cause = if failed.hangs { format!("First: {}.", failed.error) } else { String::new() };
         let short = failed.sentence("case").split(';').next().unwrap_or_default().to_owned();
-        let action = failed.action(topology);
-        Finding { short, cause, ..finding(text, action, gpus) }
+        Finding { short, cause, ..finding(text, failure_action(failed, &evidence.run), gpus) }
     });
     let parts: Vec<&str> =
         evidence.slow_groups.iter().filter_map(|group| group.part.as_deref()).collect();
@@ -31,7 +30,9 @@ pub(super) fn find(evidence: &Evidence) -> Vec<Finding> {
         evidence.reduced.iter().filter(|link| !parts.iter().any(|part| link.is_part(part)));
     let reduced = reduced.filter_map(|link| {
         let gpus: Vec<u32> = gpus_in(&link.name).into_iter().collect();
-        Some(finding(link.loss()?, part_remedy(topology, &link.name, &gpus), gpus))
+        let drain = drain_node(&evidence.run.journal.begin);
+        let action = format!("{drain}; {}", part_remedy(topology, &link.name, &gpus));
+        Some(finding(link.loss()?, action, gpus))
     });
     failed.chain(reduced).collect()
 }

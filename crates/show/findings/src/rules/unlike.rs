@@ -1,6 +1,6 @@
 //! Paths that are slower than the paths that should equal them.
 
-use pathline_diagnose::SlowGroup;
+use pathline_diagnose::{SlowGroup, drain_node};
 use pathline_explain::fmt;
 
 use crate::evidence::Evidence;
@@ -53,7 +53,11 @@ fn finding(evidence: &Evidence, group: &SlowGroup) -> Option<Finding> {
         },
         cause: if cause.is_empty() { cause } else { format!("{}.", fmt::sentence(&cause)) },
         action: match &stated {
-            Some(_) => format!("{}.", group.remedy(evidence.topology())),
+            Some(_) => format!(
+                "{}; {}.",
+                fmt::sentence(&drain_node(&evidence.run.journal.begin)),
+                group.remedy(evidence.topology())
+            ),
             None if group.part.is_none() && group.paths.len() > 1 => format!(
                 "`{}` measures them in new processes, and tells links from copy engines.",
                 evidence.health()
