@@ -19,7 +19,7 @@ use super::units::{duration, gpu_list, noise, percent, seed};
 pub(crate) struct HealthArgs {
     /// Examine a simulated machine instead of this host.
     ///
-    /// A name from `pathline model list`, or a TOML file, which may have [[fault]] tables.
+    /// A name from `pathline model list`, or a TOML file, which may have [[fault]] tables (docs/extend/add-a-machine.md).
     #[arg(long, short, value_name = "NAME|FILE")]
     pub(crate) machine: Option<String>,
     /// Only these GPUs, such as 0,1 or 0-3.

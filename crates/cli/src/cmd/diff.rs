@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow};
-use pathline_diagnose::{SlowGroup, compare_run, part_remedy, slow_groups};
-use pathline_explain::diff::{DiffError, DiffOptions, diff_runs};
+use pathline_diagnose::{SlowGroup, compare_run, drain_node, part_remedy, slow_groups};
+use pathline_explain::diff::{DiffError, DiffOptions, TopologyChange, diff_runs};
 use pathline_explain::run::RunView;
 use pathline_explain::run_identity::machine_of;
 use pathline_findings::unseen_faults;
@@ -47,8 +47,10 @@ pub(super) fn run(args: &DiffArgs) -> Result<ExitKind> {
         let known = slow_group(&before, &a).map(|group| group.name());
         let found = found.filter(|group| Some(group.name()) != known);
         diff.part = found.as_ref().map(SlowGroup::name);
-        let lost = diff.topology.iter().find(|change| change.is_loss).map(|change| &change.part);
-        diff.action = b.first().map(|run| action(run, found.as_ref(), lost)).unwrap_or_default();
+        let lost = || diff.topology.iter().find(|change| change.is_loss);
+        let lost = if diff.part.is_some() { diff.stated_loss() } else { lost() };
+        let act = |run: &Journal| action(run, found.as_ref(), lost);
+        diff.action = b.first().map(act).unwrap_or_default();
         if let Some((failure, action)) = failed {
             (diff.failure, diff.action) = (Some(failure), action);
         }
@@ -61,7 +63,7 @@ pub(super) fn run(args: &DiffArgs) -> Result<ExitKind> {
     let json = || serde_json::to_string_pretty(&comparison::json(&diff)).map(|text| text + "\n");
     match args.json {
         true => out!("{}", json()?),
-        false => outln!("{}", diff.text(say::is_full()).trim_end()),
+        false => outln!("{}", diff.text(say::is_full(), say::width()).trim_end()),
     }
     for file in &args.out {
         let text = if file.ending == "json" { json()? } else { html::diff::page(&diff) };
@@ -94,8 +96,8 @@ fn slow_group(paths: &[PathBuf], runs: &[Journal]) -> Option<SlowGroup> {
 }
 
 /// What to do about a node that became worse: what confirms it, and what follows if it stays. What the node states
-/// needs no confirmation.
-fn action(run: &Journal, group: Option<&SlowGroup>, lost: Option<&(String, Vec<u32>)>) -> String {
+/// needs no confirmation. The verdict names the part.
+fn action(run: &Journal, group: Option<&SlowGroup>, lost: Option<&TopologyChange>) -> String {
     let RunBegin { world, host, .. } = &run.begin;
     let command = match world {
         WorldKind::Simulated(name) => {
@@ -103,19 +105,17 @@ fn action(run: &Journal, group: Option<&SlowGroup>, lost: Option<&(String, Vec<u
         }
         WorldKind::Real => format!("`pathline health` on {host}"),
     };
-    match group {
-        Some(group) => format!(
-            "{command} measures {} in new processes; if it stays: {}",
-            group.name(),
+    match (lost, group) {
+        (Some(TopologyChange { part: (part, gpus), .. }), _) if !gpus.is_empty() => {
+            let remedy = part_remedy(&run.topology, part, gpus);
+            format!("{}; {remedy}; {command} shows what it slows", drain_node(&run.begin))
+        }
+        (_, Some(group)) => format!(
+            "{command} measures {} in new processes; if that stays: {}",
+            if group.part.is_some() { "it" } else { "them" },
             group.remedy(&run.topology)
         ),
-        None => match lost.filter(|(_, gpus)| !gpus.is_empty()) {
-            Some((part, gpus)) => {
-                let remedy = part_remedy(&run.topology, part, gpus);
-                format!("{part}: {remedy}; {command} shows what it slows")
-            }
-            None => format!("{command} measures all its paths in new processes"),
-        },
+        _ => format!("{command} measures all its paths in new processes"),
     }
 }
 

@@ -9,7 +9,8 @@ use clap::Parser as _;
 use pathline_diagnose::posterior::SURE;
 use pathline_diagnose::{
     HealthReport, HealthSettings, NodeFacts, REFERENCE_ERROR, ReferenceComparison, RunDigest,
-    TailKind, compare_with_reference, gpus_in, measured_in_runs, part_remedy, predicted_by_twin,
+    TailKind, compare_with_reference, drain_node, gpus_in, measured_in_runs, part_remedy,
+    predicted_by_twin,
 };
 use pathline_flow::{MachineDesc, Network, RuntimeEnv};
 use pathline_report::health::{
@@ -18,7 +19,7 @@ use pathline_report::health::{
 };
 use pathline_runner::{
     HealthOutcome, HealthRequest, HostMachine, MachineChoice, MachineModel, NodeView, PathTimes,
-    StorePlaces, TwinReference, examine, hostname, switches,
+    PhaseTimes, StorePlaces, TwinReference, examine, hostname, switches,
 };
 use pathline_schema::{
     Gpu, NodeVerdict, PciAddress, RunBegin, Topology, Unit, WorldKind, shell_word,
@@ -432,8 +433,13 @@ fn document(args: &HealthArgs, started: &str, outcome: HealthOutcome) -> HealthD
         }
     });
     let measured = measured.collect();
-    let topology = view.as_ref().map(|view| &view.topology);
-    let action = topology.map_or_else(String::new, |topology| action(topology, &facts, &report));
+    let action = match view.as_ref() {
+        Some(_) if state == NodeVerdict::Undecided && is_short(&facts) => {
+            more_time(args, &times, &report)
+        }
+        Some(view) => action(view, &facts, &report),
+        None => String::new(),
+    };
     let mut document = HealthDocument {
         simulated,
         action,
@@ -459,10 +465,42 @@ fn document(args: &HealthArgs, started: &str, outcome: HealthOutcome) -> HealthD
     document
 }
 
+/// Whether the budget ended a check, and nothing else.
+fn is_short(facts: &NodeFacts) -> bool {
+    facts.busy.is_none()
+        && facts.stopped.as_ref().is_some_and(|why| why.starts_with("the budget of"))
+}
+
+/// The budget that decides: as long as the rounds and processes of a node that passes take at the pace of this check,
+/// with a quarter to spare, and at least the usual one.
+fn more_time(args: &HealthArgs, times: &PhaseTimes, report: &HealthReport) -> String {
+    let setup = (times.opening + times.binding).as_secs_f64();
+    let (total, rounds) = (times.total.as_secs_f64(), report.power.rounds as f64);
+    let processes = report.power.processes.max(1) as f64;
+    let round = (total - processes * setup).max(0.0) / rounds.max(1.0);
+    // One round alone is no pace.
+    let needed = if rounds < 3.0 { 0.0 } else { PASSING.0 * setup + PASSING.1 * round };
+    let seconds = (1.25 * needed).max(2.0 * args.budget.as_secs_f64()).max(USUAL_BUDGET).ceil();
+    let machine =
+        args.machine.as_ref().map_or(String::new(), |name| format!(" -m {}", shell_word(name)));
+    format!(
+        "`pathline health{machine} --budget {seconds}s` has the time for {} rounds in {} processes, which a verdict \
+         takes",
+        PASSING.1, PASSING.0
+    )
+}
+
+/// Processes and rounds after which a node passes.
+const PASSING: (f64, f64) = (3.0, 30.0);
+/// The budget without `--budget`, s.
+const USUAL_BUDGET: f64 = 10.0;
+
 /// What to do about a node: by its parts, if some are named.
-fn action(topology: &Topology, facts: &NodeFacts, report: &HealthReport) -> String {
+fn action(view: &NodeView, facts: &NodeFacts, report: &HealthReport) -> String {
+    let topology = &view.topology;
+    let drain = drain_node(&RunBegin { host: hostname(), ..RunBegin::new(view.world.clone()) });
     let (first, again) = match report.state {
-        NodeVerdict::Fail => ("drain this node", "; check again"),
+        NodeVerdict::Fail => (drain.as_str(), "; check again"),
         NodeVerdict::Suspect => ("check the empty node again with `--budget 30s`", ""),
         NodeVerdict::Ok | NodeVerdict::Undecided => return String::new(),
     };

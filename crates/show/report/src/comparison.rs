@@ -1,6 +1,6 @@
 //! A comparison of runs as JSON.
 
-use pathline_explain::diff::{DiffRow, RunDiff, SideIdentity};
+use pathline_explain::diff::{DiffRow, RunDiff, SideIdentity, TopologyChange};
 use serde_json::{Value, json};
 
 /// Version of the format; incremented when an older reader would misread a newer file.
@@ -47,7 +47,7 @@ pub fn json(diff: &RunDiff) -> Value {
         "false_discovery_rate": diff.judged.rate,
         "compared": diff.compared(),
         "part": diff.part,
-        "topology": diff.topology.iter().map(|change| &change.text).collect::<Vec<_>>(),
+        "topology": diff.topology.iter().map(TopologyChange::text).collect::<Vec<_>>(),
         "action": diff.action,
         "groups": groups,
         "noise": noise,

@@ -208,6 +208,15 @@ impl RunDiff {
         let missing = |r: &&DiffRow| r.change == CaseChange::OnlyFirst && r.a.is_some();
         self.rows.iter().filter(missing).count()
     }
+    /// The loss that the node itself states of the part which slows the runs after.
+    pub fn stated_loss(&self) -> Option<&TopologyChange> {
+        let part = self.part.as_ref()?;
+        let is_part = |name: &str| {
+            part.strip_prefix(name)
+                .is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit()))
+        };
+        self.topology.iter().find(|change| change.is_loss && is_part(&change.part.0))
+    }
     /// Why a comparison in which nothing is worse says less than its counts.
     pub fn undecided(&self) -> Option<String> {
         let [before, after] = &self.sides;

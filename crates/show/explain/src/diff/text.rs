@@ -5,7 +5,7 @@ use std::fmt::{self as std_fmt, Write as _};
 
 use pathline_schema::Flow;
 
-use super::{CaseChange, ClassNoise, DiffRow, RepeatAdvice, RunDiff};
+use super::{CaseChange, ClassNoise, DiffRow, RepeatAdvice, RunDiff, TopologyChange};
 use crate::fmt;
 
 /// Maximum rows without `--full`; the counts cover all rows.
@@ -16,8 +16,9 @@ const MAX_ROWS_OF_PART: usize = 3;
 /// Differences between the nodes without `--full`.
 const MAX_TOPOLOGY: usize = 8;
 
-/// Columns of the text; a command that is wider breaks between words.
+/// Columns of the text where nothing is known of the reader's, and least and most of them.
 const COLUMNS: usize = 80;
+const LEAST_AND_MOST: (usize, usize) = (40, 100);
 
 impl DiffRow {
     /// Whether the other row is the same copy of another size, changed alike.
@@ -75,7 +76,10 @@ impl RunDiff {
         }
         match (self.is_worse(), slower, self.undecided()) {
             (true, 1.., _) => {
-                let of_part = self.part.as_ref().map(|part| format!(", over {part}"));
+                let of_part = self.part.as_ref().map(|part| match self.stated_loss() {
+                    Some(lost) => format!(", over {part} ({})", lost.state),
+                    None => format!(", over {part}"),
+                });
                 let place = of_part.unwrap_or_else(|| group(CaseChange::Slower, slower));
                 let parts =
                     [format!("{}{place}", by(CaseChange::Slower))].into_iter().chain(others);
@@ -83,7 +87,7 @@ impl RunDiff {
             }
             (true, _, _) if others.is_empty() => {
                 let lost = self.topology.iter().filter(|change| change.is_loss);
-                let lost: Vec<&str> = lost.map(|change| change.text.as_str()).collect();
+                let lost: Vec<String> = lost.map(TopologyChange::text).collect();
                 match lost.as_slice() {
                     [] => "WORSE: GPUs or records are missing after".to_owned(),
                     [first, rest @ ..] => {
@@ -181,27 +185,34 @@ impl RunDiff {
             .collect()
     }
 
-    /// The comparison as text, conclusions first; with `all` every case that changed.
-    pub fn text(&self, all: bool) -> String {
+    /// The comparison as text of at most `columns`, conclusions first; with `all` every case that changed.
+    pub fn text(&self, all: bool, columns: usize) -> String {
+        let columns = columns.clamp(LEAST_AND_MOST.0, LEAST_AND_MOST.1);
         let mut text = String::new();
         // Writing to a string does not fail.
         let _infallible = self.write(&mut text, all);
-        text.lines().map(wrap_line).collect()
+        text.lines().map(|line| wrap_line(line, columns)).collect()
     }
 
     fn write(&self, f: &mut String, all: bool) -> std_fmt::Result {
         let [before, after] = &self.sides;
-        writeln!(f, "{}\n", self.verdict())?;
+        let verdict = self.verdict();
+        writeln!(f, "{verdict}\n")?;
         writeln!(f, "before: {}", before.text())?;
         writeln!(f, "after:  {}", after.text())?;
         for (name, a, b) in &self.conditions {
             writeln!(f, "  {name} differs: '{a}' and '{b}'")?;
         }
         let most = if all { usize::MAX } else { MAX_TOPOLOGY };
-        for change in self.topology.iter().take(most) {
-            writeln!(f, "  {}", change.text)?;
+        // What the verdict says stands once.
+        let is_new = |change: &&TopologyChange| {
+            ![&change.part.0, &change.state].iter().all(|text| verdict.contains(*text))
+        };
+        let changes: Vec<&TopologyChange> = self.topology.iter().filter(is_new).collect();
+        for change in changes.iter().take(most) {
+            writeln!(f, "  {}", change.text())?;
         }
-        match self.topology.len().saturating_sub(most) {
+        match changes.len().saturating_sub(most) {
             0 => (),
             more => {
                 writeln!(f, "  and {more} more differences between the nodes (--full lists them)")?
@@ -245,11 +256,14 @@ impl RunDiff {
                 busy
             )?;
         }
+        // Said below, with what to do.
+        let is_said = self.missing() == self.count(CaseChange::OnlyFirst)
+            && self.count(CaseChange::OnlySecond) == 0;
         match self.one_sided() {
-            Some(cases) if !all => writeln!(f, "{cases} (--full lists them)")?,
+            Some(cases) if !all && !is_said => writeln!(f, "{cases} (--full lists them)")?,
             _ => (),
         }
-        if let Some(why) = self.undecided() {
+        if let Some(why) = self.undecided().filter(|why| !verdict.contains(why)) {
             writeln!(f, "not judged: {why}")?;
         }
         if self.missing() > 0 {
@@ -259,7 +273,8 @@ impl RunDiff {
                 (0, false) => "the run after ended without them: its node differs (see above)",
                 _ => "complete that run (--resume) or give both the same selection",
             };
-            writeln!(f, "not judged: {cases} without an outcome after; {why}")?;
+            let list = if all { "" } else { " (--full lists them)" };
+            writeln!(f, "not judged: {cases} without an outcome after{list}; {why}")?;
         }
         if !self.unseen.is_empty() {
             writeln!(f, "not seen: {}", self.unseen)?;
@@ -286,14 +301,18 @@ impl RunDiff {
         // Where one part explains all of them, a few show it.
         let shown = if self.part.is_some() { MAX_ROWS_OF_PART } else { MAX_ROWS };
         let most = if all { usize::MAX } else { shown };
+        let mut said = BTreeSet::new();
         for rows in folded.iter().take(most) {
             let [row, others @ ..] = rows.as_slice() else { continue };
             let value = |v: Option<f64>| v.map_or("-".into(), fmt::number);
             let (word, effect, case) = (row.change.word(), row.effect_text(), short_case(row));
             let (a, b, unit) = (value(row.a), value(row.b), row.unit);
             write!(f, "{word:<12} {a:>9} {b:>9} {unit:<4}  {effect}\n    {case}")?;
-            if !row.why.is_empty() {
-                write!(f, ": {}", row.why)?;
+            let cause = end_cause(&row.why);
+            match (row.why.is_empty(), said.insert(cause)) {
+                (true, _) => {}
+                (false, true) => write!(f, ": {}", row.why)?,
+                (false, false) => write!(f, ": likewise")?,
             }
             writeln!(f, "{}", other_sizes(others))?;
         }
@@ -386,12 +405,17 @@ fn other_sizes(rows: &[&DiffRow]) -> String {
     }
 }
 
-/// A line in lines of at most [`COLUMNS`], broken between words.
-fn wrap_line(line: &str) -> String {
+/// What ended a case, without the step and the process: `signal 9 (SIGKILL, ...`.
+fn end_cause(why: &str) -> &str {
+    why.split_once(" was ended by ").map_or(why, |(_, cause)| cause)
+}
+
+/// A line in lines of at most `columns`, broken between words.
+fn wrap_line(line: &str, columns: usize) -> String {
     let mut text = String::new();
     let mut width = 0;
     for word in line.split_inclusive(' ') {
-        if width > 0 && width + word.trim_end().chars().count() > COLUMNS {
+        if width > 0 && width + word.trim_end().chars().count() > columns {
             text.truncate(text.trim_end().len());
             text.push_str("\n    ");
             width = 4;
@@ -406,7 +430,7 @@ fn wrap_line(line: &str) -> String {
 
 impl std_fmt::Display for RunDiff {
     fn fmt(&self, f: &mut std_fmt::Formatter<'_>) -> std_fmt::Result {
-        f.write_str(&self.text(false))
+        f.write_str(&self.text(false, COLUMNS))
     }
 }
 

@@ -12,12 +12,21 @@ const SAME_RATE: f64 = 0.01;
 /// A difference between the nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopologyChange {
-    /// `xGMI gpu0-gpu6: 2 links before, 1 after`.
-    pub text: String,
     /// What differs, as a verdict names it, `xGMI gpu0-gpu6`, and the GPUs that it joins.
     pub part: (String, Vec<u32>),
+    /// How: `2 links before, 1 after`.
+    pub state: String,
     /// Whether the node after has less.
     pub is_loss: bool,
+}
+
+impl TopologyChange {
+    /// `xGMI gpu0-gpu6: 2 links before, 1 after`, `gpu3 (0000:c1:00.0) missing after`.
+    pub fn text(&self) -> String {
+        let (part, state) = (&self.part.0, &self.state);
+        let mark = if self.part.1.is_empty() { "" } else { ":" };
+        format!("{part}{mark} {state}")
+    }
 }
 
 /// Differences between the first runs of both sides. Links are compared where both have the same GPUs.
@@ -47,9 +56,8 @@ fn missing_gpus(before: &Topology, after: &Topology) -> Vec<TopologyChange> {
             let names = all.iter().filter(|(address, _)| !others.contains_key(*address));
             let names: Vec<String> =
                 names.map(|(address, index)| format!("gpu{index} ({address})")).collect();
-            let text = format!("{} missing {side}", fmt::list(&names));
-            let part = (text.clone(), Vec::new());
-            (!names.is_empty()).then_some(TopologyChange { text, part, is_loss })
+            let (part, state) = ((fmt::list(&names), Vec::new()), format!("missing {side}"));
+            (!names.is_empty()).then_some(TopologyChange { part, state, is_loss })
         };
     // Another node has other addresses: its name differs, too.
     if first.keys().all(|address| !second.contains_key(address)) {
@@ -81,14 +89,14 @@ fn link_changes(before: &Topology, after: &Topology) -> Vec<TopologyChange> {
         let (kind, a, b) = ends;
         let name = format!("{} {a}-{b}", kind.name());
         let each = |rate: f64| fmt::number(rate / f64::from(width.max(1)));
-        let (text, is_loss) = match width == width_now {
+        let (state, is_loss) = match width == width_now {
             false => {
                 let links = fmt::count(width as usize, "link");
-                (format!("{name}: {links} before, {width_now} after"), width_now < width)
+                (format!("{links} before, {width_now} after"), width_now < width)
             }
             true if rate > 0.0 && (rate_now / rate - 1.0).abs() > SAME_RATE && rate_now > 0.0 => {
                 let (then, now) = (each(rate), each(rate_now));
-                (format!("{name}: {then} GB/s a link before, {now} after"), rate_now < rate)
+                (format!("{then} GB/s a link before, {now} after"), rate_now < rate)
             }
             true => return None,
         };
@@ -96,7 +104,7 @@ fn link_changes(before: &Topology, after: &Topology) -> Vec<TopologyChange> {
             LinkEnd::Gpu(gpu) => Some(gpu),
             _ => None,
         });
-        Some(TopologyChange { text, part: (name, gpus.collect()), is_loss })
+        Some(TopologyChange { part: (name, gpus.collect()), state, is_loss })
     };
     all.into_iter().filter_map(change).collect()
 }
@@ -116,8 +124,8 @@ fn host_link_changes(before: &Topology, after: &Topology) -> Vec<TopologyChange>
             false => (second.0 < first.0, ""),
         };
         (is_known && first != second).then(|| TopologyChange {
-            text: format!("{name}: {} before, {} after{note}", text(first), text(second)),
             part: (name, vec![a.index]),
+            state: format!("{} before, {} after{note}", text(first), text(second)),
             is_loss,
         })
     });

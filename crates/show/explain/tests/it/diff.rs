@@ -29,10 +29,35 @@ fn sizes_of_one_copy_are_one_row() {
     };
     // 10 to 8, 7 and 6: the worst stands for all, 8 / 10 and 7 / 10 are its other sizes. 3 of 5 are no group.
     let found = learnt(&run([10.0; 5]), &run([8.0, 7.0, 6.0, 10.0, 10.0]));
-    let text = found.text(false).replace("\n    ", " ");
+    let text = found.text(false, 80).replace("\n    ", " ");
     assert!(text.contains("x 256MiB; 2 other sizes of 16MiB to 64MiB: -30 to -20 %"), "{text}");
     assert_eq!(text.matches("cpu@numa0").count(), 1, "{text}");
-    assert_eq!(found.text(true).matches("cpu@numa0").count(), 3, "{text}");
+    assert_eq!(found.text(true, 80).matches("cpu@numa0").count(), 3, "{text}");
+}
+
+/// Three cases that one signal ended, each in another process: the reason stands once.
+#[test]
+fn a_cause_of_lost_cases_is_said_once() {
+    let sized = |size: &str| CASE.replace("64MiB", size);
+    let sizes = ["64MiB", "256MiB", "1GiB"];
+    let first = run_of(sizes.map(|size| at_rate("host", &sized(size), 10.0)).into());
+    let ended = |(nth, size): (usize, &str)| {
+        let error =
+            format!("visit: process {nth} was ended by signal 9 (SIGKILL); the run went on");
+        if nth == 0 {
+            at_rate("host", &sized(size), 10.0)
+        } else {
+            faulted("host", &sized(size), &error)
+        }
+    };
+    let found =
+        diff(&first, &run_of(sizes.into_iter().enumerate().map(ended).collect()), 0.02).unwrap();
+    let text = found.text(false, 100).replace("\n    ", " ");
+    assert_eq!(
+        (text.matches("SIGKILL").count(), text.matches(": likewise").count()),
+        (1, 1),
+        "{text}"
+    );
 }
 
 #[test]
@@ -85,7 +110,7 @@ fn another_kernel_on_the_same_path_is_compared_and_named() {
     assert!((found.rows[0].effect.unwrap().0 - 2144.0 / 1904.0).abs() < 1e-9);
     assert_eq!(found.count(CaseChange::OnlyFirst), 2);
     assert_eq!(found.count(CaseChange::OnlySecond), 1);
-    assert!(found.text(true).contains(&named), "{found}");
+    assert!(found.text(true, 80).contains(&named), "{found}");
     assert!(
         found.to_string().contains("2 cases only before, 1 case only after (--full"),
         "{found}"
@@ -208,9 +233,9 @@ fn a_slow_link_is_one_line() {
     assert_eq!(found.verdict(), "SLOWER: 3 of 36 cases by 50 %, all gpu2→gpu3");
     let of_part = RunDiff { part: Some("NVLink gpu2>gpu3".into()), ..found.clone() };
     assert_eq!(of_part.verdict(), "SLOWER: 3 of 36 cases by 50 %, over NVLink gpu2>gpu3");
-    assert!(found.text(true).lines().all(|line| line.chars().count() <= 80), "{found}");
-    assert!(found.text(true).contains("noise between runs"), "{found}");
-    assert!(!found.text(false).contains("noise between runs"), "{found}");
+    assert!(found.text(true, 80).lines().all(|line| line.chars().count() <= 80), "{found}");
+    assert!(found.text(true, 80).contains("noise between runs"), "{found}");
+    assert!(!found.text(false, 80).contains("noise between runs"), "{found}");
     // Everything slower is one line, too.
     let all = diff(&run(1.0), &slower(&run(1.0), 1.25), 0.02).unwrap();
     assert_eq!(all.groups[0].text(), "all 36 cases: -20.0 % (-20.0 to -20.0)");
@@ -245,7 +270,7 @@ fn a_link_is_listed_before_routes_over_it_and_cases_count_once() {
     let found = diff(&run(2, 40.0, 40.0), &run(1, 20.0, 19.2), 0.02).unwrap();
     let first = found.rows[0].case.to_string();
     assert!(first.starts_with("r0.gpu0.vram > r0.gpu1.vram by dma@gpu0 x "), "{first}");
-    assert_eq!(found.topology[0].text, "xGMI gpu0-gpu1: 2 links before, 1 after");
+    assert_eq!(found.topology[0].text(), "xGMI gpu0-gpu1: 2 links before, 1 after");
     assert_eq!(found.topology[0].part, ("xGMI gpu0-gpu1".to_owned(), vec![0, 1]));
     assert!(found.topology[0].is_loss);
     let counted: usize = found.groups.iter().map(|group| group.changed).sum();
@@ -255,6 +280,16 @@ fn a_link_is_listed_before_routes_over_it_and_cases_count_once() {
     // A part that is known stands for its paths.
     let of_part = RunDiff { part: Some("xGMI gpu0-gpu1".into()), ..found.clone() };
     assert!(text.contains("  slower: ") && !of_part.to_string().contains("  slower: "), "{text}");
+    // What the verdict says of a link stands once, within the columns that a reader has.
+    let (narrow, wide) = (of_part.text(false, 60), of_part.text(false, 100));
+    assert_eq!(
+        narrow.replace("\n    ", " ").matches("2 links before, 1 after").count(),
+        1,
+        "{narrow}"
+    );
+    assert!(wide.contains(", over xGMI gpu0-gpu1 (2 links before, 1 after)\n"), "{wide}");
+    let longest = |text: &str| text.lines().map(|line| line.chars().count()).max();
+    assert!(longest(&narrow) <= Some(60) && longest(&wide) > Some(60), "{narrow}{wide}");
     // A node that states less is worse, whether or not a case shows it; one that states more is not.
     let silent = diff(&run(2, 40.0, 40.0), &run(1, 40.0, 40.0), 0.02).unwrap();
     let verdict =

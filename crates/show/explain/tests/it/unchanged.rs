@@ -130,7 +130,7 @@ fn what_no_run_could_show_is_said() {
     let found = compared(&[&before], &[&after]);
     let sets = found.noise.iter().find(|n| n.class == "GPU copies at the same time").unwrap();
     assert!(sets.visible > 0.15 && sets.cases > 50, "{sets:?}");
-    let text = one_line(&found.text(true));
+    let text = one_line(&found.text(true, 80));
     assert!(
         text.contains("GPU copies at the same time") && text.contains("and these runs' 120 cases"),
         "{text}"
@@ -187,7 +187,8 @@ fn ten_per_cent_of_the_host_takes_several_runs() {
             let found = of(&slow);
             hits += found.count(CaseChange::Slower);
             visible = found.noise[0].visible;
-            advice = found.repeats.clone().map(|repeats| (repeats, one_line(&found.text(true))));
+            advice =
+                found.repeats.clone().map(|repeats| (repeats, one_line(&found.text(true, 80))));
             assert_eq!(found.sides[0].runs as u64, n);
             if n > 1 && hits > 0 {
                 assert!(found.groups[0].text().starts_with("all 40 cases"), "{:?}", found.groups);
@@ -268,14 +269,14 @@ fn odd_samples_are_compared_or_named() {
         let changed = run(change);
         for (before, after) in [(&plain, &changed), (&changed, &plain), (&changed, &changed)] {
             let found = compared(&[before], &[after]);
-            let text = found.text(true);
+            let text = found.text(true, 80);
             assert!(!text.contains("NaN") && !text.contains("inf"), "{name}: {text}");
             let moved = found.rows.iter().filter(has_changed).count();
             assert_eq!(moved, 0, "{name}: {text}");
         }
     }
     let one = run(&|s| s.samples_ns.truncate(1));
-    assert!(compared(&[&plain], &[&one]).text(true).contains("one sample: no interval"));
+    assert!(compared(&[&plain], &[&one]).text(true, 80).contains("one sample: no interval"));
     // Visits that do not add up to the samples are taken for visits of 4.
     let wrong = run(&|s| s.visits = vec![u32::MAX, 0, 3]);
     assert_eq!(compared(&[&plain], &[&wrong]).count(CaseChange::Same), 2);

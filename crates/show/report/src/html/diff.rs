@@ -29,7 +29,7 @@ fn write_answer(h: &mut HtmlBuilder, diff: &RunDiff) {
     h.leaf("p", &[("class", &"lead")], diff.verdict());
     h.el("ul", &[("class", &"headlines")], |h| {
         for change in &diff.topology {
-            write_line(h, if change.is_loss { "warn" } else { "plain" }, &change.text);
+            write_line(h, if change.is_loss { "warn" } else { "plain" }, &change.text());
         }
         if !diff.action.is_empty() {
             write_line(h, "plain", &diff.action);
