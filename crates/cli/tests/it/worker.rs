@@ -353,7 +353,7 @@ fn run_and_report_end_alike_for_every_kind_of_partial_run() {
         (worker(pairs, "exit verify", &[]), "", 1),
         (worker(case, "hang visit", &["--case-deadline", "2"]), "", 1),
         ([model("mi250x"), vec!["--time-limit", "1"]].concat(), "", 0),
-        (vec!["--machine", "mi250x", "--worker"], "-INT", 0),
+        (vec!["--machine", "mi250x", "--worker"], "-INT", 3),
         (vec!["--machine", "mi250x", "--worker"], "worker -KILL", 3),
         // The handler that the language installs takes the first one for an error of the stack.
         (vec!["--machine", "mi250x", "--worker"], "worker -SEGV -SEGV", 1),

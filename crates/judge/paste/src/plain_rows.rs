@@ -1,5 +1,12 @@
 //! Rows and figures of tables without a dedicated type.
 
+use crate::clean::PasteLine;
+
+/// Lines between a title with the unit and the header below it, and between lines of a list.
+pub(crate) const MAX_GAP: usize = 3;
+/// Words of a title: more are a sentence.
+pub(crate) const MAX_TITLE: usize = 12;
+
 /// What the rows of a table stand for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PlainRows {
@@ -28,6 +35,20 @@ pub struct PlainTable {
     pub is_matrix: bool,
     /// All rows together, GB/s, where they ran at once.
     pub total: Option<f64>,
+}
+
+impl PlainTable {
+    /// With the line above it as title, where that is a heading which says that figures sum both directions.
+    pub(crate) fn under_heading(self, lines: &[PasteLine], at: usize) -> Self {
+        let above = lines.get(..at).unwrap_or_default().iter().rev().map(|line| line.text.trim());
+        let heading = above.take(MAX_GAP).find(|text| !text.is_empty()).unwrap_or_default();
+        let is_heading = heading.split_whitespace().count() <= MAX_TITLE
+            && heading.to_lowercase().replace('-', "").contains("bidirectional");
+        match is_heading && self.title.is_empty() {
+            true => Self { title: heading.trim_end_matches(':').to_owned(), ..self },
+            false => self,
+        }
+    }
 }
 
 /// A column of figures.

@@ -5,16 +5,12 @@ use serde_json::{Map, Value};
 use crate::clean::PasteLine;
 use crate::fixed_lines::is_rule;
 use crate::number::{number, rate_of_name};
-use crate::plain_rows::{PlainColumn, PlainTable};
+use crate::plain_rows::{MAX_GAP, MAX_TITLE, PlainColumn, PlainTable};
 use crate::row_kinds::{has_aggregate, is_other_quantity, kind_of_rows};
 
 /// Rows of a table, and characters of a line that is tried.
 const MAX_ROWS: usize = 4096;
 const MAX_LINE: usize = 4096;
-/// Lines between a title with the unit and the header below it, and between lines of a list.
-const MAX_GAP: usize = 3;
-/// Words of a title: more are a sentence.
-const MAX_TITLE: usize = 12;
 /// No link, memory or node carries more, GB/s: such a column is no rate.
 const MOST: f64 = 1e5;
 
@@ -60,19 +56,7 @@ pub(crate) fn read(lines: &[PasteLine], at: usize) -> Option<(PlainTable, usize)
                 None
             }
         })
-        .or_else(|| list(lines, at).map(|(table, next)| (under_heading(table, lines, at), next)))
-}
-
-/// A list with the line above it as title, where that is a heading which says that figures sum both directions.
-fn under_heading(table: PlainTable, lines: &[PasteLine], at: usize) -> PlainTable {
-    let above = lines.get(..at).unwrap_or_default().iter().rev().map(|line| line.text.trim());
-    let heading = above.take(MAX_GAP).find(|text| !text.is_empty()).unwrap_or_default();
-    let is_heading = heading.split_whitespace().count() <= MAX_TITLE
-        && heading.to_lowercase().replace('-', "").contains("bidirectional");
-    match is_heading && table.title.is_empty() {
-        true => PlainTable { title: heading.trim_end_matches(':').to_owned(), ..table },
-        false => table,
-    }
+        .or_else(|| list(lines, at).map(|(table, next)| (table.under_heading(lines, at), next)))
 }
 
 fn cells(text: &str, split: Split) -> Vec<String> {

@@ -128,11 +128,10 @@ pub(crate) fn collective(
         bound_by.clear();
     }
     let rings = rings.to_vec();
-    let each = vec![total; over.len()];
     Ok(AlgorithmTime {
         time: total,
         mean: total,
-        each,
+        each: vec![total; over.len()],
         pairs: 1,
         algorithm,
         steps,

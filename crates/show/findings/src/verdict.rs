@@ -69,8 +69,21 @@ pub(crate) fn verdict(journal: &Journal, report: &RunReport, evidence: &Evidence
             },
             None => with_stated(incomplete(journal, report, evidence), evidence),
         },
-        RunVerdict::Fine => with_stated(of_figures(journal, report, evidence), evidence),
+        RunVerdict::Fine => {
+            let answer = interrupted(of_figures(journal, report, evidence), journal);
+            with_stated(answer, evidence)
+        }
     }
+}
+
+/// What a user ended before its last case is not OK: the cases that are missing may be slow.
+fn interrupted(answer: RunAnswer, journal: &Journal) -> RunAnswer {
+    let is_interrupted = |end: &&RunEnd| end.why.as_deref() == Some(RunEnd::INTERRUPTED);
+    let end = journal.end.as_ref().filter(is_interrupted);
+    let is_open = matches!(answer.state, None | Some(NodeVerdict::Ok));
+    let Some(end) = end.filter(|_| is_open) else { return answer };
+    let reason = format!("{}: {}; {}", RunEnd::INTERRUPTED, unmeasured(end), answer.reason);
+    RunAnswer { state: Some(NodeVerdict::Undecided), reason, ..answer }
 }
 
 /// A link that the node itself states to be less than it should is a fault whatever was measured.
@@ -226,12 +239,8 @@ fn of_figures(journal: &Journal, report: &RunReport, evidence: &Evidence) -> Run
             true => "messages between processes have no peers to compare with",
             false => "no path of this run has peers to compare it with",
         };
-        let end =
-            journal.end.as_ref().filter(|end| end.why.as_deref() == Some(RunEnd::INTERRUPTED));
-        let state = end.map(|_| NodeVerdict::Undecided);
-        let cut = end.map_or(String::new(), |end| format!("interrupted: {}; ", unmeasured(end)));
-        let reason = format!("{scope}{cut}no case failed; {why}{busy}{next}");
-        return RunAnswer { state, reason, ..RunAnswer::default() };
+        let reason = format!("{scope}no case failed; {why}{busy}{next}");
+        return RunAnswer { reason, ..RunAnswer::default() };
     }
     let unverified = evidence.run.entries.iter().find_map(|entry| entry.unverified());
     let is_verified = |outcome: &CaseOutcome| matches!(outcome, CaseOutcome::Measured(m) if m.verdict == VerifyResult::Verified);
@@ -244,10 +253,7 @@ fn of_figures(journal: &Journal, report: &RunReport, evidence: &Evidence) -> Run
         fmt::count(evidence.compared, "compared result")
     );
     let cut = journal.end.as_ref().and_then(|end| Some((end.why.as_ref()?, end)));
-    if let Some((why, end)) = cut.filter(|(why, _)| *why == RunEnd::INTERRUPTED) {
-        let reason = format!("{scope}{why}: {}; {slower}", unmeasured(end));
-        return RunAnswer::new(NodeVerdict::Undecided, reason);
-    }
+    let cut = cut.filter(|(why, _)| *why != RunEnd::INTERRUPTED);
     let cut = cut.map_or(String::new(), |(why, end)| format!("; {}: {why}", unmeasured(end)));
     let unseen = unseen_faults(&evidence.run).map_or(String::new(), |text| format!("; {text}"));
     RunAnswer::new(NodeVerdict::Ok, format!("{scope}{slower}{cut}{unseen}"))
