@@ -259,8 +259,8 @@ fn small_node(dir: &Path, gpus: usize) -> PathBuf {
         of_switch && !(gpus..8).any(|gpu| line.contains(&format!("\"gpu{gpu}\"")))
     };
     let (head, tables) = text.split_once("[[gpu]]").expect("GPUs");
-    let links =
-        head.lines().filter(|line| !line.trim_start().starts_with("{ a =") || is_link_of(line));
+    let is_entry = |line: &str| line.trim_start().starts_with("{ ");
+    let links = head.lines().filter(|line| !is_entry(line) || is_link_of(line));
     let mut kept = links.collect::<Vec<_>>().join("\n");
     for table in tables.split("[[gpu]]") {
         let (own, rest) = table.find("\n[").map_or((table, ""), |at| table.split_at(at));
