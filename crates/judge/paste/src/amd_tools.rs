@@ -1,6 +1,6 @@
 //! AMD's TransferBench (`src/TransferBench.cpp`) and rocm-bandwidth-test 2.6.
 
-use crate::clean::PasteLine;
+use crate::clean::{PasteLine, rows_of};
 use crate::context::find_product;
 use crate::document::{CopyMeans, MatrixEnd, MatrixTool, RateCount, RateMatrix, TimedTransfer};
 use crate::matrix::{index, read_rows};
@@ -61,14 +61,7 @@ pub(crate) fn matrix(
         };
         let unlisted = (1..=MAX_PROCESSORS).take_while(is_closed).last().unwrap_or(0);
         let processors = if processors > 0 { processors } else { unlisted };
-        let end = |label: &str| Some(device_end(label, index(label)?, processors));
-        for (row, cells) in &rows.rows {
-            for (column, value) in rows.columns.iter().zip(cells) {
-                if let (Some(from), Some(to), Some(value)) = (end(row), end(column), value) {
-                    found.cells.push((from, to, *value));
-                }
-            }
-        }
+        found.cells = rows.cells(|label| Some(device_end(label, index(label)?, processors)));
         rows.next
     };
     (!found.cells.is_empty()).then_some((found, next))
@@ -76,11 +69,18 @@ pub(crate) fn matrix(
 
 /// A device of rocm-bandwidth-test by its label, which is a number as a rule.
 fn device_end(label: &str, number: u32, processors: u32) -> MatrixEnd {
-    match label {
-        gpu if gpu.starts_with("GPU") => MatrixEnd::Gpu(number),
-        cpu if cpu.starts_with("CPU") => MatrixEnd::Host(Some(number)),
-        _ if number < processors => MatrixEnd::Host(Some(number)),
-        _ => MatrixEnd::Gpu(number - processors),
+    match label.starts_with(|c: char| c.is_ascii_digit()) {
+        true if number < processors => MatrixEnd::Host(Some(number)),
+        true => MatrixEnd::Gpu(number - processors),
+        false => named_end(label, number),
+    }
+}
+
+/// `GPU 00`; any other end is a processor.
+fn named_end(label: &str, number: u32) -> MatrixEnd {
+    match label.starts_with("GPU") {
+        true => MatrixEnd::Gpu(number),
+        false => MatrixEnd::Host(Some(number)),
     }
 }
 
@@ -123,38 +123,26 @@ fn scaling(lines: &[PasteLine], at: usize) -> Option<(RateMatrix, usize)> {
         let rest = line.text.split_once("from GPU ")?.1;
         rest.split_whitespace().next()?.parse::<u32>().ok()
     });
-    let mut found = RateMatrix {
-        means: CopyMeans::Kernel,
-        ..RateMatrix::new(
-            MatrixTool::TransferBench,
-            "GPU-GFX scaling, best number of compute units",
-        )
-    };
     let columns = crate::matrix::labels(&lines.get(at)?.text);
-    let end = |label: &String| {
-        let number = index(label)?;
-        Some(if label.starts_with("GPU") {
-            MatrixEnd::Gpu(number)
-        } else {
-            MatrixEnd::Host(Some(number))
-        })
-    };
+    let end = |label: &String| Some(named_end(label, index(label)?));
     let ends: Vec<MatrixEnd> = columns.iter().skip(1).filter_map(end).collect();
-    let mut best = vec![0.0_f64; ends.len()];
-    let mut next = at + 1;
-    for line in lines.iter().skip(at + 1).take(512) {
-        let values: Vec<f64> = line.text.split_whitespace().map_while(number).collect();
-        if values.len() != ends.len() + 1 {
-            break;
-        }
-        best.iter_mut()
-            .zip(values.iter().skip(1))
-            .for_each(|(best, value)| *best = best.max(*value));
-        next += 1;
-    }
+    let row = |text: &str| {
+        let values: Vec<f64> = text.split_whitespace().map_while(number).collect();
+        (values.len() == ends.len() + 1).then_some(Some(values))
+    };
+    let (rows, next) = rows_of(lines, at + 1, 512, row);
+    let best = |column: usize| {
+        rows.iter().filter_map(|row| row.get(column + 1).copied()).fold(0.0, f64::max)
+    };
     let from = MatrixEnd::Gpu(from.unwrap_or(0));
-    found.cells = ends.into_iter().zip(best).map(|(to, rate)| (from, to, rate)).collect();
-    (next > at + 1 && !found.cells.is_empty()).then_some((found, next))
+    let cells = ends.iter().enumerate().map(|(column, to)| (from, *to, best(column))).collect();
+    let title = "GPU-GFX scaling, best number of compute units";
+    let found = RateMatrix {
+        means: CopyMeans::Kernel,
+        cells,
+        ..RateMatrix::new(MatrixTool::TransferBench, title)
+    };
+    (!rows.is_empty() && !ends.is_empty()).then_some((found, next))
 }
 
 /// The table of TransferBench's presets in which all pairs copy at once; the titles above it name what moves the
@@ -180,12 +168,8 @@ fn transfer_bench_rows(found: &mut RateMatrix, lines: &[PasteLine], at: usize) -
         lines.get(at).is_some_and(|line| line.text.contains("SRC") && line.text.contains("DST"))
     })?;
     let columns = crate::matrix::labels(&lines.get(header)?.text);
-    let end = |label: &str| {
-        let number = index(label)?;
-        let is_gpu = label.starts_with("GPU");
-        Some(if is_gpu { MatrixEnd::Gpu(number) } else { MatrixEnd::Host(Some(number)) })
-    };
-    let columns: Vec<MatrixEnd> = columns.iter().skip(1).filter_map(|label| end(label)).collect();
+    let end = |label: &String| Some(named_end(label, index(label)?));
+    let columns: Vec<MatrixEnd> = columns.iter().skip(1).filter_map(end).collect();
     let mut last = header;
     for (index, line) in lines.iter().enumerate().skip(header + 1).take(1024) {
         let words = crate::matrix::labels(&line.text);

@@ -30,6 +30,24 @@ pub(crate) struct PasteLine {
     pub(crate) is_failure: bool,
 }
 
+/// Rows from a line on, up to `most` lines, and the line after the last one. `read` has one, none in a line that may
+/// stand between, or ends them.
+pub(crate) fn rows_of<T>(
+    lines: &[PasteLine],
+    from: usize,
+    most: usize,
+    mut read: impl FnMut(&str) -> Option<Option<T>>,
+) -> (Vec<T>, usize) {
+    let (mut rows, mut next) = (Vec::new(), from);
+    for (index, line) in lines.iter().enumerate().skip(from).take(most) {
+        let Some(row) = read(line.text.trim()) else { break };
+        if let Some(row) = row {
+            rows.push(row);
+            next = index + 1;
+        }
+    }
+    (rows, next)
+}
 impl AsRef<str> for PasteLine {
     fn as_ref(&self) -> &str {
         &self.text

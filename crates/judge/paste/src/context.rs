@@ -36,6 +36,12 @@ const PROGRAMS: &str = concat!(
 /// Products of GPUs, a row each, with what their data sheets say; a longer name stands before its beginning.
 pub const PRODUCT_TABLE: &str = include_str!("../data/products.tsv");
 
+/// The rows of a table of cells between tabs; comments, and rows of another number of cells, are left out.
+pub fn table_rows<const N: usize>(table: &str) -> impl Iterator<Item = [&str; N]> {
+    let rows = table.lines().filter(|row| !row.starts_with('#'));
+    rows.filter_map(|row| row.split('\t').collect::<Vec<_>>().try_into().ok())
+}
+
 /// Product names as lists and sentences write them, with their rows, by first byte.
 static PRODUCTS: LazyLock<BTreeMap<u8, Vec<(usize, &'static str)>>> = LazyLock::new(|| {
     let rows = PRODUCT_TABLE.lines().filter(|line| !line.starts_with('#'));

@@ -30,13 +30,8 @@ pub(crate) fn nvbandwidth(lines: &[PasteLine], at: usize) -> Option<(RateMatrix,
     let name = running.map(|name| name.trim_end_matches('.')).or(sum.map(|(_, name)| name));
     let mut matrix = test_of(name.unwrap_or(text), text);
     matrix.is_latency |= is_latency;
-    for (row, cells) in &found.rows {
-        for (column, value) in found.columns.iter().zip(cells) {
-            let (Some(row), Some(column), Some(value)) = (index(row), index(column), value) else {
-                continue;
-            };
-            matrix.cells.extend(cell(&matrix, text, row, column, *value));
-        }
+    for (row, column, value) in found.cells(index) {
+        matrix.cells.extend(cell(&matrix, text, row, column, value));
     }
     Some((matrix, found.next + sum.map_or(0, |(more, _)| more + 1)))
 }
@@ -174,17 +169,7 @@ pub(crate) fn p2p_test(lines: &[PasteLine], at: usize) -> Option<(RateMatrix, us
     }
     let mut found = read_rows(lines, at + 1)?;
     let is_latency = text.contains("Latency");
-    let mut cells = Vec::new();
-    let mut take = |found: &crate::matrix::LabelledRows| {
-        for (row, values) in &found.rows {
-            for (column, value) in found.columns.iter().zip(values) {
-                if let (Some(row), Some(column), Some(value)) = (index(row), index(column), value) {
-                    cells.push((MatrixEnd::Gpu(row), MatrixEnd::Gpu(column), *value));
-                }
-            }
-        }
-    };
-    take(&found);
+    let cells = found.cells(|label| index(label).map(MatrixEnd::Gpu));
     // The latencies as the CPU sees them follow under a second header.
     let mut after = lines.get(found.next..).unwrap_or_default().iter().map(|line| line.text.trim());
     let is_cpu = after.find(|text| !text.is_empty()).is_some_and(|text| text.starts_with("CPU"));

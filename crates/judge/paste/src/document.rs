@@ -413,6 +413,12 @@ pub struct FileIoResult {
     pub devices: Vec<DeviceUse>,
 }
 
+impl FileIoResult {
+    /// A rate in GB/s of which nothing else is known.
+    pub fn new(tool: &'static str, operation: impl Into<String>, gbs: f64) -> Self {
+        Self { tool, operation: operation.into(), gbs, ..Self::default() }
+    }
+}
 /// What a block device did during a run.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct DeviceUse {

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use crate::clean::PasteLine;
 use crate::document::FileIoResult;
 use crate::file_io::elbencho_json;
-use crate::number::number;
+use crate::number::{MIB_GBS, number};
 
 /// Columns that a header has in every version; the file has about fifty.
 const NEEDED: [&str; 2] = ["operation", "MiB/s [last]"];
@@ -69,26 +69,15 @@ pub(crate) fn live_csv(lines: &[PasteLine], at: usize) -> Option<(Vec<FileIoResu
             phases.push((value(phase).to_owned(), Vec::new(), Vec::new()));
         }
         let Some((_, all, each)) = phases.last_mut() else { continue };
-        let is_total = value(rank).eq_ignore_ascii_case("total");
-        let interval = (value(time).parse().unwrap_or(0), mib * (1u64 << 20) as f64 / 1e9);
-        if is_total {
-            all.push(interval)
-        } else {
-            each.push(interval)
-        };
+        let kept = if value(rank).eq_ignore_ascii_case("total") { all } else { each };
+        kept.push((value(time).parse().unwrap_or(0), mib * MIB_GBS));
     }
     let result = |(operation, all, each): (String, Intervals, Intervals)| {
         let intervals = if all.is_empty() { each } else { all };
         let mut rates: Vec<f64> = intervals.iter().map(|interval| interval.1).collect();
         rates.sort_by(f64::total_cmp);
         let gbs = *rates.get(rates.len() / 2)?;
-        Some(FileIoResult {
-            tool: "elbencho",
-            operation,
-            gbs,
-            intervals,
-            ..FileIoResult::default()
-        })
+        Some(FileIoResult { intervals, ..FileIoResult::new("elbencho", operation, gbs) })
     };
     let found: Vec<FileIoResult> = phases.into_iter().filter_map(result).collect();
     (!found.is_empty()).then_some((found, next))

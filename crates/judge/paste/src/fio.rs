@@ -141,6 +141,8 @@ impl FioRun {
         }
         let Some((_, result)) = self.results.last_mut() else { return false };
         let after = |key: &str| number(text.split_once(key)?.1.split(['%', ',']).next()?.trim());
+        let unit = text.split_once('(').map_or(1.0, |(_, unit)| unit_of(unit));
+        let mean = after("avg=").map(|mean| mean * unit);
         if let Some((_, issued)) = text.split_once("rwts: total=") {
             add_pair(&mut self.issued, issued, ',');
         } else if let (true, Some((user, system))) =
@@ -148,14 +150,10 @@ impl FioRun {
         {
             result.cpu_share = Some((user + system) / 100.0);
         } else if text.starts_with("slat (") {
-            let unit = text.split_once('(').map_or(1.0, |(_, unit)| unit_of(unit));
-            result.submission_us = after("avg=").map(|mean| mean * unit);
+            result.submission_us = mean;
         } else if text.contains("th=[") {
             take_percentiles(result, text, self.percentile_unit);
         } else if text.starts_with("lat (") || text.starts_with("clat (") {
-            let unit = text.split_once('(').map_or(1.0, |(_, unit)| unit_of(unit));
-            let mean = text.split("avg=").nth(1).and_then(|v| v.split(',').next());
-            let mean = mean.and_then(|v| number(v.trim())).map(|v| v * unit);
             // The line of the whole time follows that of the time after the submission.
             result.latency_us = mean.or(result.latency_us);
         } else {
@@ -169,20 +167,17 @@ impl FioRun {
         if self.results.is_empty() {
             let job = self.job.1;
             let one = |(operation, gbs): (String, f64)| FileIoResult {
-                tool: "fio",
                 operation,
                 gbs,
+                tool: "fio",
                 ..job.clone()
             };
             return self.totals.into_iter().map(one).collect();
         }
         for (_, result) in &mut self.results {
             let way = usize::from(result.operation != "read");
-            let [issued, served] =
-                [Some(self.issued), self.device].map(|all| all.map(|all| all[way]));
-            let is_few =
-                issued.zip(served).is_some_and(|(issued, served)| served < issued * FEW_REQUESTS);
-            result.is_cached = is_few;
+            let few = self.issued[way] * FEW_REQUESTS;
+            result.is_cached = self.device.is_some_and(|served| served[way] < few);
         }
         let mut found: Vec<(String, Vec<FileIoResult>)> = Vec::new();
         for (name, result) in self.results {

@@ -13,56 +13,45 @@ pub(crate) fn read(root: &Value) -> Vec<FileIoResult> {
     let mut names = Vec::new();
     for job in jobs.into_iter().flatten().take(4096) {
         let option = |name: &str| {
-            let own = job.get("job options").and_then(|options| options.get(name));
-            let all = || root.get("global options").and_then(|options| options.get(name));
+            let own = job.pointer(&format!("/job options/{name}"));
+            let all = || root.pointer(&format!("/global options/{name}"));
             own.or_else(all).and_then(Value::as_str)
         };
+        let count = |name: &str| option(name).and_then(|n| n.parse().ok());
+        let job_name = job.get("jobname").and_then(Value::as_str);
+        let cpu = ["usr_cpu", "sys_cpu"].map(|name| job.get(name)?.as_f64());
         for operation in ["read", "write"] {
             let Some(side) = job.get(operation) else { continue };
-            let value = |name: &str| side.get(name).and_then(Value::as_f64);
+            let value = |path: &str| side.pointer(path).and_then(Value::as_f64);
+            let micros = |path: &str| value(path).map(|ns| ns / 1e3);
             // `bw` counts KiB/s; older versions lack `bw_bytes`.
-            let rate = value("bw_bytes").or_else(|| value("bw").map(|kib| kib * 1024.0));
+            let rate = value("/bw_bytes").or_else(|| value("/bw").map(|kib| kib * 1024.0));
             let Some(rate) = rate.filter(|rate| *rate > 0.0) else { continue };
+            let path = option("filename").or(option("directory"));
+            let path = path.or(job_name.filter(|name| name.starts_with('/')));
             let engine = option("ioengine").unwrap_or_default().to_owned();
-            let mean = side.get("lat_ns").and_then(|lat| lat.get("mean")?.as_f64());
-            let percentile = |name: &str| {
-                let all = side.get("clat_ns")?.get("percentile")?;
-                Some(all.get(name)?.as_f64()? / 1e3)
-            };
-            let percentiles = ["50.000000", "99.000000", "99.900000"].map(percentile);
-            let name =
-                job.get("jobname").and_then(Value::as_str).filter(|name| name.starts_with('/'));
             found.push(FileIoResult {
-                tool: "fio",
-                operation: option("rw").unwrap_or(operation).to_owned(),
-                gbs: rate / 1e9,
-                iops: value("iops"),
-                latency_us: mean.map(|ns| ns / 1e3),
-                submission_us: side
-                    .get("slat_ns")
-                    .and_then(|slat| Some(slat.get("mean")?.as_f64()? / 1e3)),
-                cpu_share: ["usr_cpu", "sys_cpu"]
-                    .map(|name| job.get(name)?.as_f64())
-                    .into_iter()
-                    .sum::<Option<f64>>()
-                    .map(|percent| percent / 100.0),
-                workers: option("numjobs").and_then(|n| n.parse().ok()),
-                depth: option("iodepth").and_then(|n| n.parse().ok()),
+                iops: value("/iops"),
+                latency_us: micros("/lat_ns/mean"),
+                submission_us: micros("/slat_ns/mean"),
+                cpu_share: cpu.into_iter().sum::<Option<f64>>().map(|percent| percent / 100.0),
+                workers: count("numjobs"),
+                depth: count("iodepth"),
                 block: option("bs").and_then(size),
-                files: option("nrfiles").and_then(|n| n.parse().ok()),
+                files: count("nrfiles"),
                 direct: option("direct").map(|on| on == "1"),
                 gpu_direct: engine == "libcufile",
                 engine,
-                path: option("filename")
-                    .or(option("directory"))
-                    .or(name)
-                    .unwrap_or_default()
-                    .to_owned(),
-                percentiles,
+                path: path.unwrap_or_default().to_owned(),
+                percentiles: ["50", "99", "99.9"].map(|share| {
+                    let share =
+                        format!("{share}{}", if share.contains('.') { "00000" } else { ".000000" });
+                    micros(&format!("/clat_ns/percentile/{share}"))
+                }),
                 devices: devices.clone(),
-                ..FileIoResult::default()
+                ..FileIoResult::new("fio", option("rw").unwrap_or(operation), rate / 1e9)
             });
-            names.push((job.get("jobname").and_then(Value::as_str), operation));
+            names.push((job_name, operation));
         }
     }
     join_jobs(root, &names, &mut found);

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::clean::PasteLine;
 use crate::number::{number, rate_of_name};
-use crate::plain_rows::{PlainColumn, PlainRows, PlainTable};
+use crate::plain_rows::{PlainColumn, PlainTable};
 
 /// Lines of an output, and one line that may stand between others.
 const MAX_LINES: usize = 100_000;
@@ -83,9 +83,9 @@ fn table(streams: Vec<(String, f64)>, total: Option<f64>) -> PlainTable {
         0 => "streams between two hosts".to_owned(),
         count => format!("{count} streams between two hosts"),
     };
-    let columns = vec![PlainColumn { name: "rate".to_owned(), is_rate: true, values }];
-    let (rows, total) = (PlainRows::Other, total.or(Some(sum)));
-    PlainTable { tool: "iperf", title, labels, columns, rows, is_matrix: false, total }
+    let columns = vec![PlainColumn::new("rate", true, values)];
+    let table = PlainTable::new("iperf", title, labels, columns);
+    PlainTable { total: total.or(Some(sum)), ..table }
 }
 
 #[cfg(test)]

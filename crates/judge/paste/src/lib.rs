@@ -5,7 +5,6 @@
 //! document is reported with its lines. All inputs count as hostile: sizes and counts are bounded.
 
 mod amd_tools;
-mod any_table;
 mod clean;
 mod context;
 mod copy_tools;
@@ -43,7 +42,7 @@ mod stated_rates;
 mod streams;
 
 pub use clean::clean_text;
-pub use context::{PRODUCT_TABLE, find_product};
+pub use context::{PRODUCT_TABLE, find_product, table_rows};
 pub use document::{
     CollectiveRow, CollectiveTable, CopyMeans, DeviceUse, FileIoResult, LineSpan, MatrixEnd,
     MatrixTool, MessageTable, MessageTest, NcclLog, NetworkTable, PasteContent, PasteContext,

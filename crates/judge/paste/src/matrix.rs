@@ -32,6 +32,19 @@ pub(crate) struct LabelledRows {
     pub(crate) next: usize,
 }
 
+impl LabelledRows {
+    /// The cells with a value, by the ends that labels stand for.
+    pub(crate) fn cells<T: Copy>(&self, end: impl Fn(&str) -> Option<T>) -> Vec<(T, T, f64)> {
+        let mut found = Vec::new();
+        for (row, cells) in &self.rows {
+            for (column, value) in self.columns.iter().zip(cells) {
+                let cell = || Some((end(row)?, end(column)?, (*value)?));
+                found.extend(cell());
+            }
+        }
+        found
+    }
+}
 /// Words of a line, with `GPU 00` and `CPU 00` as one.
 pub(crate) fn labels(text: &str) -> Vec<String> {
     let mut joined: Vec<String> = Vec::new();

@@ -2,7 +2,7 @@
 
 use crate::clean::PasteLine;
 use crate::number::number;
-use crate::plain_rows::{PlainColumn, PlainRows, PlainTable};
+use crate::plain_rows::{PlainColumn, PlainTable};
 
 /// Lines of a summary.
 const MAX_LINES: usize = 32;
@@ -29,16 +29,9 @@ pub(crate) fn read(lines: &[PasteLine], at: usize) -> Option<(PlainTable, usize)
         }
     }
     let [mean, least] = values;
-    let column = |name: &str, values| PlainColumn { name: name.to_owned(), is_rate: false, values };
-    let table = PlainTable {
-        tool: "mdtest",
-        title: "operations of files and folders".to_owned(),
-        columns: vec![column("mean", mean), column("least", least)],
-        rows: PlainRows::Other,
-        is_matrix: false,
-        total: None,
-        labels,
-    };
+    let columns =
+        vec![PlainColumn::new("mean", false, mean), PlainColumn::new("least", false, least)];
+    let table = PlainTable::new("mdtest", "operations of files and folders", labels, columns);
     (!table.labels.is_empty()).then_some((table, next))
 }
 

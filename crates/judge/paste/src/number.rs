@@ -1,5 +1,7 @@
 //! Numbers and sizes as tools and locales print them.
 
+/// GB/s of a MiB/s.
+pub(crate) const MIB_GBS: f64 = (1u64 << 20) as f64 / 1e9;
 /// A finite number: `12.5`, `12,5`, `1,234.5`, `1.2e+03`, `**12.5**`. A single comma is a decimal point: tools that
 /// measure rates print no thousands separators, locales do print commas.
 pub(crate) fn number(token: &str) -> Option<f64> {

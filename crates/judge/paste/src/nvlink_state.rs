@@ -59,30 +59,23 @@ pub(crate) fn nvlink_state(lines: &[PasteLine], at: usize) -> Option<(PlainTable
             break;
         }
     }
-    let column = |name: &str, values: Vec<Option<f64>>| PlainColumn {
-        name: name.to_owned(),
-        is_rate: name == "rate",
-        values,
-    };
     let label = |gpu: &(String, f64, f64, Vec<&str>)| match gpu.3.as_slice() {
         [] => gpu.0.clone(),
         links => format!("{} (link {} inactive)", gpu.0, links.join(", ")),
     };
-    let listed = gpus.iter().map(|gpu| Some(gpu.1 + gpu.3.len() as f64)).collect();
-    let table = PlainTable {
-        tool: "nvidia-smi nvlink",
-        title: "NVLinks of each GPU".to_owned(),
-        labels: gpus.iter().map(label).collect(),
-        columns: vec![
-            column("rate", gpus.iter().map(|gpu| Some(gpu.2)).collect()),
-            column("active links", gpus.iter().map(|gpu| Some(gpu.1)).collect()),
-            column("links", listed),
-        ],
-        rows: PlainRows::Parts,
-        is_matrix: false,
-        total: None,
-    };
-    (next > at).then_some((table, next))
+    let [rate, active, listed] = [
+        gpus.iter().map(|gpu| Some(gpu.2)).collect(),
+        gpus.iter().map(|gpu| Some(gpu.1)).collect(),
+        gpus.iter().map(|gpu| Some(gpu.1 + gpu.3.len() as f64)).collect(),
+    ];
+    let columns = vec![
+        PlainColumn::new("rate", true, rate),
+        PlainColumn::new("active links", false, active),
+        PlainColumn::new("links", false, listed),
+    ];
+    let labels = gpus.iter().map(label).collect();
+    let table = PlainTable::new("nvidia-smi nvlink", "NVLinks of each GPU", labels, columns);
+    (next > at).then_some((PlainTable { rows: PlainRows::Parts, ..table }, next))
 }
 
 #[cfg(test)]

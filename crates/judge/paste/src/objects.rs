@@ -36,15 +36,11 @@ pub(crate) fn json_lines(lines: &[PasteLine], at: usize) -> Option<(Vec<PasteCon
 /// The outputs of known tools: the value itself, else those in it, as scripts collect them by host or run.
 fn of_tools(value: &Value, around: &mut PasteContext, depth: u32) -> Vec<PasteContent> {
     let own = of_tool(value, around);
-    let inner: Vec<&Value> = match value {
-        Value::Array(all) => all.iter().take(MAX_VALUES).collect(),
-        Value::Object(all) => all.values().take(MAX_VALUES).collect(),
-        _ => Vec::new(),
-    };
     if !own.is_empty() || depth >= MAX_DEPTH {
         return own;
     }
-    inner.into_iter().flat_map(|value| of_tools(value, around, depth + 1)).collect()
+    let inner = plain_table::children(value).take(MAX_VALUES);
+    inner.flat_map(|(_, value)| of_tools(value, around, depth + 1)).collect()
 }
 
 fn of_tool(value: &Value, around: &mut PasteContext) -> Vec<PasteContent> {

@@ -2,7 +2,7 @@
 
 use pathline_schema::Collective;
 
-use crate::clean::PasteLine;
+use crate::clean::{PasteLine, rows_of};
 use crate::document::{MessageTable, MessageTest};
 use crate::nccl_tests::operation;
 use crate::number::{number, whole};
@@ -84,26 +84,25 @@ fn intel(lines: &[PasteLine], at: usize, name: &str) -> Option<(MessageTable, us
         "Sendrecv" | "Exchange" | "Biband" => MessageTest::BothWays,
         _ => return None,
     };
-    let tool = "Intel MPI Benchmarks";
-    let mut table = MessageTable { tool, test, ..MessageTable::default() };
-    let mut last = at;
-    for (index, line) in lines.iter().enumerate().skip(at + 1).take(80) {
-        let values: Vec<f64> = line.text.split_whitespace().map_while(number).take(8).collect();
-        let is_row =
-            values.len() >= 4 && line.text.split_whitespace().next().and_then(whole).is_some();
+    let mut before: Option<f64> = None;
+    let row = |text: &str| {
+        let values: Vec<f64> = text.split_whitespace().map_while(number).take(8).collect();
+        let is_row = values.len() >= 4 && text.split_whitespace().next().and_then(whole).is_some();
         match (values.first(), values.last()) {
-            (Some(&bytes), Some(&rate)) if is_row && bytes >= 0.0 && rate >= 0.0 => {
-                if table.rows.last().is_some_and(|row| bytes < row.0 as f64) {
-                    break;
-                }
-                table.rows.push((bytes as u64, rate * 1e-3));
-                last = index;
+            (Some(&bytes), Some(&rate))
+                if is_row && bytes >= before.unwrap_or(0.0) && rate >= 0.0 =>
+            {
+                before = Some(bytes);
+                Some(Some((bytes as u64, rate * 1e-3)))
             }
-            _ if table.rows.is_empty() => {}
-            _ => break,
+            _ if before.is_none() => Some(None),
+            _ => None,
         }
-    }
-    (!table.rows.is_empty()).then_some((table, last + 1))
+    };
+    let (rows, next) = rows_of(lines, at + 1, 80, row);
+    let table =
+        MessageTable { tool: "Intel MPI Benchmarks", test, rows, ..MessageTable::default() };
+    (!table.rows.is_empty()).then_some((table, next))
 }
 
 /// ucx_perftest: a box that names the test, its memory and size, then rows of stages. The last one counts;

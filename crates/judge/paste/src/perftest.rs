@@ -22,13 +22,9 @@ pub(crate) fn read(lines: &[PasteLine], at: usize) -> Option<(NetworkTable, usiz
     }
     // Buffers on a GPU are announced before the box.
     let before = lines.get(at.saturating_sub(24)..at).unwrap_or_default();
-    table.on_gpu = before.iter().any(|line| {
-        line.text.contains("initializing CUDA")
-            || line.text.contains("GPU buffer")
-            || line.text.contains("ROCm")
-            || line.text.contains("use_cuda")
-            || line.text.contains("use_rocm")
-    });
+    let words = ["initializing CUDA", "GPU buffer", "ROCm", "use_cuda", "use_rocm"];
+    let is_of_gpu = |line: &PasteLine| words.iter().any(|word| line.text.contains(word));
+    table.on_gpu = before.iter().any(is_of_gpu);
     table.both_ways = first.contains("Bidirectional");
     let columns = (at..at + MAX_HEADER).find(|&index| {
         let text = lines.get(index).map(|line| line.text.trim()).unwrap_or_default();

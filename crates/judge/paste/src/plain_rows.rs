@@ -38,6 +38,16 @@ pub struct PlainTable {
 }
 
 impl PlainTable {
+    /// Of neither parts nor series.
+    pub(crate) fn new(
+        tool: &'static str,
+        title: impl Into<String>,
+        labels: Vec<String>,
+        columns: Vec<PlainColumn>,
+    ) -> Self {
+        let (title, rows) = (title.into(), PlainRows::Other);
+        Self { tool, title, labels, columns, rows, is_matrix: false, total: None }
+    }
     /// With the line above it as title, where that is a heading which says that figures sum both directions.
     pub(crate) fn under_heading(self, lines: &[PasteLine], at: usize) -> Self {
         let above = lines.get(..at).unwrap_or_default().iter().rev().map(|line| line.text.trim());
@@ -60,4 +70,10 @@ pub struct PlainColumn {
     pub is_rate: bool,
     /// Of each row.
     pub values: Vec<Option<f64>>,
+}
+
+impl PlainColumn {
+    pub(crate) fn new(name: impl Into<String>, is_rate: bool, values: Vec<Option<f64>>) -> Self {
+        Self { name: name.into(), is_rate, values }
+    }
 }

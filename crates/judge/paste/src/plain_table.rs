@@ -303,10 +303,10 @@ fn list(lines: &[PasteLine], at: usize) -> Option<(PlainTable, usize)> {
         kept.join(" ").trim_matches([' ', ':', '=', '|', '-']).to_owned()
     };
     let labels = rows.iter().map(label).collect();
-    let column = |(at, key): (usize, &String)| PlainColumn {
-        name: key.clone(),
-        is_rate: rows.iter().any(|row| row.1.get(at).is_some_and(|rate| rate.is_rate)),
-        values: rows.iter().map(|row| row.1.get(at).map(|rate| rate.value)).collect(),
+    let column = |(at, key): (usize, &String)| {
+        let is_rate = rows.iter().any(|row| row.1.get(at).is_some_and(|rate| rate.is_rate));
+        let values = rows.iter().map(|row| row.1.get(at).map(|rate| rate.value)).collect();
+        PlainColumn::new(key, is_rate, values)
     };
     let columns = named.iter().enumerate().map(column).collect();
     // Keys that are the same in all lines say what they are about.
@@ -334,43 +334,30 @@ fn table(
         }
     }
     let rows = kind_of_rows(&labels, names);
-    (!columns.is_empty()).then_some(PlainTable {
-        tool: "table",
-        title: String::new(),
-        labels,
-        columns,
-        rows,
-        is_matrix: false,
-        total: None,
-    })
+    let table = PlainTable::new("table", "", labels, columns);
+    (!table.columns.is_empty()).then_some(PlainTable { rows, ..table })
 }
 
+/// The values of a list or an object, with their keys.
+pub(crate) fn children(value: &Value) -> impl Iterator<Item = (&str, &Value)> {
+    let (list, object) = (value.as_array(), value.as_object());
+    let list = list.into_iter().flatten().map(|one| ("", one));
+    list.chain(object.into_iter().flatten().map(|(key, one)| (key.as_str(), one)))
+}
 /// The first list of objects that have the same rates: an array, or an object of objects.
 pub(crate) fn from_json(root: &Value) -> Option<PlainTable> {
-    let named: Vec<(String, &Map<String, Value>)> = match root {
-        Value::Array(all) => {
-            let all = all.iter().take(MAX_ROWS);
-            all.filter_map(|one| Some((String::new(), one.as_object()?))).collect()
-        }
-        Value::Object(all) => {
-            let all = all.iter().take(MAX_ROWS);
-            all.filter_map(|(key, one)| Some((key.clone(), one.as_object()?))).collect()
-        }
-        _ => return None,
-    };
+    let named: Vec<(&str, &Map<String, Value>)> = children(root)
+        .take(MAX_ROWS)
+        .filter_map(|(key, one)| Some((key, one.as_object()?)))
+        .collect();
     let first = named.first().filter(|_| named.len() > 1);
     let keys = first.iter().flat_map(|(_, one)| one.iter());
     let keys = keys.filter(|(key, value)| value.is_number() && rate_of_name(key).is_some());
     let keys: Vec<&String> = keys.map(|(key, _)| key).collect();
     if keys.is_empty() {
-        let inner: Vec<&Value> = match root {
-            Value::Array(all) => all.iter().collect(),
-            Value::Object(all) => all.values().collect(),
-            _ => Vec::new(),
-        };
-        return inner.into_iter().find_map(from_json);
+        return children(root).find_map(|(_, one)| from_json(one));
     }
-    let label = |(key, one): &(String, &Map<String, Value>)| {
+    let label = |(key, one): &(&str, &Map<String, Value>)| {
         let names = one.iter().filter_map(|(name, value)| match value {
             Value::String(text) => Some(text.clone()),
             Value::Number(n) if n.is_u64() && rate_of_name(name).is_none() => {
@@ -378,7 +365,7 @@ pub(crate) fn from_json(root: &Value) -> Option<PlainTable> {
             }
             _ => None,
         });
-        let key = Some(key.clone()).filter(|key| !key.is_empty());
+        let key = Some((*key).to_owned()).filter(|key| !key.is_empty());
         key.into_iter().chain(names).collect::<Vec<_>>().join(", ")
     };
     let column = |key: &&String| {

@@ -14,34 +14,32 @@ const MAX_RECORDS: usize = 65_536;
 
 /// A table with the one record of this object.
 pub(crate) fn record(root: &Value) -> Option<CollectiveTable> {
-    let perf = root.get("coll_perf")?;
-    let header = root.get("header");
-    let whole = |from: Option<&Value>, key: &str| {
-        from.and_then(|of| of.get(key)?.as_u64()).and_then(|n| u32::try_from(n).ok())
-    };
-    let ranks = whole(header, "n_ranks").filter(|n| *n >= 1)?;
-    let op = operation(perf.get("coll")?.as_str()?)?;
-    let bytes = perf.get("coll_msg_size_bytes")?.as_u64().filter(|bytes| *bytes < 1 << 50)?;
-    let time_us =
-        perf.get("coll_exec_time_us")?.as_f64().filter(|us| *us > 0.0 && us.is_finite())?;
+    let value = |path: &str| root.pointer(path)?.as_f64();
+    let whole = |path: &str| u32::try_from(root.pointer(path)?.as_u64()?).ok();
+    let ranks = whole("/header/n_ranks").filter(|n| *n >= 1)?;
+    let op = operation(root.pointer("/coll_perf/coll")?.as_str()?)?;
+    let bytes = root.pointer("/coll_perf/coll_msg_size_bytes")?.as_u64();
+    let bytes = bytes.filter(|bytes| *bytes < 1 << 50)?;
+    let time_us = value("/coll_perf/coll_exec_time_us");
+    let time_us = time_us.filter(|us| *us > 0.0 && us.is_finite())?;
     // The plugins give the bytes of a rank; rates of gathers and scatters count those of all.
     let all = match op {
         Collective::AllGather | Collective::ReduceScatter => bytes.saturating_mul(ranks.into()),
         _ => bytes,
     };
-    let printed = perf.get("coll_algobw_gbs").and_then(Value::as_f64);
+    let printed = value("/coll_perf/coll_algobw_gbs");
     let rate = |bytes: u64| bytes as f64 / time_us / 1e3;
     let is_like = |rate: f64| printed.is_some_and(|p| (0.8..1.25).contains(&(p / rate)));
     let bytes = if is_like(rate(all)) || !is_like(rate(bytes)) { all } else { bytes };
     let algbw = rate(bytes);
     let busbw = algbw * op.bus_factor(ranks as usize);
-    let channels = whole(Some(perf), "coll_n_channels");
-    let is_rccl = channels.is_some() || perf.get("decomposition").is_some();
+    let channels = whole("/coll_perf/coll_n_channels");
+    let is_rccl = channels.is_some() || root.pointer("/coll_perf/decomposition").is_some();
     Some(CollectiveTable {
         op: Some(op),
         is_rccl,
         ranks: Some(ranks),
-        nodes: whole(header, "nnodes"),
+        nodes: whole("/header/nnodes"),
         channels: channels.filter(|n| *n > 0),
         profiler: Some(if is_rccl { "RCCL ACCL profiler" } else { "NCCL Inspector" }),
         // Until the summary of the file says otherwise.

@@ -3,12 +3,17 @@
 use serde_json::Value;
 
 use crate::clean::{PasteLine, clean_lines, strip_repeated_words};
-use crate::document::{LineSpan, PasteContent, PasteDocument, PasteReading};
+use crate::document::{
+    CollectiveTable, FileIoResult, LineSpan, MessageTable, PasteContent, PasteContent as Kind,
+    PasteDocument, PasteReading, RateMatrix,
+};
 use crate::objects::{JsonDepth, json, json_lines, xml};
+use crate::plain_rows::PlainTable;
 use crate::run_title::RunTitle;
 use crate::{
-    amd_tools, any_table, context, copy_tools, elbencho_csv, failures, file_io, fio, fixed_lines,
-    nccl_log, nccl_tests, osu, perftest, plain_matrix, profile, profiler, sentence_rates, streams,
+    amd_tools, context, copy_tools, elbencho_csv, failures, file_io, fio, fixed_lines, iperf,
+    mdtest, nccl_log, nccl_tests, nvlink_state, osu, perftest, plain_matrix, plain_table, profile,
+    profiler, sentence_rates, streams,
 };
 
 /// Documents that are kept of a paste.
@@ -125,6 +130,31 @@ fn link_matrices(lines: &mut [PasteLine]) -> Vec<PasteDocument> {
     found
 }
 
+/// A document of a kind, and the line after it.
+fn one<T>(kind: fn(T) -> Kind, found: Option<(T, usize)>) -> Option<(Vec<Kind>, usize)> {
+    found.map(|(content, next)| (vec![kind(content)], next))
+}
+
+/// Results of file I/O.
+fn files(lines: &[PasteLine], at: usize) -> Option<(Vec<FileIoResult>, usize)> {
+    file_io::elbencho(lines, at)
+        .or_else(|| elbencho_csv::elbencho_csv(lines, at))
+        .or_else(|| elbencho_csv::live_csv(lines, at))
+        .or_else(|| fio::read(lines, at))
+        .or_else(|| file_io::gdsio(lines, at))
+        .or_else(|| file_io::ior(lines, at))
+        .or_else(|| file_io::hdparm(lines, at))
+        .or_else(|| file_io::dd(lines, at))
+}
+
+/// A table of rates or counts, by the readers of single tools and then by the one of all others.
+fn any_table(lines: &[PasteLine], at: usize) -> Option<(PlainTable, usize)> {
+    iperf::read(lines, at)
+        .or_else(|| nvlink_state::nvlink_state(lines, at))
+        .or_else(|| nvlink_state::dcgm_state(lines, at))
+        .or_else(|| mdtest::read(lines, at))
+        .or_else(|| plain_table::read(lines, at))
+}
 struct PasteSplitter<'a> {
     lines: &'a [PasteLine],
     at: usize,
@@ -166,18 +196,14 @@ impl PasteSplitter<'_> {
             return;
         }
         if let Some((number, is_processor, name)) = amd_tools::device(text) {
-            match is_processor {
-                true => {
-                    self.processors = self.processors.max(number.saturating_add(1));
-                    context::take(&mut self.reading.context, name);
-                }
-                false => {
-                    context::take_device(&mut self.reading.context, text);
-                    let gpu = number.saturating_sub(self.processors);
-                    let devices = &mut self.reading.context.devices;
-                    if devices.len() < 512 {
-                        devices.insert(gpu, name.to_owned());
-                    }
+            let context = &mut self.reading.context;
+            if is_processor {
+                self.processors = self.processors.max(number.saturating_add(1));
+                context::take(context, name);
+            } else {
+                context::take_device(context, text);
+                if context.devices.len() < 512 {
+                    context.devices.insert(number.saturating_sub(self.processors), name.to_owned());
                 }
             }
             return;
@@ -225,86 +251,73 @@ impl PasteSplitter<'_> {
         if is_json || text.starts_with("<system") {
             return self.object(is_json);
         }
-        if let Some((mut table, next)) = nccl_tests::read(lines, at) {
-            if table.op.is_none() && !table.is_sendrecv {
-                nccl_tests::set_program(&mut table, &std::mem::take(&mut self.program));
-                nccl_tests::finish(&mut table);
-            }
-            table.title = std::mem::take(&mut self.title).with(&self.reading.context.settings);
-            for device in &table.devices {
-                context::take_device(&mut self.reading.context, &device.name);
-            }
-            return self.add(PasteContent::Collective(table), next);
-        }
-        if let Some((table, next)) = streams::read(lines, at) {
-            return self.add(PasteContent::Streams(table), next);
-        }
-        if let Some((mut table, next)) = osu::read(lines, at) {
-            table.command = self.reading.context.commands.last().cloned().unwrap_or_default();
-            table.title = std::mem::take(&mut self.title).with(&self.reading.context.settings);
-            return self.add(PasteContent::Messages(table), next);
-        }
-        let matrix = copy_tools::nvbandwidth(lines, at)
-            .or_else(|| copy_tools::p2p_test(lines, at))
-            .or_else(|| copy_tools::bandwidth_sample(lines, at))
-            .or_else(|| copy_tools::validation_suite(lines, at))
-            .or_else(|| amd_tools::matrix(lines, at, self.processors))
-            .or_else(|| copy_tools::sums(lines, at));
-        if let Some((matrix, next)) = matrix {
+        let found = one(Kind::Streams, streams::read(lines, at))
+            .or_else(|| one(Kind::Collective, self.collective()))
+            .or_else(|| one(Kind::Messages, self.messages()))
+            .or_else(|| one(Kind::Matrix, self.matrix()))
+            .or_else(|| one(Kind::Transfers, amd_tools::transfers(lines, at)))
+            .or_else(|| one(Kind::Messages, osu::ucx_perftest(lines, at)))
+            .or_else(|| one(Kind::Profile, profile::read(lines, at)))
+            .or_else(|| one(Kind::Network, perftest::read(lines, at)))
+            .or_else(|| one(Kind::Links, pathline_topo::read_amd_matrix(lines, at)));
+        if let Some((contents, next)) = found {
             // A matrix whose cells are no pair's says nothing that is compared.
-            if matrix.cells.is_empty() {
-                self.at = next.max(at + 1);
-                return true;
-            }
-            return self.add(PasteContent::Matrix(matrix), next);
+            let is_empty =
+                |one: &Kind| matches!(one, Kind::Matrix(matrix) if matrix.cells.is_empty());
+            return self.add(contents.into_iter().filter(|one| !is_empty(one)), next);
         }
-        if let Some((transfers, next)) = amd_tools::transfers(lines, at) {
-            return self.add(PasteContent::Transfers(transfers), next);
-        }
-        if let Some((table, next)) = osu::ucx_perftest(lines, at) {
-            return self.add(PasteContent::Messages(table), next);
-        }
-        let profile = profile::rocprof(lines, at)
-            .or_else(|| profile::nvprof(lines, at))
-            .or_else(|| profile::columns(lines, at));
-        if let Some((table, next)) = profile {
-            return self.add(PasteContent::Profile(table), next);
-        }
-        if let Some((table, next)) = perftest::read(lines, at) {
-            return self.add(PasteContent::Network(table), next);
-        }
-        if let Some((links, next)) = pathline_topo::read_amd_matrix(lines, at) {
-            return self.add(PasteContent::Links(links), next);
-        }
-        let io = file_io::elbencho(lines, at)
-            .or_else(|| elbencho_csv::elbencho_csv(lines, at))
-            .or_else(|| elbencho_csv::live_csv(lines, at))
-            .or_else(|| fio::read(lines, at))
-            .or_else(|| file_io::gdsio(lines, at))
-            .or_else(|| file_io::ior(lines, at))
-            .or_else(|| file_io::hdparm(lines, at))
-            .or_else(|| file_io::dd(lines, at));
-        if let Some((results, next)) = io {
+        if let Some((results, next)) = files(lines, at) {
             // A command above its result is read with it.
             if text.contains("fio ") {
                 context::take(&mut self.reading.context, text);
             }
-            return self.add_all(results.into_iter().map(PasteContent::FileIo), next);
+            return self.add(results.into_iter().map(Kind::FileIo), next);
         }
-        if let Some((table, next)) = any_table::read(lines, at) {
+        if let Some((table, next)) = any_table(lines, at) {
             // Its lines are text, too: they name parts and state rates.
             for line in lines.get(at..next).unwrap_or_default() {
                 context::take(&mut self.reading.context, &line.text);
             }
-            return self.add_all(plain_matrix::contents(table).into_iter(), next);
+            return self.add(plain_matrix::contents(table), next);
         }
         false
     }
 
-    fn add_all(&mut self, contents: impl Iterator<Item = PasteContent>, next: usize) -> bool {
+    fn collective(&mut self) -> Option<(CollectiveTable, usize)> {
+        let (mut table, next) = nccl_tests::read(self.lines, self.at)?;
+        if table.op.is_none() && !table.is_sendrecv {
+            nccl_tests::set_program(&mut table, &std::mem::take(&mut self.program));
+            nccl_tests::finish(&mut table);
+        }
+        table.title = std::mem::take(&mut self.title).with(&self.reading.context.settings);
+        for device in &table.devices {
+            context::take_device(&mut self.reading.context, &device.name);
+        }
+        Some((table, next))
+    }
+
+    fn messages(&mut self) -> Option<(MessageTable, usize)> {
+        let (mut table, next) = osu::read(self.lines, self.at)?;
+        table.command = self.reading.context.commands.last().cloned().unwrap_or_default();
+        table.title = std::mem::take(&mut self.title).with(&self.reading.context.settings);
+        Some((table, next))
+    }
+
+    fn matrix(&self) -> Option<(RateMatrix, usize)> {
+        let (lines, at) = (self.lines, self.at);
+        copy_tools::nvbandwidth(lines, at)
+            .or_else(|| copy_tools::p2p_test(lines, at))
+            .or_else(|| copy_tools::bandwidth_sample(lines, at))
+            .or_else(|| copy_tools::validation_suite(lines, at))
+            .or_else(|| amd_tools::matrix(lines, at, self.processors))
+            .or_else(|| copy_tools::sums(lines, at))
+    }
+
+    /// Adds what stands from here to the line before `next`.
+    fn add(&mut self, contents: impl IntoIterator<Item = PasteContent>, next: usize) -> bool {
         let span = self.span(next);
         let document = |content| PasteDocument { span, content };
-        self.reading.documents.extend(contents.map(document));
+        self.reading.documents.extend(contents.into_iter().map(document));
         self.at = next.max(self.at + 1);
         true
     }
@@ -312,13 +325,6 @@ impl PasteSplitter<'_> {
     fn span(&self, next: usize) -> LineSpan {
         let number = |at: usize| self.lines.get(at).map_or(self.reading.lines, |line| line.number);
         LineSpan { first: number(self.at), last: number(next.saturating_sub(1)) }
-    }
-
-    fn add(&mut self, content: PasteContent, next: usize) -> bool {
-        let span = self.span(next);
-        self.reading.documents.push(PasteDocument { span, content });
-        self.at = next.max(self.at + 1);
-        true
     }
 
     /// A JSON object or an XML element that begins here.
@@ -348,12 +354,12 @@ impl PasteSplitter<'_> {
         };
         if contents.is_empty() {
             if let Some((contents, next)) = json_lines(self.lines, self.at) {
-                return self.add_all(contents.into_iter(), next);
+                return self.add(contents, next);
             }
             self.objects += 1;
             return false;
         }
-        self.add_all(contents.into_iter(), next)
+        self.add(contents, next)
     }
 
     /// Takes a record of a profiler plugin, or the last line of its file.
@@ -365,7 +371,7 @@ impl PasteSplitter<'_> {
         let last = self.reading.documents.iter_mut().rev().find_map(|document| match &mut document
             .content
         {
-            PasteContent::Collective(table) if table.profiler.is_some() => {
+            Kind::Collective(table) if table.profiler.is_some() => {
                 Some((&mut document.span, table))
             }
             _ => None,
@@ -386,7 +392,7 @@ impl PasteSplitter<'_> {
                 self.at = next;
                 true
             }
-            _ => self.add(PasteContent::Collective(record), next),
+            _ => self.add([Kind::Collective(record)], next),
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::document::{
 };
 use crate::nccl_tests::operation;
 use crate::number::size;
-use crate::plain_rows::{PlainColumn, PlainRows, PlainTable};
+use crate::plain_rows::{PlainColumn, PlainTable};
 use crate::plain_table::rates_of_line;
 use crate::stated_rates::line_rate;
 
@@ -82,20 +82,13 @@ pub(crate) fn add_sentences(reading: &mut PasteReading, lines: &[PasteLine]) {
         return;
     }
     let span = LineSpan { first: first.0, last: last.0 };
-    let column = |name: &str, of: fn(&RatePair) -> Option<f64>| PlainColumn {
-        name: name.to_owned(),
-        is_rate: true,
-        values: rows.iter().map(|(_, row)| of(row)).collect(),
-    };
-    let table = PlainTable {
-        tool: StreamTable::STATED,
-        title: String::new(),
-        labels: rows.iter().map(|(line, _)| format!("line {line}")).collect(),
-        columns: vec![column("stated", |row| row.0), column("named", |row| row.1)],
-        rows: PlainRows::Other,
-        is_matrix: false,
-        total: None,
-    };
+    let of = |of: fn(&RatePair) -> Option<f64>| rows.iter().map(|(_, row)| of(row)).collect();
+    let columns = vec![
+        PlainColumn::new("stated", true, of(|row| row.0)),
+        PlainColumn::new("named", true, of(|row| row.1)),
+    ];
+    let labels = rows.iter().map(|(line, _)| format!("line {line}")).collect();
+    let table = PlainTable::new(StreamTable::STATED, "", labels, columns);
     reading.documents.push(PasteDocument { span, content: PasteContent::Plain(table) });
 }
 

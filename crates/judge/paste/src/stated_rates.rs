@@ -339,14 +339,11 @@ fn pcie_of_smi(context: &mut PasteContext, text: &str) {
     {
         let header = context.lspci_class.clone();
         let names: Vec<&str> = header.split(',').map(str::trim).collect();
-        let value = |part: &str| {
-            let at = names.iter().position(|name| name.starts_with(part));
-            at.and_then(|at| leading_digits(columns.get(at)?))
-        };
         let cell = |part: &str| {
             let at = names.iter().position(|name| name.starts_with(part));
             at.and_then(|at| columns.get(at)).copied()
         };
+        let value = |part: &str| cell(part).and_then(leading_digits);
         let part = cell("index").map(|index| format!("GPU {index}"));
         let part = part.or(cell("pci.bus_id").or(cell("name")).map(str::to_owned));
         if let (Some(part), Some(now)) = (part, value("pcie.link.width.current")) {

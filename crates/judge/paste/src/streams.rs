@@ -1,6 +1,6 @@
 //! STREAM and BabelStream: rates of memory by kernel.
 
-use crate::clean::PasteLine;
+use crate::clean::{PasteLine, rows_of};
 use crate::document::StreamTable;
 use crate::number::{number, rate_unit};
 
@@ -28,22 +28,16 @@ pub(crate) fn read(lines: &[PasteLine], at: usize) -> Option<(StreamTable, usize
     };
     let is_babel = header.is_some_and(|header| !header.contains("Best Rate"));
     let tool = if is_babel { "BabelStream" } else { "STREAM" };
-    let mut table = StreamTable { tool, rows: Vec::new() };
-    let mut last = at;
-    let first = at + usize::from(header.is_some());
-    for (index, line) in lines.iter().enumerate().skip(first).take(MAX_LINES) {
-        let mut words = line.text.split_whitespace();
+    let row = |text: &str| {
+        let mut words = text.split_whitespace();
         let (Some(name), Some(rate)) = (words.next(), words.next().and_then(number)) else {
-            continue;
+            return Some(None);
         };
         let name = name.trim_end_matches(':');
-        if !KERNELS.contains(&name) || rate <= 0.0 {
-            break;
-        }
-        table.rows.push((name.to_owned(), rate * units));
-        last = index;
-    }
-    (!table.rows.is_empty()).then_some((table, last + 1))
+        (KERNELS.contains(&name) && rate > 0.0).then(|| Some((name.to_owned(), rate * units)))
+    };
+    let (rows, next) = rows_of(lines, at + usize::from(header.is_some()), MAX_LINES, row);
+    (!rows.is_empty()).then_some((StreamTable { tool, rows }, next))
 }
 
 #[cfg(test)]
