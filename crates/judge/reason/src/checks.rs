@@ -1,11 +1,12 @@
 //! What to run where neither arithmetic nor a message decides: three checks for each kind of path, the cheapest
 //! first, each with what it shows. Where tools of the vendors differ, the known vendor's are named.
 
+use pathline_paste::table_rows;
 use serde::Serialize;
 
 const TABLE: &str = include_str!("../data/checks.tsv");
 
-/// The kinds of paths that an answer is about.
+/// The kinds of paths that an answer is about, as the table names them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum CheckPath {
     #[default]
@@ -27,39 +28,15 @@ pub(crate) enum CheckPath {
 }
 
 impl CheckPath {
-    /// Each with its name in the table.
-    const NAMES: [(Self, &'static str); 13] = [
-        (Self::NodeCollective, "node-collective"),
-        (Self::NetCollective, "net-collective"),
-        (Self::HostCopies, "host-copies"),
-        (Self::GpuPairs, "gpu-pairs"),
-        (Self::GpuMessage, "gpu-message"),
-        (Self::HostMessage, "host-message"),
-        (Self::Adapter, "adapter"),
-        (Self::Files, "files"),
-        (Self::DirectFiles, "direct-files"),
-        (Self::Memory, "memory"),
-        (Self::Wiring, "wiring"),
-        (Self::Log, "log"),
-        (Self::Profile, "profile"),
-    ];
-
-    fn name(self) -> &'static str {
-        Self::NAMES.iter().find(|(path, _)| *path == self).map_or("", |(_, name)| name)
-    }
-
     /// Its checks, the cheapest first; `vendor` is that of the GPUs, empty if none is known.
     pub(crate) fn checks(self, vendor: &str) -> Vec<PathCheck> {
-        let vendor = if vendor.is_empty() { "any" } else { vendor };
-        let row = |line: &'static str| {
-            let mut cells = line.split('\t');
-            let (path, command, yes, no) =
-                (cells.next()?, cells.next()?, cells.next()?, cells.next()?);
-            let is_of = cells.next().is_none_or(|of| of == vendor);
-            (path == self.name() && is_of).then_some(PathCheck { command, yes, no })
-        };
-        TABLE.lines().filter_map(row).collect()
+        find_checks(&format!("{self:?}"), if vendor.is_empty() { "any" } else { vendor })
     }
+}
+
+fn find_checks(path: &str, vendor: &str) -> Vec<PathCheck> {
+    let mine = table_rows(TABLE).filter(|row| row[0] == path && ["all", vendor].contains(&row[4]));
+    mine.map(|[_, command, yes, no, _]| PathCheck { command, yes, no }).collect()
 }
 
 /// A command and what it shows.
@@ -75,16 +52,19 @@ pub struct PathCheck {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     /// Of each vendor, and of none; no tool is the other vendor's.
     #[test]
     fn every_path_has_three_checks_of_its_vendor() {
-        for ((path, _), vendor) in CheckPath::NAMES
-            .iter()
-            .flat_map(|path| ["", "amd", "nvidia"].map(|vendor| (path, vendor)))
+        let paths: BTreeSet<&str> = table_rows::<5>(TABLE).map(|row| row[0]).collect();
+        assert_eq!((paths.len(), table_rows::<5>(TABLE).count()), (13, 55));
+        for (path, vendor) in
+            paths.iter().flat_map(|path| ["any", "amd", "nvidia"].map(|vendor| (*path, vendor)))
         {
-            let checks = path.checks(vendor);
+            let checks = find_checks(path, vendor);
             assert_eq!(checks.len(), 3, "{path:?} {vendor}");
             let text: String =
                 checks.iter().flat_map(|check| [check.command, check.yes, check.no]).collect();
@@ -94,12 +74,9 @@ mod tests {
                 _ => &[],
             };
             // Reads of files into GPU memory by a tool of one vendor alone.
-            let is_alone = matches!(path, CheckPath::DirectFiles);
+            let is_alone = path == "DirectFiles";
             assert!(is_alone || !other.iter().any(|word| text.contains(word)), "{vendor}: {text}");
         }
-        let known = |line: &&str| CheckPath::NAMES.iter().any(|(_, name)| line.starts_with(name));
-        let rows = TABLE.lines().filter(|line| !line.starts_with('#'));
-        assert!(rows.clone().all(|line| known(&line)), "a row of no path");
     }
 
     /// Of the tables, and of the texts in the code.

@@ -7,7 +7,7 @@ use crate::figures::figure;
 use crate::outlier::Outlier;
 use crate::predicted_row::PredictedRow;
 use crate::score::{ObservedFeature, WorldEdit};
-use crate::usual_share::UsualShare;
+use crate::usual_share::{UsualShare, usual_share};
 
 /// The paths that the causes of an answer are about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -21,6 +21,10 @@ pub enum ProbeSubject {
     HostLinks,
 }
 
+/// What is asked where the paste names no product.
+pub(crate) const ASK_PRODUCT: &str = "which GPU product is it?";
+/// A text that names a cause has no limit.
+pub(crate) const NO_RATE: &str = "none: it is not about a rate";
 /// An answer before its causes are ranked.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct DraftAnswer {
@@ -57,6 +61,44 @@ pub(crate) struct DraftAnswer {
 }
 
 impl DraftAnswer {
+    /// Of an exact text, which names a cause and is not about a rate.
+    pub(crate) fn of_text(meaning: String, edit: WorldEdit) -> Self {
+        let (limit, edits) = (NO_RATE.to_owned(), vec![edit.certain()]);
+        Self { limit, edits, ..Self::new(CheckPath::Unknown, meaning, None) }
+    }
+
+    /// Without a limit, since the paste names no product.
+    pub(crate) fn ask_product(&mut self) {
+        self.limit = "unknown: the paste names no GPU product".to_owned();
+        self.ask = ASK_PRODUCT.to_owned();
+    }
+
+    /// Of a figure, GB/s, that is compared with a limit; none where nothing is.
+    pub(crate) fn new(path: CheckPath, meaning: String, value: impl Into<Option<f64>>) -> Self {
+        Self { path, meaning, value: value.into(), ..Self::default() }
+    }
+
+    /// The limit in GB/s, as text, and the row of the usual shares of it.
+    pub(crate) fn set_limit(&mut self, gbs: f64, path: &'static str, text: String) {
+        (self.limit, self.limit_gbs, self.usual) = (text, Some(gbs), usual_share(path));
+    }
+
+    /// Whether a rate has the usual share of the limit.
+    pub(crate) fn is_usual(&self, gbs: f64) -> bool {
+        self.usual.zip(self.limit_gbs).is_some_and(|(usual, limit)| gbs >= usual.least * limit)
+    }
+
+    /// The headline figure over its limit.
+    pub(crate) fn share(&self) -> Option<f64> {
+        let limit = self.limit_gbs.filter(|limit| *limit > 0.0);
+        Some(self.value? / limit?)
+    }
+
+    /// Whether the headline figure has less than the usual share of its limit.
+    pub(crate) fn is_less(&self) -> bool {
+        self.usual.zip(self.share()).is_some_and(|(usual, share)| share < usual.least)
+    }
+
     /// Notes the slowest of several parts where it is slow for its path by itself: the middle one clears nothing then.
     pub(crate) fn note_slowest(&mut self, what: &str, least: f64) {
         let slow = self.usual.zip(self.limit_gbs).map_or(0.0, |(usual, limit)| usual.slow * limit);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
-use pathline_paste::{NcclLog, PasteContext};
+use pathline_paste::{NcclLog, PasteContext, table_rows};
 
 use crate::draft::DraftAnswer;
 use crate::score::{AnswerClass, WorldEdit};
@@ -30,17 +30,15 @@ pub(crate) struct KnownMessage {
 /// Each row of the table; a row of another shape is left out.
 fn known_messages() -> &'static [KnownMessage] {
     static KNOWN: OnceLock<Vec<KnownMessage>> = OnceLock::new();
-    KNOWN.get_or_init(|| TABLE.lines().filter_map(parse_row).collect())
-}
-
-fn parse_row(line: &'static str) -> Option<KnownMessage> {
-    let mut fields = line.split('\t');
-    let mut next = || fields.next().filter(|field| !field.is_empty());
-    let (id, class) = (next()?, next()?);
-    let class =
-        Some(AnswerClass::of_label(class)).filter(|class| *class != AnswerClass::Unknown)?;
-    let texts = next()?.split('|').collect();
-    Some(KnownMessage { id, class, texts, meaning: next()?, check: next()?, source: next()? })
+    let row = |[id, class, texts, meaning, check, source]: [&'static str; 6]| KnownMessage {
+        id,
+        class: AnswerClass::of_label(class),
+        texts: texts.split('|').collect(),
+        meaning,
+        check,
+        source,
+    };
+    KNOWN.get_or_init(|| table_rows(TABLE).map(row).collect())
 }
 
 /// A message of a paste: its row and the text that was found.
@@ -71,16 +69,12 @@ impl FoundMessage {
             None => (row.class, row.meaning.to_owned(), row.check),
         };
         let edit = WorldEdit::new(row.id, class, 1.0).says(text).decided_by(check);
-        DraftAnswer {
-            meaning: format!("\"{}\", a text of {}", self.text, row.source),
-            limit: "none: it is not about a rate".to_owned(),
-            also: (!self.devices.is_empty())
-                .then(|| format!("devices {}", self.devices.join(", ")))
-                .into_iter()
-                .collect(),
-            edits: vec![edit.certain()],
-            ..DraftAnswer::default()
+        let meaning = format!("\"{}\", a text of {}", self.text, row.source);
+        let mut draft = DraftAnswer::of_text(meaning, edit);
+        if !self.devices.is_empty() {
+            draft.also.push(format!("devices {}", self.devices.join(", ")));
         }
+        draft
     }
 }
 

@@ -6,7 +6,6 @@ use pathline_diagnose::{KernelEvent, judge_kernel_log};
 use pathline_paste::PasteContext;
 use pathline_schema::{NodeVerdict, Topology};
 
-use crate::checks::CheckPath;
 use crate::draft::DraftAnswer;
 use crate::score::{AnswerClass, WorldEdit};
 
@@ -37,21 +36,16 @@ impl LoggedEvent {
         };
         let edit = WorldEdit::new("kernel-log", class, 1.0).says(text).decided_by(*remedy);
         let named = self.parts.iter().take(MAX_PARTS).map(String::as_str).collect::<Vec<_>>();
-        let more = self.parts.len().saturating_sub(MAX_PARTS);
-        let parts = match (named.is_empty(), more) {
-            (true, _) => String::new(),
-            (_, 0) => format!(" of {}", named.join(", ")),
-            _ => format!(" of {} and {more} more", named.join(", ")),
+        let parts = match (named.join(", "), self.parts.len().saturating_sub(MAX_PARTS)) {
+            (named, _) if named.is_empty() => named,
+            (named, 0) => format!(" of {named}"),
+            (named, more) => format!(" of {named} and {more} more"),
         };
         let times = if *count == 1 { "once".to_owned() } else { format!("{count} times") };
-        DraftAnswer {
-            meaning: format!("{mark}{parts} in the kernel log, {times}: \"{}\"", line.trim()),
-            also: vec![format!("documented in {source}")],
-            limit: "none: it is not about a rate".to_owned(),
-            edits: vec![edit.certain()],
-            path: CheckPath::Unknown,
-            ..DraftAnswer::default()
-        }
+        let line = line.trim();
+        let meaning = format!("{mark}{parts} in the kernel log, {times}: \"{line}\"");
+        let also = vec![format!("documented in {source}")];
+        DraftAnswer { also, ..DraftAnswer::of_text(meaning, edit) }
     }
 }
 

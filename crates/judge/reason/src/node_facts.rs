@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_diagnose::{NodePeers, unit_shape};
 use pathline_flow::NVLINK_CODING;
-use pathline_paste::{NcclLog, PasteContent, PasteContext, PasteReading, find_product};
+use pathline_paste::{NcclLog, PasteContent, PasteContext, PasteReading, find_product, table_rows};
 use pathline_schema::{LinkEnd, LinkKind, Topology};
 
 use crate::figures::figure;
@@ -40,6 +40,11 @@ impl FactSource {
             Self::Pair => "of the processor and the GPU in the paste",
             Self::Processor => "the generation of the processor in the paste, below the GPU's",
         }
+    }
+
+    /// `63.0 GB/s each way, PCIe (in the paste)`.
+    pub(crate) fn each_way(self, gbs: f64, what: &str) -> String {
+        format!("{} GB/s each way, {what} ({})", figure(gbs), self.label())
     }
 }
 
@@ -457,12 +462,9 @@ fn own_gpus(devices: &BTreeMap<u32, String>) -> BTreeSet<u32> {
 
 /// Adapters of a node, and the rate of one in Gbit/s, of a system that a text in lower case names.
 fn system_adapters(prose: &str) -> Option<(u32, f64)> {
-    let rows = include_str!("../data/systems.tsv").lines().map(|line| line.split('\t'));
-    let mut found = rows.filter_map(|mut cells| {
-        cells.next().filter(|name| prose.contains(&name.to_lowercase()))?;
-        Some((cells.next()?.parse().ok()?, cells.next()?.parse().ok()?))
-    });
-    found.next()
+    let is_named = |row: &[&str; 3]| prose.contains(&row[0].to_lowercase());
+    let [_, nics, gbits] = table_rows(include_str!("../data/systems.tsv")).find(is_named)?;
+    Some((nics.parse().ok()?, gbits.parse().ok()?))
 }
 
 /// Whether a link of PCIe in the paste can only be that of an adapter.

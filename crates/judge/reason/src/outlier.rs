@@ -33,6 +33,10 @@ pub(crate) struct Outlier {
 }
 
 impl Outlier {
+    /// A row, a size or an interval with its own sentence.
+    pub(crate) fn of_text(part: impl Into<String>, share: f64, text: String) -> Self {
+        Self { part: part.into(), share, text, check: String::new(), is_row: true }
+    }
     pub(crate) fn new(part: String, value: f64, usual: f64, unit: &str, peers: &str) -> Self {
         let share = value / usual;
         let text = format!(
@@ -119,6 +123,14 @@ pub(crate) fn slow_values(values: &[f64], most_share: f64) -> Option<(Vec<usize>
     (fastest < limit).then(|| (slow.to_vec(), usual))
 }
 
+/// The few slow ones of named rates, GB/s.
+pub(crate) fn slow_named(named: &[(String, f64)], most_share: f64, peers: &str) -> Vec<Outlier> {
+    let values: Vec<f64> = named.iter().map(|one| one.1).collect();
+    let (slow, usual) = slow_values(&values, most_share).unwrap_or_default();
+    let of =
+        |(name, value): &(String, f64)| Outlier::new(name.clone(), *value, usual, "GB/s", peers);
+    slow.iter().filter_map(|at| named.get(*at).map(of)).collect()
+}
 /// A row is slow below this share of its neighbours: protocols that begin at a size cost less.
 pub(crate) const DIP: f64 = 0.75;
 
@@ -205,15 +217,12 @@ pub(crate) fn long_tails(rows: &[(u64, f64)], longest: &[(u64, f64)]) -> Vec<Out
     let Some((slow, usual)) = slow_values(&ratios, 0.2) else { return Vec::new() };
     let each = slow.iter().filter_map(|at| {
         let (bytes, mean, longest) = *pairs.get(*at)?;
+        let [most, times, usual_us] = [longest, longest / mean, mean].map(figure);
         let text = format!(
-            "{bytes} B: the longest {} us are {} times the mean of {} us, at the other sizes {} times",
-            figure(longest),
-            figure(longest / mean),
-            figure(mean),
+            "{bytes} B: the longest {most} us are {times} times the mean of {usual_us} us, at the other sizes {} times",
             figure(1.0 / usual)
         );
-        let (part, share) = (format!("{bytes} B"), mean / longest / usual);
-        let one = Outlier { part, share, text, check: String::new(), is_row: true };
+        let one = Outlier::of_text(format!("{bytes} B"), mean / longest / usual, text);
         Some(one).filter(|one| one.share < DIP)
     });
     each.collect()
@@ -228,29 +237,22 @@ pub(crate) fn unsteady(rates: &[f64]) -> Option<Outlier> {
     let least = after.iter().copied().reduce(f64::min)?;
     let most = rates.iter().copied().fold(0.0, f64::max);
     let low = after.iter().filter(|rate| **rate < most * STEADY).count();
+    let [worst, best] = [least, most].map(figure);
+    let all = after.len();
     let text = format!(
-        "intervals of one run: {} to {} GB/s, {low} of {} below half of the best",
-        figure(least),
-        figure(most),
-        after.len()
+        "intervals of one run: {worst} to {best} GB/s, {low} of {all} below half of the best"
     );
     let check = "ethtool -S or the counters of the port at both ends: pauses, discards, retransmits; the same on an idle network";
-    let (part, share) = ("the run".to_owned(), least / most);
-    (low > 0).then(|| Outlier { part, share, text, check: check.to_owned(), is_row: true })
+    (low > 0).then(|| Outlier::of_text("the run", least / most, text).checked_by(check))
 }
 
 /// Intervals of a run that are slower than the others.
 pub(crate) fn slow_intervals(intervals: &[(u64, f64)]) -> Vec<Outlier> {
-    let rates: Vec<f64> = intervals.iter().map(|interval| interval.1).collect();
     // The last interval is often a part of one.
-    let whole = rates.split_last().map_or(&rates[..], |(_, rest)| rest);
-    let Some((slow, usual)) = slow_values(whole, 0.2) else { return Vec::new() };
-    let each = slow.iter().filter_map(|at| {
-        let (ms, rate) = *intervals.get(*at)?;
-        let part = format!("the interval up to {ms} ms");
-        Some(Outlier::new(part, rate, usual, "GB/s", "the others").of_row())
-    });
-    each.collect()
+    let (_, whole) = intervals.split_last().unwrap_or((&(0, 0.0), &[]));
+    let name = |(ms, rate): &(u64, f64)| (format!("the interval up to {ms} ms"), *rate);
+    let named: Vec<(String, f64)> = whole.iter().map(name).collect();
+    slow_named(&named, 0.2, "the others").into_iter().map(Outlier::of_row).collect()
 }
 
 /// Both directions of a pair, or both places of a size, are peers up to this factor.
@@ -284,22 +286,18 @@ pub(crate) fn slow_pairs(list: &[(u32, u32, f64)]) -> Vec<Outlier> {
         let rest: Vec<f64> =
             list.iter().filter(|&&(a, b, _)| !is_own(a, b)).map(|pair| pair.2).collect();
         let (Some(mean), Some(usual)) = (median(own), median(&rest)) else { continue };
-        let (best, worst) = (
-            own.iter().copied().fold(0.0, f64::max),
-            rest.iter().copied().fold(f64::INFINITY, f64::min),
-        );
+        let best = own.iter().copied().fold(0.0, f64::max);
+        let worst = rest.iter().copied().fold(f64::INFINITY, f64::min);
         let gap = LEAST_GAP.max(SPREADS * spread(&rest)).min(0.3);
         let is_slow = best < worst && mean < usual * (1.0 - gap);
         if is_slow && found.as_ref().is_none_or(|known| mean / usual < known.share) {
-            let part = format!("gpu{gpu}");
             let text = format!("all {} pairs of gpu{gpu}", own.len());
-            let mut one = Outlier::new(text, mean, usual, "GB/s", "the pairs without it");
-            one.part = part;
-            found = Some(one);
+            let one = Outlier::new(text, mean, usual, "GB/s", "the pairs without it");
+            found = Some(Outlier { part: format!("gpu{gpu}"), ..one });
         }
     }
-    if found.is_some() {
-        return found.into_iter().collect();
+    if let Some(found) = found {
+        return vec![found];
     }
     let values: Vec<f64> = list.iter().map(|pair| pair.2).collect();
     // A pair has two directions.
@@ -307,25 +305,16 @@ pub(crate) fn slow_pairs(list: &[(u32, u32, f64)]) -> Vec<Outlier> {
     let slow = slow_values(&values, few).filter(|_| list.len() >= 6);
     let Some((slow, usual)) = slow else { return slow_directions(list) };
     let mut named: Vec<Outlier> = Vec::new();
-    for at in slow {
-        let Some(&(a, b, value)) = list.get(at) else { continue };
-        let back = named.iter_mut().find(|one| one.part == format!("gpu{b}->gpu{a}"));
-        match back {
+    for &(a, b, value) in slow.iter().filter_map(|at| list.get(*at)) {
+        let slow =
+            |part: String, rate: f64| Outlier::new(part, rate, usual, "GB/s", "the other pairs");
+        match named.iter_mut().find(|one| one.part == format!("gpu{b}->gpu{a}")) {
             // Both directions are one pair.
             Some(back) => {
                 let part = format!("gpu{}-gpu{}", a.min(b), a.max(b));
-                *back = Outlier::new(
-                    part,
-                    value.min(back.share * usual),
-                    usual,
-                    "GB/s",
-                    "the other pairs",
-                );
+                *back = slow(part, value.min(back.share * usual));
             }
-            None => {
-                let part = format!("gpu{a}->gpu{b}");
-                named.push(Outlier::new(part, value, usual, "GB/s", "the other pairs"));
-            }
+            None => named.push(slow(format!("gpu{a}->gpu{b}"), value)),
         }
     }
     named

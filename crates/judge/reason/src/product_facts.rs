@@ -71,7 +71,6 @@ pub(crate) fn gpus_of_modules(product: Option<&ProductFacts>, count: u32) -> u32
 }
 
 fn parse_row(line: &'static str) -> Option<ProductFacts> {
-    let cells: Vec<&'static str> = line.split('\t').collect();
     let lanes = |text: &str| text.split_once('x').map_or("16", |of| of.1).parse::<f64>().ok();
     let pcie = |text: &str| {
         if text == "-" {
@@ -80,25 +79,12 @@ fn parse_row(line: &'static str) -> Option<ProductFacts> {
         let generation = text.split('x').next()?.parse().ok()?;
         Some(pcie_gbs(generation) * lanes(text)? / 16.0)
     };
-    if let [name, generation, memory, pcie_p2p] = cells[..] {
-        return Some(ProductFacts {
-            name,
-            fabric: FabricKind::Pcie,
-            links_gbs: 0.0,
-            pair_gbs: 0.0,
-            package_gbs: 0.0,
-            pcie_gbs: pcie(generation)?,
-            pcie_lanes: lanes(generation)?,
-            c2c_gbs: 0.0,
-            memory_gbs: memory.parse().ok()?,
-            nvls: false,
-            pcie_p2p: pcie_p2p == "yes",
-        });
-    }
-    let [name, fabric, links, pair, package, generation, c2c, memory, nvls, pcie_p2p] = cells[..]
-    else {
-        return None;
+    let cells: [&str; 10] = match *line.split('\t').collect::<Vec<_>>() {
+        // A card without links between GPUs.
+        [name, pcie, memory, p2p] => [name, "pcie", "0", "0", "0", pcie, "0", memory, "no", p2p],
+        ref cells => cells.try_into().ok()?,
     };
+    let [name, fabric, links, pair, package, generation, c2c, memory, nvls, pcie_p2p] = cells;
     let fabric = match fabric {
         "switched" => FabricKind::Switched,
         "meshed" => FabricKind::Meshed,

@@ -2,6 +2,7 @@
 
 use std::sync::LazyLock;
 
+use pathline_paste::table_rows;
 const TABLE: &str = include_str!("../data/usual.tsv");
 /// Above this share of a limit, the limit is not that of the path.
 pub(crate) const ABOVE: f64 = 1.03;
@@ -19,19 +20,13 @@ pub(crate) struct UsualShare {
     pub(crate) text: &'static str,
 }
 
-static ROWS: LazyLock<Vec<(&'static str, UsualShare)>> = LazyLock::new(|| {
-    let row = |line: &'static str| {
-        let mut cells = line.split('\t');
-        let key = cells.next().filter(|key| !key.starts_with('#'))?;
-        let usual = cells.next()?;
-        let (least, most) = match usual.split_once("..") {
-            Some((least, most)) => (least.parse().ok()?, most.parse().ok()?),
-            None => (usual.parse().ok()?, ABOVE),
-        };
-        let slow = cells.next()?.parse().ok()?;
-        Some((key, UsualShare { least, most, slow, text: cells.next()? }))
+static ROWS: LazyLock<Vec<(&str, UsualShare)>> = LazyLock::new(|| {
+    let row = |[key, usual, slow, text, _]: [&'static str; 5]| {
+        let (least, most) = usual.split_once("..").unwrap_or((usual, ""));
+        let (least, most) = (least.parse().ok()?, most.parse().unwrap_or(ABOVE));
+        Some((key, UsualShare { least, most, slow: slow.parse().ok()?, text }))
     };
-    TABLE.lines().filter_map(row).collect()
+    table_rows(TABLE).filter_map(row).collect()
 });
 
 /// The row of a path, such as `host.pcie`.
