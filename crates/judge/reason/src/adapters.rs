@@ -6,7 +6,7 @@ use crate::cause_table::{CauseFacts, cause};
 use crate::checks::CheckPath;
 use crate::draft::DraftAnswer;
 use crate::figures::figure;
-use crate::fitting_links::{PORTS, StandardLink, fitting_text};
+use crate::fitting_links::{fitting_text, standard_links};
 use crate::node_facts::{FactSource, NodeLimits};
 use crate::outlier::{Outlier, STEADY, long_tails, unsteady};
 use crate::score::{ObservedFeature, WorldEdit};
@@ -34,22 +34,19 @@ pub(crate) fn explain(table: &NetworkTable, node: Option<&NodeLimits>) -> DraftA
     // Nothing is faster than its line, the fastest messages neither. Without a named one the limit depends on the port.
     let most = rate.max(table.peak.unwrap_or(0.0) / ways);
     let named = node.map(|node| node.nic_gbs).filter(|line| *line > 0.0 && most <= line * 1.01);
-    let ports: Vec<StandardLink> = PORTS.into_iter().filter(|port| port.carries(most)).collect();
+    let mut ports = standard_links("port");
+    ports.retain(|port| port.carries(most));
     let line = named.or(ports.first().map(|port| port.gbs)).unwrap_or(most);
     let largest = table.rows.iter().map(|r| r.0).max().unwrap_or(0);
-    let mut draft = DraftAnswer {
-        meaning: format!(
-            "{}, {} memory: {} GB/s = {} Gbit/s (perftest's MB is 2^20 B, its Gb 1e9 bit){}",
-            if table.test.is_empty() { "RDMA bandwidth" } else { &table.test },
-            if table.on_gpu { "GPU" } else { "host" },
-            figure(best),
-            figure(best * 8.0),
-            if table.both_ways { "; both directions, summed" } else { "; one direction" }
-        ),
-        value: Some(rate),
-        path: CheckPath::Adapter,
-        ..DraftAnswer::default()
-    };
+    let test = if table.test.is_empty() { "RDMA bandwidth" } else { &table.test };
+    let memory = if table.on_gpu { "GPU" } else { "host" };
+    let counted = if table.both_ways { "both directions, summed" } else { "one direction" };
+    let meaning = format!(
+        "{test}, {memory} memory: {} GB/s = {} Gbit/s (perftest's MB is 2^20 B, its Gb 1e9 bit); {counted}",
+        figure(best),
+        figure(best * 8.0)
+    );
+    let mut draft = DraftAnswer::new(CheckPath::Adapter, meaning, rate);
     // Rows of one size are intervals of a run.
     if table.rows.iter().all(|row| row.0 == largest) {
         let rates: Vec<f64> = table.rows.iter().map(|row| row.1).collect();
@@ -153,7 +150,8 @@ fn candidates(
     // A port that trained at another generation's rate, or with half of its lanes; from GPU memory a detour is more
     // usual than a cable.
     let prior = if table.on_gpu { 0.012 } else { 0.05 };
-    for lower in PORTS.iter().map(|port| port.gbs).filter(|lower| is_named && *lower < line * 0.9) {
+    let lower = standard_links("port").into_iter().map(|port| port.gbs);
+    for lower in lower.filter(|lower| is_named && *lower < line * 0.9) {
         let facts = facts.with("prior", prior).with("lower", lower);
         edits.push(facts.cause("adapter.link-rate-low"));
     }
@@ -177,33 +175,23 @@ fn long_operations(table: &NetworkTable) -> Option<Outlier> {
     let (mean, late, longest) = table.tail?;
     let &(bytes, typical) = table.rows.first()?;
     let is_tail = mean > typical * RAISED_MEAN && late > typical * LONG_TAIL;
+    let [late_us, longest, typical_us, mean] = [late, longest, typical, mean].map(figure);
     let text = format!(
-        "{bytes} B: 1 of 1000 operations takes {} us or more, the longest {} us, where {} us are typical; the mean \
-         is {} us",
-        figure(late),
-        figure(longest),
-        figure(typical),
-        figure(mean)
+        "{bytes} B: 1 of 1000 operations takes {late_us} us or more, the longest {longest} us, where {typical_us} us are \
+         typical; the mean is {mean} us"
     );
-    let (part, share) = (format!("{bytes} B"), typical / late);
+    let one = Outlier::of_text(format!("{bytes} B"), typical / late, text);
     let check = "the same on isolated cores (taskset, performance governor); ethtool -S: pauses, retransmits";
-    is_tail.then(|| Outlier { part, share, text, check: check.to_owned(), is_row: true })
+    is_tail.then(|| one.checked_by(check))
 }
 
 fn explain_latency(table: &NetworkTable) -> DraftAnswer {
-    let first = table.rows.first().copied().unwrap_or_default();
-    let mut draft = DraftAnswer {
-        meaning: format!(
-            "{}: typical {} us at {} B",
-            if table.test.is_empty() { "RDMA latency" } else { &table.test },
-            figure(first.1),
-            first.0
-        ),
-        limit: "1 to 2 us through one switch".to_owned(),
-        path: CheckPath::Adapter,
-        ..DraftAnswer::default()
-    };
-    draft.features.push(ObservedFeature::new("start", first.1.max(1e-3)));
+    let (bytes, typical) = table.rows.first().copied().unwrap_or_default();
+    let test = if table.test.is_empty() { "RDMA latency" } else { &table.test };
+    let meaning = format!("{test}: typical {} us at {bytes} B", figure(typical));
+    let mut draft = DraftAnswer::new(CheckPath::Adapter, meaning, None);
+    draft.limit = "1 to 2 us through one switch".to_owned();
+    draft.features.push(ObservedFeature::new("start", typical.max(1e-3)));
     draft.outliers = long_tails(&table.rows, &table.longest);
     draft.outliers.extend(long_operations(table));
     draft.edits.extend([cause("adapter.rdma-message"), cause("adapter.slow-host")]);

@@ -2,20 +2,14 @@
 
 use std::sync::LazyLock;
 
+use pathline_paste::table_rows;
+
 use crate::figures::figure;
 use crate::score::{AnswerClass, WorldEdit};
 
 const TABLE: &str = include_str!("../data/causes.tsv");
-
 /// Rows by key; a row of another shape is left out.
-static ROWS: LazyLock<Vec<(&'static str, [&'static str; 6])>> = LazyLock::new(|| {
-    let row = |line: &'static str| {
-        let (key, rest) = line.split_once('\t').filter(|(key, _)| !key.starts_with('#'))?;
-        let cells: Vec<&str> = rest.split('\t').collect();
-        Some((key, cells.try_into().ok()?))
-    };
-    TABLE.lines().filter_map(row).collect()
-});
+static ROWS: LazyLock<Vec<[&str; 7]>> = LazyLock::new(|| table_rows(TABLE).collect());
 
 /// The numbers and words that rows of the table name.
 #[derive(Debug, Clone, Default)]
@@ -47,8 +41,8 @@ impl CauseFacts {
     pub(crate) fn cause(&self, key: &'static str) -> WorldEdit {
         let id = key.split_once('.').map_or(key, |(_, id)| id);
         let id = id.split('#').next().unwrap_or(id);
-        let Some((_, [class, prior, expects, options, text, check])) =
-            ROWS.iter().find(|(known, _)| *known == key)
+        let Some([_, class, prior, expects, options, text, check]) =
+            ROWS.iter().find(|row| row[0] == key)
         else {
             return WorldEdit::new(id, AnswerClass::Unknown, f64::MIN_POSITIVE);
         };
@@ -60,16 +54,16 @@ impl CauseFacts {
         for option in options.split(' ') {
             let (name, value) = option.split_once('=').unwrap_or((option, "0"));
             let value = self.value(value);
-            edit = match name {
-                "certain" => edit.certain(),
-                "stated" => edit.stated(),
-                "modelled" => edit.modelled(),
-                "exact" => edit.exact(value),
-                "within" => edit.within(value),
-                "seen" => edit.seen(value),
-                "copies" => edit.slows_copies(value),
-                _ => edit,
-            };
+            match name {
+                "certain" => edit.is_certain = true,
+                "stated" => edit.is_stated = true,
+                "modelled" => edit.is_modelled = true,
+                "exact" => edit.exact = Some(value),
+                "within" => edit.tolerance = value,
+                "seen" => edit.evidence += value,
+                "copies" => edit.copies_at = value,
+                _ => {}
+            }
         }
         edit.says(self.fill(text)).decided_by(*check)
     }
@@ -136,15 +130,15 @@ mod tests {
         for file in std::fs::read_dir(folder).unwrap() {
             code.push_str(&std::fs::read_to_string(file.unwrap().path()).unwrap());
         }
-        for (key, _) in ROWS.iter() {
+        for [key, ..] in ROWS.iter() {
             assert!(code.contains(&format!("\"{key}\"")), "{key} is in no code");
         }
         let kinds: std::collections::BTreeSet<&str> =
-            ROWS.iter().filter_map(|(key, _)| key.split('.').next()).collect();
+            ROWS.iter().filter_map(|[key, ..]| key.split('.').next()).collect();
         for kind in kinds {
             for key in code.split(&format!("cause(\"{kind}.")).skip(1) {
                 let key = format!("{kind}.{}", key.split('"').next().unwrap());
-                assert!(ROWS.iter().any(|(known, _)| *known == key), "{key} has no row");
+                assert!(ROWS.iter().any(|[known, ..]| *known == key), "{key} has no row");
             }
         }
     }

@@ -1,11 +1,13 @@
 //! The standard links that a figure fits, where the paste does not name the link: what carries it at least, and what
 //! it would be of the next wider one.
 
-use pathline_flow::NVLINK_CODING;
+use pathline_paste::table_rows;
 
 use crate::draft::DraftAnswer;
 use crate::figures::figure;
 use crate::usual_share::{least_share, usual_share};
+
+const TABLE: &str = include_str!("../data/links.tsv");
 
 /// A standard link: rate each way in GB/s.
 #[derive(Debug, Clone, Copy)]
@@ -18,59 +20,14 @@ pub(crate) struct StandardLink {
     is_widest: bool,
 }
 
-const fn link(name: &'static str, gbs: f64, path: &'static str, is_widest: bool) -> StandardLink {
-    StandardLink { name, gbs, path, is_widest }
+/// The links of a kind of the table, the narrowest first.
+pub(crate) fn standard_links(kind: &str) -> Vec<StandardLink> {
+    let row = |[of, name, gbs, path, widest]: [&'static str; 5]| {
+        let gbs = gbs.parse().ok().filter(|_| of == kind)?;
+        Some(StandardLink { name, gbs, path, is_widest: widest == "widest" })
+    };
+    table_rows(TABLE).filter_map(row).collect()
 }
-
-/// Between a host and a GPU: PCI Express by generation and lanes.
-pub(crate) const HOST_LINKS: [StandardLink; 5] = [
-    link("PCIe 3 x4", 3.94, "host.pcie", false),
-    link("PCIe 3 x8 or 4 x4", 7.88, "host.pcie", false),
-    link("PCIe 3 x16 or 4 x8", 15.75, "host.pcie", false),
-    link("PCIe 4 x16 or 5 x8", 31.5, "host.pcie", false),
-    link("PCIe 5 x16", 63.0, "host.pcie", true),
-];
-
-/// Between two GPUs: PCI Express, and NVLinks of a pair (NVIDIA data sheets).
-pub(crate) const PAIR_LINKS: [StandardLink; 10] = [
-    link("PCIe 3 x16 or 4 x8", 15.75, "pair.pcie", false),
-    link("one NVLink", 25.0, "pair.nvlink", false),
-    link("PCIe 4 x16 or 5 x8", 31.5, "pair.pcie", false),
-    link("two NVLinks", 50.0, "pair.nvlink", false),
-    link("PCIe 5 x16", 63.0, "pair.pcie", true),
-    link("six NVLinks", 150.0, "pair.nvlink", false),
-    link("NVLink of an A800 or H800", 200.0, "pair.nvlink", false),
-    link("NVLink of an A100", 300.0, "pair.nvlink", false),
-    link("NVLink of an H100 or H200", 450.0 * NVLINK_CODING, "pair.nvlink", false),
-    link("NVLink of a B200", 900.0 * NVLINK_CODING, "pair.nvlink", true),
-];
-
-/// The same of AMD's tools: PCI Express, and xGMI of a pair (AMD data sheets).
-pub(crate) const XGMI_PAIR_LINKS: [StandardLink; 9] = [
-    link("PCIe 3 x16 or 4 x8", 15.75, "pair.pcie", false),
-    link("PCIe 4 x16 or 5 x8", 31.5, "pair.pcie", false),
-    link("xGMI of an MI100", 46.0, "pair.xgmi", false),
-    link("xGMI of an MI200", 50.0, "pair.xgmi", false),
-    link("PCIe 5 x16", 63.0, "pair.pcie", false),
-    link("xGMI of an MI300X", 64.0, "pair.xgmi", false),
-    link("xGMI of an MI350X", 76.8, "pair.xgmi", false),
-    link("two xGMI links of an MI200", 100.0, "pair.xgmi", false),
-    link("four xGMI links of an MI200", 200.0, "pair.xgmi", false),
-];
-
-/// Ports of adapters.
-pub(crate) const PORTS: [StandardLink; 10] = [
-    link("1 Gbit/s", 0.125, "adapter.line", false),
-    link("10 Gbit/s", 1.25, "adapter.line", false),
-    link("25 Gbit/s", 3.125, "adapter.line", false),
-    link("40 Gbit/s", 5.0, "adapter.line", false),
-    link("50 Gbit/s", 6.25, "adapter.line", false),
-    link("56 Gbit/s", 7.0, "adapter.line", false),
-    link("100 Gbit/s", 12.5, "adapter.line", false),
-    link("200 Gbit/s", 25.0, "adapter.line", false),
-    link("400 Gbit/s", 50.0, "adapter.line", false),
-    link("800 Gbit/s", 100.0, "adapter.line", true),
-];
 
 impl StandardLink {
     /// Whether it carries a figure. Packets of PCI Express have 24 B of headers and more to 512 B at most, those of NVLink
@@ -94,10 +51,9 @@ pub(crate) fn assume_link(draft: &mut DraftAnswer, value: f64, links: &[Standard
     if let [only] = fits[..]
         && only.is_widest
     {
+        let (gbs, name) = (figure(only.gbs), only.name);
         draft.limit = format!(
-            "{} GB/s each way, {}: no narrower link carries the figure, and it is usual for this one",
-            figure(only.gbs),
-            only.name
+            "{gbs} GB/s each way, {name}: no narrower link carries the figure, and it is usual for this one"
         );
         draft.limit_gbs = Some(only.gbs);
         draft.usual = draft.usual.or(usual_share(only.path));
@@ -119,14 +75,13 @@ pub(crate) fn fitting_text(value: f64, links: &[StandardLink]) -> String {
         Some(kind) => format!("{kind} with {} GB/s", figure(link.gbs)),
         None => link.name.to_owned(),
     };
-    let next = wider
-        .next()
-        .map_or_else(String::new, |link| format!("; of {} it is {:.0} %", name(link), share(link)));
+    let next = wider.next().map(|link| format!("; of {} it is {:.0} %", name(link), share(link)));
     format!(
-        "unknown: at least {} ({} GB/s, of which it is {:.0} %){next}",
+        "unknown: at least {} ({} GB/s, of which it is {:.0} %){}",
         kind(first).unwrap_or(first.name),
         figure(first.gbs),
-        share(first)
+        share(first),
+        next.unwrap_or_default()
     )
 }
 
@@ -143,22 +98,22 @@ mod tests {
     #[test]
     fn a_figure_that_one_link_explains_has_its_limit() {
         // 55.4 / 63 = 88 %; 31.5 carries no 55.
-        assert_eq!(assumed(55.4, &HOST_LINKS).limit_gbs, Some(63.0));
+        assert_eq!(assumed(55.4, &standard_links("host")).limit_gbs, Some(63.0));
         // 774 / 956 = 81 %, and no NVLink is wider.
-        assert_eq!(assumed(774.0, &PAIR_LINKS).limit_gbs, Some(956.25));
+        assert_eq!(assumed(774.0, &standard_links("pair")).limit_gbs, Some(956.25));
         // 48.3 is 97 % of two NVLinks and 77 % of PCIe 5 x16; 374 is 78 % of an H100's and 39 % of a B200's.
-        assert_eq!(assumed(48.3, &PAIR_LINKS).limit_gbs, None);
-        assert_eq!(assumed(374.0, &PAIR_LINKS).limit_gbs, None);
+        assert_eq!(assumed(48.3, &standard_links("pair")).limit_gbs, None);
+        assert_eq!(assumed(374.0, &standard_links("pair")).limit_gbs, None);
     }
 
     #[test]
     fn other_figures_have_a_least_link() {
-        let text = assumed(25.2, &HOST_LINKS).limit;
+        let text = assumed(25.2, &standard_links("host")).limit;
         // 25.2 / 31.5 = 80 %, 25.2 / 63 = 40 %.
         assert!(text.contains("at least PCIe 4 x16") && text.contains("80 %"), "{text}");
         assert!(text.contains("PCIe 5 x16 it is 40 %"), "{text}");
         // Headers leave no 31.4 of 31.5.
-        assert_eq!(assumed(31.4, &HOST_LINKS).limit_gbs, None);
-        assert!(assumed(31.4, &HOST_LINKS).limit.contains("at least PCIe 5 x16"));
+        assert_eq!(assumed(31.4, &standard_links("host")).limit_gbs, None);
+        assert!(assumed(31.4, &standard_links("host")).limit.contains("at least PCIe 5 x16"));
     }
 }

@@ -1,12 +1,12 @@
 //! Copies between host memory and GPUs.
 
-use pathline_paste::{CopyMeans, MatrixEnd, PasteContext, RateCount, RateMatrix};
+use pathline_paste::{CopyMeans, PasteContext, RateCount, RateMatrix};
 
 use crate::cause_table::{CauseFacts, cause};
 use crate::checks::CheckPath;
-use crate::draft::DraftAnswer;
+use crate::draft::{ASK_PRODUCT, DraftAnswer};
 use crate::figures::figure;
-use crate::fitting_links::{HOST_LINKS, assume_link};
+use crate::fitting_links::{assume_link, standard_links};
 use crate::host_outliers::{shared_paths, slow_host_links};
 use crate::node_facts::NodeLimits;
 use crate::outlier::{Outlier, RUN_SHARE, median};
@@ -28,13 +28,9 @@ fn commands_of_nodes(context: &PasteContext) -> String {
     };
     let mut list: Vec<String> = context.commands.iter().filter_map(binding).collect();
     list.dedup();
-    match list.len() > 1 {
-        true => format!(
-            "; the runs differ in numactl {}: memory or cores of the far socket",
-            list.join(" and ")
-        ),
-        false => String::new(),
-    }
+    let runs = list.join(" and ");
+    let text = format!("; the runs differ in numactl {runs}: memory or cores of the far socket");
+    if list.len() > 1 { text } else { String::new() }
 }
 
 /// Runs of one test that are slower than the fastest one of the paste.
@@ -43,16 +39,13 @@ fn slow_runs(matrices: &[&RateMatrix], context: &PasteContext) -> Vec<Outlier> {
         median(&matrix.cells.iter().map(|cell| cell.2).collect::<Vec<_>>()).unwrap_or(0.0)
     };
     let mut found = Vec::new();
+    let nodes = commands_of_nodes(context);
     for (at, matrix) in matrices.iter().enumerate() {
-        let ends = |matrix: &RateMatrix| -> Vec<(MatrixEnd, MatrixEnd)> {
-            matrix.cells.iter().map(|cell| (cell.0, cell.1)).collect()
+        let kind = |of: &RateMatrix| {
+            let ends: Vec<_> = of.cells.iter().map(|cell| (cell.0, cell.1)).collect();
+            (of.test.clone(), of.count, of.means, of.peer_access, ends)
         };
-        let is_same = |other: &&&RateMatrix| {
-            (&other.test, other.count, other.means, other.peer_access)
-                == (&matrix.test, matrix.count, matrix.means, matrix.peer_access)
-                && ends(other) == ends(matrix)
-        };
-        let nodes = commands_of_nodes(context);
+        let is_same = |other: &&&RateMatrix| kind(other) == kind(matrix);
         let best = matrices.iter().filter(is_same).map(|other| middle(other)).fold(0.0, f64::max);
         let nth = matrices.iter().take(at + 1).filter(is_same).count();
         if middle(matrix) < best * RUN_SHARE && found.len() < 4 {
@@ -121,12 +114,9 @@ fn describe_rates(
         Some(format!("{name} {}{spread}", figure(rates.middle)))
     };
     let parts: Vec<String> = kinds.iter().filter_map(say).collect();
-    format!(
-        "host copies{}, GB/s (1e9 B/s): {}{}",
-        if by_kernel { " by a kernel" } else { "" },
-        parts.join(", "),
-        if is_duplex { "; of two streams one is reported" } else { "" }
-    )
+    let by = if by_kernel { " by a kernel" } else { "" };
+    let reported = if is_duplex { "; of two streams one is reported" } else { "" };
+    format!("host copies{by}, GB/s (1e9 B/s): {}{reported}", parts.join(", "))
 }
 
 /// Host memory and GPUs.
@@ -158,12 +148,8 @@ pub(crate) fn with_host(
         return None;
     }
     let is_duplex = both_in.or(both_out).is_some();
-    let mut draft = DraftAnswer {
-        meaning: describe_rates(&kinds, by_kernel, is_duplex),
-        value: Some(headline),
-        path: CheckPath::HostCopies,
-        ..DraftAnswer::default()
-    };
+    let meaning = describe_rates(&kinds, by_kernel, is_duplex);
+    let mut draft = DraftAnswer::new(CheckPath::HostCopies, meaning, headline);
     draft.outliers = slow_host_links(matrices, node);
     if draft.outliers.is_empty() {
         draft.outliers = slow_runs(matrices, context);
@@ -193,13 +179,11 @@ pub(crate) fn with_host(
     let least = own.iter().flatten().map(|rates| rates.least).fold(f64::INFINITY, f64::min);
     if let Some(product) = node.and_then(|node| node.product).filter(|p| p.has_one_memory()) {
         within_one_memory(&mut draft, product);
-    } else if let Some(pcie) = node.map(|node| node.pcie_gbs).filter(|pcie| *pcie > 0.0) {
-        draft.limit_gbs = Some(pcie);
-        let (link, source) = node.map_or(("", ""), |n| (n.host_link, n.pcie_source.label()));
-        draft.limit = format!("{} GB/s each way, {link} ({source})", figure(pcie));
-        let lanes = lanes_of(node.and_then(|node| node.product));
-        if link == "PCIe" {
-            host_edits(&mut draft, (pcie, lanes), is_duplex, context);
+    } else if let Some(node) = node.filter(|node| node.pcie_gbs > 0.0) {
+        draft.limit_gbs = Some(node.pcie_gbs);
+        draft.limit = node.pcie_source.each_way(node.pcie_gbs, node.host_link);
+        if node.host_link == "PCIe" {
+            host_edits(&mut draft, node, is_duplex, context);
         } else if is_one_way {
             draft.usual = usual_share("host.fabric");
         }
@@ -211,9 +195,9 @@ pub(crate) fn with_host(
         chip_to_chip(&mut draft, node, headline);
         draft.note_slowest("GPU", least);
     } else {
-        assume_link(&mut draft, headline, &HOST_LINKS);
+        assume_link(&mut draft, headline, &standard_links("host"));
         let is_named = node.is_some_and(|node| node.product.is_some());
-        let which = if is_named { "what link has the GPU," } else { "which GPU product is it?" };
+        let which = if is_named { "what link has the GPU," } else { ASK_PRODUCT };
         draft.ask = format!("{which} `lspci -vv | grep LnkSta` of the GPU?");
     }
     // One direction of one GPU is what a full link gives.
@@ -268,24 +252,16 @@ fn within_one_memory(draft: &mut DraftAnswer, product: &ProductFacts) {
 }
 
 /// Copies over NVLink-C2C, where a module of Grace is faster than PCIe.
-fn chip_to_chip(draft: &mut DraftAnswer, node: Option<&NodeLimits>, headline: f64) {
-    let Some(node) = node.filter(|node| node.c2c_gbs > 0.0 && headline > node.pcie_gbs) else {
-        return;
-    };
+fn chip_to_chip(draft: &mut DraftAnswer, node: &NodeLimits, headline: f64) {
     let c2c = node.c2c_gbs;
-    draft.limit =
-        format!("{} GB/s each way, NVLink-C2C ({})", figure(c2c), node.c2c_source.label());
-    draft.limit_gbs = Some(c2c);
-    draft.usual = usual_share("host.c2c");
-    draft.edits.push(CauseFacts::new(&[("c2c", c2c)]).cause("host.link-full"));
+    if c2c > 0.0 && headline > node.pcie_gbs {
+        draft.set_limit(c2c, "host.c2c", node.c2c_source.each_way(c2c, "NVLink-C2C"));
+        draft.edits.push(CauseFacts::new(&[("c2c", c2c)]).cause("host.link-full"));
+    }
 }
 
-fn host_edits(
-    draft: &mut DraftAnswer,
-    (pcie, lanes): (f64, f64),
-    has_both: bool,
-    context: &PasteContext,
-) {
+fn host_edits(draft: &mut DraftAnswer, node: &NodeLimits, has_both: bool, context: &PasteContext) {
+    let (pcie, lanes) = (node.pcie_gbs, lanes_of(node.product));
     let facts =
         CauseFacts::new(&[("pcie", pcie), ("full", pcie * PCIE_SHARE), ("share", PCIE_SHARE)]);
     draft.edits.push(facts.cause("host.pcie-full"));
@@ -300,7 +276,7 @@ fn host_edits(
     ] {
         let narrower = narrower.clone().unwrap_or_else(|| format!("PCIe runs at {what}"));
         let facts = facts.with("part", part).with("prior", prior).word("narrower", narrower);
-        let edit = facts.cause("host.narrow-pcie").slows_copies(part);
+        let edit = facts.cause("host.narrow-pcie");
         draft.edits.push(if is_down { edit.seen(3.0) } else { edit });
     }
     draft.edits.push(facts.cause("host.far-memory"));

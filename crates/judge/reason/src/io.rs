@@ -67,18 +67,12 @@ pub(crate) fn explain(
         true => Some(1.0),
         false => result.depth.map(f64::from).or(number(&["--iodepth", "-iodepth"])),
     };
-    let block = result
-        .block
-        .map(|b| b as f64)
-        .or_else(|| {
-            option(context, &["-b", "--block", "--bs", "-bs"]).and_then(|v| Some(size(&v)? as f64))
-        })
-        .or_else(|| block_of_rates(result));
+    let of_command = || size(&option(context, &["-b", "--block", "--bs", "-bs"])?);
+    let block = result.block.or_else(of_command).map(|bytes| bytes as f64);
+    let block = block.or_else(|| block_of_rates(result));
     let command = context.commands.join(" ");
-    let direct = result.direct.or_else(|| {
-        (!command.is_empty())
-            .then(|| ["--direct", "-direct=1", "direct=1"].iter().any(|d| command.contains(d)))
-    });
+    let is_direct = || ["--direct", "-direct=1", "direct=1"].iter().any(|d| command.contains(d));
+    let direct = result.direct.or_else(|| (!command.is_empty()).then(is_direct));
     let is_gpu = result.gpu_direct || ["--gds", "--cufile"].iter().any(|d| command.contains(d));
     // `iodepth = 1, numjobs = 1` of a script.
     let stated = |name: &str| {
@@ -100,19 +94,14 @@ pub(crate) fn explain(
         0 | 1 => String::new(),
         jobs => format!(", {jobs} jobs together"),
     };
-    let mut draft = DraftAnswer {
-        meaning: format!(
-            "{} {}{memory}{together}: {} (1 GB = 1e9 B; {} prints 2^20 or 2^30){load}",
-            result.tool,
-            result.operation.to_lowercase(),
-            rate(gbs),
-            result.tool,
-        ),
-        value: Some(gbs),
-        limit: "unknown: the paste does not say what the device or network can".to_owned(),
-        path: if is_gpu { CheckPath::DirectFiles } else { CheckPath::Files },
-        ..DraftAnswer::default()
-    };
+    let (tool, operation) = (result.tool, result.operation.to_lowercase());
+    let meaning = format!(
+        "{tool} {operation}{memory}{together}: {} (1 GB = 1e9 B; {tool} prints 2^20 or 2^30){load}",
+        rate(gbs)
+    );
+    let path = if is_gpu { CheckPath::DirectFiles } else { CheckPath::Files };
+    let mut draft = DraftAnswer::new(path, meaning, gbs);
+    draft.limit = "unknown: the paste does not say what the device or network can".to_owned();
     set_limit(&mut draft, result, block, context);
     let note = unfilled(&mut draft, in_flight, block, &command);
     draft.features.push(ObservedFeature::new("rate", gbs.max(1e-5)));
@@ -141,10 +130,8 @@ pub(crate) fn explain(
         store_worlds::add_store_worlds(&mut draft, store, load, direct == Some(true));
     }
     slow_parts(&mut draft, result, all, store.is_some());
-    if store.is_none()
-        && draft.note.is_empty()
-        && draft.edits.iter().all(|edit| edit.exact.is_none())
-    {
+    let is_exact = draft.edits.iter().any(|edit| edit.exact.is_some());
+    if store.is_none() && draft.note.is_empty() && !is_exact {
         draft.note = note;
     }
     draft
@@ -154,16 +141,13 @@ pub(crate) fn explain(
 fn long_tail(result: &FileIoResult) -> Option<Outlier> {
     let [Some(middle), Some(most), Some(late)] = result.percentiles else { return None };
     let is_tail = middle > 0.0 && most > middle * LONG_TAIL.0 && late > middle * LONG_TAIL.1;
+    let [half, some, few] = [middle, most, late].map(figure);
     let text = format!(
-        "half of the I/Os take up to {} us, 1 of 100 {} us or more, 1 of 1000 {} us or more",
-        figure(middle),
-        figure(most),
-        figure(late)
+        "half of the I/Os take up to {half} us, 1 of 100 {some} us or more, 1 of 1000 {few} us or more"
     );
     let check = "iostat -x 1: await and queue; the same with less in flight; smartctl -a";
-    let part = "the slowest I/Os".to_owned();
-    let share = middle / late;
-    is_tail.then(|| Outlier { part, share, text, check: check.to_owned(), is_row: true })
+    let one = Outlier::of_text("the slowest I/Os", middle / late, text).checked_by(check);
+    is_tail.then_some(one)
 }
 
 /// A client or worker that needs longer than the others for its part.
@@ -171,25 +155,18 @@ fn slow_worker(result: &FileIoResult) -> Option<Outlier> {
     let speeds: Vec<f64> = result.worker_ms.iter().map(|ms| 1.0 / ms).collect();
     let (slow, _) = slow_values(&speeds, 0.25)?;
     let at = *slow.first()?;
-    let rest: Vec<f64> = (0..)
-        .zip(&result.worker_ms)
-        .filter(|(i, _)| !slow.contains(i))
-        .map(|(_, ms)| *ms)
-        .collect();
-    let (ms, usual) = (*result.worker_ms.get(at)?, median(&rest)?);
+    let others = (0..).zip(&result.worker_ms).filter(|(i, _)| !slow.contains(i)).map(|one| *one.1);
+    let (ms, usual) = (*result.worker_ms.get(at)?, median(&others.collect::<Vec<_>>())?);
+    let first = result.first_done_gbs.map(figure);
+    let first = first.map(|gbs| format!("; {gbs} GB/s until the first was done"));
+    let (part, all) = (format!("worker {}", at + 1), result.worker_ms.len());
     let text = format!(
-        "worker {} of {} needs {} s, the others {} s{}",
-        at + 1,
-        result.worker_ms.len(),
+        "{part} of {all} needs {} s, the others {} s{}",
         figure(ms / 1e3),
         figure(usual / 1e3),
-        result.first_done_gbs.map_or_else(String::new, |gbs| format!(
-            "; {} GB/s until the first was done",
-            figure(gbs)
-        ))
+        first.unwrap_or_default()
     );
-    let part = format!("worker {}", at + 1);
-    let one = Outlier { part, share: usual / ms, text, check: String::new(), is_row: false };
+    let one = Outlier { is_row: false, ..Outlier::of_text(part, usual / ms, text) };
     Some(one.checked_by("the same on that client alone; its adapter's rate and route"))
 }
 
@@ -200,16 +177,11 @@ fn other_path(
     block: Option<f64>,
     context: &PasteContext,
 ) -> Option<Outlier> {
-    let is_staged = |other: &FileIoResult| {
-        result.gpu_direct
-            && other.staged
-            && (other.operation == result.operation && other.block == result.block)
-    };
-    let is_dd = |other: &FileIoResult| {
-        other.tool == "dd"
-            && result.tool != "dd"
-            && !result.operation.to_lowercase().contains("read")
-    };
+    let is_same =
+        |other: &FileIoResult| (&other.operation, other.block) == (&result.operation, result.block);
+    let is_staged = |other: &FileIoResult| result.gpu_direct && other.staged && is_same(other);
+    let writes = result.tool != "dd" && !result.operation.to_lowercase().contains("read");
+    let is_dd = |other: &FileIoResult| writes && other.tool == "dd";
     let faster = all.iter().filter(|other| is_staged(other) || is_dd(other));
     let faster = faster.max_by(|a, b| a.gbs.total_cmp(&b.gbs))?;
     let name = |io: &FileIoResult| {
@@ -239,16 +211,13 @@ fn slower_than_a_disk(
     let iops = result.iops.filter(|iops| *iops > 0.0 && *iops < LEAST_DISK_IOPS)?;
     let in_flight = in_flight.filter(|n| *n >= 4.0)?;
     block.filter(|block| *block <= SMALL_BLOCK)?;
+    let (made, ms) = (figure(iops), figure(in_flight / iops * 1e3));
     let text = format!(
-        "{} I/Os a second with {in_flight:.0} in flight, {} ms each: a single rotating disk makes 75 to 200",
-        figure(iops),
-        figure(in_flight / iops * 1e3)
+        "{made} I/Os a second with {in_flight:.0} in flight, {ms} ms each: a single rotating disk makes 75 to 200"
     );
-    let (part, share) = ("I/Os".to_owned(), iops / LEAST_DISK_IOPS);
     let check =
-        "iostat -x 1 on each layer: await; the same on the drive below; limits of the volume"
-            .to_owned();
-    Some(Outlier { part, share, text, check, is_row: true })
+        "iostat -x 1 on each layer: await; the same on the drive below; limits of the volume";
+    Some(Outlier::of_text("I/Os", iops / LEAST_DISK_IOPS, text).checked_by(check))
 }
 
 /// What is known of the requests in flight.
@@ -302,9 +271,13 @@ fn few_in_flight(result: &FileIoResult, in_flight: f64, block: f64) -> WorldEdit
     ])
     .word("printed", crate::figures::rate(rate))
     .cause("file.few-in-flight");
-    let class = if is_flash { AnswerClass::AsExpected } else { AnswerClass::SetUpSo };
-    let edit = WorldEdit { class, ..edit };
-    if is_flash { edit.exact(0.2) } else { edit.seen(if few { 0.0 } else { -3.0 }) }
+    match is_flash {
+        true => WorldEdit { class: AnswerClass::AsExpected, exact: Some(0.2), ..edit },
+        false => {
+            let edit = edit.seen(if few { 0.0 } else { -3.0 });
+            WorldEdit { class: AnswerClass::SetUpSo, ..edit }
+        }
+    }
 }
 
 /// One part of several equal ones that is slower: a job among jobs, a device of an array; on a store that is
@@ -336,45 +309,42 @@ fn slow_parts(
     }
     let speeds: Vec<f64> =
         result.devices.iter().map(|device| 1.0 / device.mean_ms.max(1e-9)).collect();
-    let slowest = result.devices.iter().max_by(|a, b| a.mean_ms.total_cmp(&b.mean_ms));
-    let mut means: Vec<f64> = result.devices.iter().map(|device| device.mean_ms).collect();
-    means.sort_by(f64::total_cmp);
+    let mut devices: Vec<_> = result.devices.iter().collect();
+    devices.sort_by(|a, b| a.mean_ms.total_cmp(&b.mean_ms));
     // The middle of two is the faster one.
-    let middle = means.get(means.len().saturating_sub(1) / 2).copied();
-    if let (Some(slowest), Some(middle)) = (slowest, middle.filter(|_| means.len() >= 2))
+    let middle = devices.get(devices.len().saturating_sub(1) / 2).map(|device| device.mean_ms);
+    if let (Some(slowest), Some(middle)) = (devices.last(), middle)
+        && devices.len() >= 2
         && slowest.mean_ms > 0.0
     {
+        let (name, busy) = (&slowest.name, slowest.busy * 100.0);
         let text = format!(
-            "{}: {} ms a request, {} ms in the middle of {} devices, {:.0} % busy",
-            slowest.name,
+            "{name}: {} ms a request, {} ms in the middle of {} devices, {busy:.0} % busy",
             figure(slowest.mean_ms),
             figure(middle),
-            means.len(),
-            slowest.busy * 100.0
+            devices.len()
         );
         let share = (middle / slowest.mean_ms).clamp(1e-3, 1.0);
         found.push(("of-devices", share, text.clone()));
         if slow_values(&speeds, 0.34).is_some() && share < 0.67 {
-            let part = slowest.name.clone();
-            let check = check.to_owned();
-            draft.outliers.push(Outlier { part, share, text, check, is_row: false });
+            let one = Outlier { is_row: false, ..Outlier::of_text(name, share, text) };
+            draft.outliers.push(one.checked_by(check));
         }
     }
     // That some workers end before others is no fault by itself.
     let first_done =
         result.first_done_gbs.filter(|_| is_known && result.workers.is_none_or(|n| n > 1));
     if let Some(first) = first_done.filter(|first| *first > 0.0) {
+        let (first_gbs, gbs) = (figure(first), figure(result.gbs));
         let text = format!(
-            "{} GB/s until the first worker was done, {} until the last: some had more to wait for",
-            figure(first),
-            figure(result.gbs)
+            "{first_gbs} GB/s until the first worker was done, {gbs} until the last: some had more to wait for"
         );
         found.push(("of-first-done", (result.gbs / first).clamp(1e-3, 1.0), text));
     }
     let Some(slowest) = found.iter().min_by(|a, b| a.1.total_cmp(&b.1)) else { return };
     let mut edit = CauseFacts::default().word("slowest", &*slowest.2).cause("file.slow-device");
     for (id, value, _) in &found {
-        draft.features.push(ObservedFeature { id, value: *value, if_sound: Some(EVEN) });
+        draft.features.push(ObservedFeature::of_sound(id, *value, EVEN));
         for other in &mut draft.edits {
             other.expects.push((id, EVEN.0, EVEN.1));
         }

@@ -4,13 +4,12 @@ use pathline_paste::{MessageTable, MessageTest, PasteContext};
 
 use crate::cause_table::CauseFacts;
 use crate::checks::CheckPath;
-use crate::draft::{DraftAnswer, ProbeSubject};
+use crate::draft::{ASK_PRODUCT, DraftAnswer, ProbeSubject};
 use crate::figures::{figure, rate};
-use crate::fitting_links::{PORTS, fitting_text};
+use crate::fitting_links::{fitting_text, standard_links};
 use crate::node_facts::NodeLimits;
 use crate::outlier::{Outlier, falls_off, long_tails, moving_rows, slow_rows, unsteady};
 use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
-use crate::usual_share::usual_share;
 
 /// Share of its neighbours below which a size is slow: a protocol that begins there costs less.
 const MESSAGE_DIP: f64 = 0.5;
@@ -41,13 +40,8 @@ const LONG_TIME: f64 = 3.0;
 
 /// Sizes whose times lie far above those around them. The first may hold the start of the connection.
 fn long_times(rows: &[(u64, f64)]) -> Vec<Outlier> {
-    let outlier = |bytes: u64, share: f64, text: String| Outlier {
-        part: format!("{bytes} B"),
-        share,
-        text,
-        check: String::new(),
-        is_row: true,
-    };
+    let outlier =
+        |bytes: u64, share: f64, text| Outlier::of_text(format!("{bytes} B"), share, text);
     let mut found = Vec::new();
     // The fastest of the larger sizes.
     let larger = |at: usize| {
@@ -64,14 +58,12 @@ fn long_times(rows: &[(u64, f64)]) -> Vec<Outlier> {
         (worst, slow.first(), slow.last())
     {
         let (shown, less) = (figure(time), figure(least));
-        let text = match first.0 == last.0 {
-            true => format!("{bytes} B: {shown} us, while {size} B take {less} us"),
-            false => format!(
-                "{} to {} B: up to {shown} us ({bytes} B), while {size} B take {less} us",
-                first.0, last.0
-            ),
+        let sizes = match first.0 == last.0 {
+            true => format!("{bytes} B: {shown} us"),
+            false => format!("{} to {} B: up to {shown} us ({bytes} B)", first.0, last.0),
         };
-        let text = format!("{text}: the larger messages go another way");
+        let text =
+            format!("{sizes}, while {size} B take {less} us: the larger messages go another way");
         found.push(outlier(bytes, least / time, text));
     }
     let steps = rows.windows(2).filter_map(|pair| {
@@ -147,15 +139,11 @@ pub(crate) fn explain(
     let on_gpu = memory.is_some_and(|(a, b)| a || b);
     let nodes = context.nodes.filter(|nodes| *nodes > 1);
     let between = nodes.map_or_else(String::new, |nodes| format!(" on {nodes} nodes"));
-    let mut draft = DraftAnswer {
-        subject: if on_gpu && nodes.is_none() {
-            ProbeSubject::GpuPairs
-        } else {
-            ProbeSubject::Nothing
-        },
-        path: if on_gpu { CheckPath::GpuMessage } else { CheckPath::HostMessage },
-        ..DraftAnswer::default()
-    };
+    let path = if on_gpu { CheckPath::GpuMessage } else { CheckPath::HostMessage };
+    let mut draft = DraftAnswer::new(path, String::new(), None);
+    if on_gpu && nodes.is_none() {
+        draft.subject = ProbeSubject::GpuPairs;
+    }
     if matches!(table.test, MessageTest::Latency | MessageTest::Group(_)) {
         explain_times(&mut draft, table, where_, &between, on_gpu);
         draft.outliers = long_tails(&table.rows, &table.longest);
@@ -168,15 +156,15 @@ pub(crate) fn explain(
     let peaks = table.intervals.iter().filter(|_| unsteady.is_some());
     let best = table.rows.iter().map(|r| &r.1).chain(peaks).copied().fold(0.0, f64::max);
     let at = table.rows.iter().find(|r| r.1 >= best * 0.999).map_or(0, |r| r.0);
+    let at = if at > 0 { format!(", at {at} B") } else { String::new() };
+    let counted = match table.test {
+        MessageTest::BothWays => "both directions, summed",
+        MessageTest::MultiPair => "all pairs, summed",
+        _ => "one direction",
+    };
+    let peak = rate(best);
     draft.meaning = format!(
-        "bandwidth of messages, {where_}{between}: peak {} (1 GB = 1e9 B){}; {}",
-        rate(best),
-        if at > 0 { format!(", at {at} B") } else { String::new() },
-        match table.test {
-            MessageTest::BothWays => "both directions, summed",
-            MessageTest::MultiPair => "all pairs, summed",
-            _ => "one direction",
-        }
+        "bandwidth of messages, {where_}{between}: peak {peak} (1 GB = 1e9 B){at}; {counted}"
     );
     // A table that was cut there has no rate of a link.
     let largest = table.rows.iter().map(|row| row.0).max().unwrap_or(0);
@@ -192,16 +180,13 @@ pub(crate) fn explain(
     draft.outliers.extend(falls_off(&table.rows));
     draft.outliers.extend(unsteady);
     let fall = deepest_fall(&table.rows);
-    if let Some(fall) = fall {
-        draft.features.push(ObservedFeature::new("fall", fall.ratio.clamp(1e-3, 1.0)));
-    }
+    let ratio = fall.map(|fall| fall.ratio.clamp(1e-3, 1.0));
+    draft.features.extend(ratio.map(|ratio| ObservedFeature::new("fall", ratio)));
     // One end on the host is a copy over its PCIe.
     let to_host = memory.is_some_and(|(a, b)| a != b) && nodes.is_none();
-    if let Some(pcie) = node.map(|node| node.pcie_gbs).filter(|pcie| to_host && *pcie > 0.0) {
-        let source = node.map_or("", |node| node.pcie_source.label());
-        draft.limit = format!("{} GB/s each way, PCIe ({source})", figure(pcie));
-        draft.limit_gbs = Some(pcie);
-        draft.usual = usual_share("host.pcie");
+    if let Some(node) = node.filter(|node| to_host && node.pcie_gbs > 0.0) {
+        let text = node.pcie_source.each_way(node.pcie_gbs, "PCIe");
+        draft.set_limit(node.pcie_gbs, "host.pcie", text);
         return draft;
     }
     let rails = match table.tool {
@@ -252,9 +237,8 @@ fn set_limit(
     };
     match found {
         Some((gbs, what)) => {
-            draft.limit = format!("{} GB/s each way, {what}", figure(gbs));
-            draft.limit_gbs = Some(gbs);
-            draft.usual = usual_share("message.link");
+            let text = format!("{} GB/s each way, {what}", figure(gbs));
+            draft.set_limit(gbs, "message.link", text);
             if on_gpu && context.nodes.is_none() {
                 let is_inner = what.contains("of a node");
                 let place = if is_inner { "the ranks are on one node" } else { "they are on two" };
@@ -265,13 +249,13 @@ fn set_limit(
             let missing =
                 if on_gpu { "the paste names no GPU product" } else { "cores copy on one node" };
             draft.limit = format!("unknown: {missing}");
-            draft.ask = if on_gpu { "which GPU product is it?" } else { "" }.to_owned();
+            draft.ask = if on_gpu { ASK_PRODUCT } else { "" }.to_owned();
         }
         None => {
-            let ports = fitting_text(value, &PORTS);
+            let ports = fitting_text(value, &standard_links("port"));
+            let ports = ports.trim_start_matches("unknown: ");
             draft.limit = format!(
-                "unknown: the paste does not say what joins the ranks; over one adapter {}",
-                ports.trim_start_matches("unknown: ")
+                "unknown: the paste does not say what joins the ranks; over one adapter {ports}"
             );
             draft.ask = match (on_gpu, crosses_nodes) {
                 (true, false) => "which GPU product is it, and on how many nodes are the ranks?",
@@ -331,17 +315,12 @@ fn bandwidth_edits(
         draft.note = edit.text.clone();
         draft.edits.push(if is_rendezvous { edit.stated() } else { edit });
     }
+    let has_others = context.nodes != Some(1) && draft.value.is_some_and(|gbs| gbs < TCP_GBS);
     let set = ["OMPI_MCA_btl", "UCX_TLS"].iter().find_map(|name| {
-        let list = context.settings.get(*name).filter(|list| {
-            allows_tcp_alone(
-                list,
-                context.nodes != Some(1) && draft.value.is_some_and(|v| v < TCP_GBS),
-            )
-        })?;
-        Some(format!("{name}={list}"))
+        let list = context.settings.get(*name);
+        Some(format!("{name}={}", list.filter(|list| allows_tcp_alone(list, has_others))?))
     });
-    let is_full = draft.usual.zip(draft.limit_gbs).zip(draft.value);
-    let is_full = is_full.is_some_and(|((usual, limit), value)| value >= usual.least * limit);
+    let is_full = draft.value.is_some_and(|value| draft.is_usual(value));
     draft.edits.push(match set.filter(|_| !is_full) {
         Some(set) => facts.word("set", set).cause("message.tcp#named"),
         None => facts.cause("message.tcp"),
@@ -385,12 +364,10 @@ fn explain_times(
         MessageTest::Group(op) => format!("{op}, mean over ranks"),
         _ => "latency, half a round trip".to_owned(),
     };
+    let [small_us, large_us, rate] = [small, largest.1, rate].map(figure);
     draft.meaning = format!(
-        "{what}, {where_}{between}: {} us at {bytes} B, {} us at {} B ({} GB/s)",
-        figure(small),
-        figure(largest.1),
-        largest.0,
-        figure(rate)
+        "{what}, {where_}{between}: {small_us} us at {bytes} B, {large_us} us at {} B ({rate} GB/s)",
+        largest.0
     );
     draft.limit = "a message of host memory takes 0.2 to 0.5 us on a node and 1 to 2 us over RDMA; one of GPU memory a few us".to_owned();
     draft.features.push(ObservedFeature::new("start", small.max(1e-3)));

@@ -8,6 +8,7 @@ use pathline_flow::{FaultEffect, FaultElement, MachineFault};
 use pathline_message::BufferPlace;
 use pathline_schema::{LinkEnd, Ns, Unit};
 
+use crate::cause_table::CauseFacts;
 use crate::draft::DraftAnswer;
 use crate::figures::figure;
 use crate::message_worlds::add_message_worlds;
@@ -94,10 +95,7 @@ pub(crate) fn add_model(
     let mut edits = Vec::new();
     let text = summary(of, &predicted);
     if let Some(expected) = with(&sound) {
-        let edit = WorldEdit::new("as-modelled", AnswerClass::AsExpected, 0.15)
-            .modelled()
-            .says(format!("these numbers are normal for this node: {text}"))
-            .decided_by("none needed");
+        let edit = CauseFacts::default().word("rows", &*text).cause("model.as-modelled");
         edits.push(expecting(edit, draft, &expected, usual, 0.97));
     }
     let is_slow = least < SOUND || level < SOUND && are_exchanges;
@@ -131,13 +129,11 @@ pub(crate) fn add_model(
             }
         }
         if are_messages {
-            broken = alike
-                .drain(..)
-                .filter_map(|class| {
-                    let others = class.others();
-                    Some((*class.faults.first()?, others, class.values))
-                })
-                .collect();
+            let first = |class: FaultClass| {
+                let others = class.others();
+                Some((*class.faults.first()?, others, class.values))
+            };
+            broken = alike.drain(..).filter_map(first).collect();
         }
         for class in alike {
             let Some(expected) = with(&class.values) else { continue };
@@ -160,8 +156,7 @@ pub(crate) fn add_model(
     keep_unpredicted(draft, &rows, &predicted);
     draft.edits.append(&mut edits);
     draft.features.push(ObservedFeature::new(LEVEL, level));
-    let if_sound = Some((0.97, 0.06));
-    draft.features.push(ObservedFeature { id: LEAST, value: least, if_sound });
+    draft.features.push(ObservedFeature::of_sound(LEAST, least, (0.97, 0.06)));
     if rows.iter().any(|row| row.query.is_mpi()) {
         add_message_worlds(draft, of, &rows, &predicted, broken);
     }
@@ -376,31 +371,18 @@ pub(crate) fn fault_edit(fault: &MachineFault, others: &str) -> WorldEdit {
         FaultElement::Bundle { from: LinkEnd::Numa(_), .. }
             | FaultElement::Bundle { to: LinkEnd::Numa(_), .. }
     );
-    let suspect = AnswerClass::HardwareSuspect;
-    let (id, text) = match fault.effect {
-        FaultEffect::Engine { share } => {
-            ("engine-slow", format!("the copy engines of {element} reach {share} of their rate"))
-        }
-        FaultEffect::Speed { share } if is_host => {
-            ("narrow-pcie", format!("{element} runs at {share} of its width or speed"))
-        }
-        FaultEffect::Speed { share } => {
-            ("links-lost", format!("{element} carries {share} of its rate"))
-        }
-        FaultEffect::Width { lost } => {
-            ("links-lost", format!("{lost} links of {element} are down"))
-        }
-        _ => ("links-lost", format!("{element} is damaged")),
+    let (key, share) = match fault.effect {
+        FaultEffect::Engine { share } => ("fault.engine-slow", share),
+        FaultEffect::Speed { share } if is_host => ("fault.narrow-pcie", share),
+        FaultEffect::Speed { share } => ("fault.links-lost#speed", share),
+        FaultEffect::Width { lost } => ("fault.links-lost", f64::from(lost)),
+        _ => ("fault.links-lost#other", 0.0),
     };
-    let check = if is_host {
-        "pathline explain --here --check; lspci -vv | grep LnkSta under load"
-    } else {
-        "pathline explain --here --check; pathline health"
-    };
+    let of = if is_host { "lspci -vv | grep LnkSta under load" } else { "pathline health" };
     let or = if others.is_empty() { String::new() } else { format!(" (or of {others})") };
-    WorldEdit::new(id, suspect, 0.02)
-        .says(format!("{text}{or}: the model with that fault gives these rows"))
-        .decided_by(check)
+    let facts = CauseFacts::default().word("element", element).word("or", or);
+    let edit = facts.word("share", share.to_string()).cause(key);
+    edit.decided_by(format!("pathline explain --here --check; {of}"))
 }
 
 /// Adds what the audit of collectives makes of the whole curve: fewer channels, a ring less, rings in the
@@ -416,7 +398,7 @@ pub(crate) fn add_collective_causes(
         let RowQuery::Rate(exchange) = &row.query else { continue };
         let Some(predicted) = of.predict(&row.query) else { continue };
         let Some(time) = of.time_of(exchange) else { continue };
-        measured.push((exchange.clone(), Ns(time.0 * predicted / row.measured)));
+        measured.push((exchange.clone(), Ns(time.time.0 * predicted / row.measured)));
     }
     let scores = judge_causes(desc, layer, &measured).unwrap_or_default();
     let best = scores.iter().map(|score| score.score).fold(f64::NEG_INFINITY, f64::max);
@@ -428,24 +410,18 @@ pub(crate) fn add_collective_causes(
         }
     }
     for score in scores {
-        let (id, class) = match score.cause {
+        let key = match score.cause {
             // Switches that reduce or do not are weighed with the plateaus of the curve.
             CollectiveCause::AsModelled
             | CollectiveCause::SwitchesUnused
             | CollectiveCause::SlowPart => continue,
-            CollectiveCause::HalfChannels => ("few-channels", AnswerClass::SetUpSo),
-            CollectiveCause::MissingRing => ("ring-missing", AnswerClass::SetUpSo),
-            CollectiveCause::NumericOrder => ("ring-order", AnswerClass::SetUpSo),
+            CollectiveCause::HalfChannels => "curve.few-channels",
+            CollectiveCause::MissingRing => "curve.ring-missing",
+            CollectiveCause::NumericOrder => "curve.ring-order",
         };
-        let mut edit = WorldEdit::new(id, class, 0.03)
-            .modelled()
-            .seen(score.score - best)
-            .says(format!(
-                "{}: the model with that gives these times within {:.0} % in the median",
-                score.cause,
-                score.off_by * 100.0
-            ))
-            .decided_by(score.cause.action());
+        let facts = CauseFacts::new(&[("off", score.off_by)]);
+        let edit = facts.word("cause", score.cause.to_string()).cause(key);
+        let mut edit = edit.seen(score.score - best).decided_by(score.cause.action());
         // The whole curve is judged above, against the best; single features are what it implies.
         for feature in &draft.features {
             edit = edit.expects(feature.id, feature.value, 0.08 + score.off_by);

@@ -5,7 +5,7 @@ use pathline_paste::MatrixTool;
 use crate::cause_table::CauseFacts;
 use crate::draft::DraftAnswer;
 use crate::figures::figure;
-use crate::fitting_links::{PAIR_LINKS, XGMI_PAIR_LINKS, assume_link, fitting_text};
+use crate::fitting_links::{assume_link, fitting_text, standard_links};
 use crate::node_facts::{FactSource, NodeLimits};
 use crate::product_facts::FabricKind;
 use crate::usual_share::least_share;
@@ -26,13 +26,12 @@ pub(crate) fn ask_for_links(
     draft.ask =
         "which GPU product is it? `nvidia-smi topo -m` or `rocm-smi --showtopo`?".to_owned();
     let value = draft.value.unwrap_or(0.0);
-    let links = if tool.is_amd() { &XGMI_PAIR_LINKS[..] } else { &PAIR_LINKS };
-    match value < most * ALIKE {
-        true => {
-            let text = fitting_text(most, links);
-            draft.limit = text.replacen("unknown: ", "unknown; of the best pair: ", 1);
-        }
-        false => assume_link(draft, value, links),
+    let links = standard_links(if tool.is_amd() { "amd-pair" } else { "pair" });
+    if value < most * ALIKE {
+        let text = fitting_text(most, &links);
+        draft.limit = text.replacen("unknown: ", "unknown; of the best pair: ", 1);
+    } else {
+        assume_link(draft, value, &links);
     }
     // Whatever the links are: P2P that is slower than its detour is not direct.
     if let Some(ratio) = ratio.filter(|ratio| *ratio < SLOWER_THAN_STAGED) {
@@ -60,25 +59,17 @@ pub(crate) fn set_pair_limit(
         false => node.pcie_gbs,
     };
     draft.limit_gbs = Some(limit);
+    let [one, pair, inner] = [node.link_gbs, node.pair_gbs, package].map(figure);
+    let source = node.links_source.label();
     draft.limit = match has_links {
         true if is_mesh && !is_bridged => format!(
-            "{} GB/s each way of one NVLink, {} of {most_links:.0}: pairs have one or more ({})",
-            figure(node.link_gbs),
-            figure(node.pair_gbs),
-            node.links_source.label()
+            "{one} GB/s each way of one NVLink, {pair} of {most_links:.0}: pairs have one or more ({source})"
         ),
         true if package > 0.0 => format!(
-            "{} GB/s each way of one link between packages, {} within a package ({})",
-            figure(limit),
-            figure(package),
-            node.links_source.label()
+            "{pair} GB/s each way of one link between packages, {inner} within a package ({source})"
         ),
-        true => format!(
-            "{} GB/s each way between neighbours ({})",
-            figure(limit),
-            node.links_source.label()
-        ),
-        false => format!("{} GB/s each way, PCIe ({})", figure(limit), node.pcie_source.label()),
+        true => format!("{pair} GB/s each way between neighbours ({source})"),
+        false => node.pcie_source.each_way(limit, "PCIe"),
     };
     four_gpu_board(draft, node, gpus);
 }
@@ -92,12 +83,11 @@ fn four_gpu_board(draft: &mut DraftAnswer, node: &NodeLimits, gpus: usize) {
     let limit = links * node.link_gbs;
     let value = draft.value.unwrap_or(0.0);
     if is_open && is_of_four && (least_share("pair.nvlink")..=1.0).contains(&(value / limit)) {
+        let [each, switched] = [limit, node.pair_gbs].map(figure);
         draft.limit_gbs = Some(limit);
         draft.limit = format!(
-            "{} GB/s each way, {links:.0} NVLinks a pair, as on boards of four GPUs without a switch; through a \
-             switch it would be {}",
-            figure(limit),
-            figure(node.pair_gbs)
+            "{each} GB/s each way, {links:.0} NVLinks a pair, as on boards of four GPUs without a switch; through a \
+             switch it would be {switched}"
         );
     }
 }

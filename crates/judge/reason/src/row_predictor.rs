@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use pathline_diagnose::{PredictedFigure, find_figure_trust, predict_setting};
 use pathline_flow::{DescError, MachineDesc, MachineFault, Network, RuntimeEnv};
-use pathline_message::{ExchangeOp, ExchangeSpec, MessageLayer};
+use pathline_message::{ExchangeOp, ExchangeSpec, ExchangeTime, MessageLayer};
 use pathline_paste::{CopyMeans, MatrixEnd, RateCount, RateMatrix};
 use pathline_schema::{
-    Bytes, Case, Flow, MemKind, Mover, Ns, Place, Rate, SizeEffects, Topology, Unit,
+    Bytes, Case, Flow, MemKind, Mover, Place, Rate, SizeEffects, Topology, Unit,
 };
 
 use crate::predicted_row::PredictedRow;
@@ -86,15 +86,20 @@ impl RowPredictor {
     /// # Errors
     /// A description that makes no network.
     pub fn from_desc(desc: &MachineDesc) -> Result<Self, DescError> {
-        Ok(Self {
-            topology: desc.healthy_topology().clone(),
-            network: Network::new(desc, RuntimeEnv::default())?,
-            layer: MessageLayer::new(desc).ok(),
-            desc: Some(desc.clone()),
-            text: String::new(),
-            known_within: RefCell::default(),
-            because: String::new(),
-        })
+        let network = Network::new(desc, RuntimeEnv::default())?;
+        let (topology, layer) = (desc.healthy_topology().clone(), MessageLayer::new(desc).ok());
+        Ok(Self::new(Some(desc.clone()), topology, network, layer))
+    }
+
+    fn new(
+        desc: Option<MachineDesc>,
+        topology: Topology,
+        network: Network,
+        layer: Option<MessageLayer>,
+    ) -> Self {
+        let (text, because) = (String::new(), String::new());
+        let known_within = RefCell::default();
+        Self { desc, text, known_within, topology, network, layer, because }
     }
 
     /// The same with the text of the description, by which ranges are found.
@@ -139,9 +144,7 @@ impl RowPredictor {
     /// messages have no prediction.
     pub fn from_topology(topology: Topology) -> Self {
         let network = Network::from_topology(&topology);
-        let (text, known_within) = (String::new(), RefCell::default());
-        let because = String::new();
-        Self { desc: None, text, known_within, topology, network, layer: None, because }
+        Self::new(None, topology, network, None)
     }
 
     /// The node.
@@ -180,9 +183,17 @@ impl RowPredictor {
         self.layer.as_ref()
     }
 
-    /// The time of an exchange.
-    pub(crate) fn time_of(&self, exchange: &ExchangeSpec) -> Option<Ns> {
-        Some(self.layer.as_ref()?.time(exchange).ok()?.time)
+    /// The time of an exchange, with what bounds it.
+    pub(crate) fn time_of(&self, exchange: &ExchangeSpec) -> Option<ExchangeTime> {
+        self.layer.as_ref()?.time(exchange).ok()
+    }
+
+    /// The rate that tools print of an exchange: of a collective that of the bus.
+    fn rate_of(exchange: &ExchangeSpec, time: &ExchangeTime) -> f64 {
+        match exchange.what {
+            ExchangeOp::Collective { .. } => time.busbw.gbs(),
+            _ => time.algbw.gbs(),
+        }
     }
 
     /// The same node with a fault, for copies, or for exchanges; none without a description.
@@ -195,9 +206,7 @@ impl RowPredictor {
         } else {
             (Network::with_faults(desc, RuntimeEnv::default(), faults).ok()?, None)
         };
-        let (topology, text) = (self.topology.clone(), String::new());
-        let (known_within, because) = (RefCell::default(), String::new());
-        Some(Self { topology, network, layer, desc: None, text, known_within, because })
+        Some(Self::new(None, self.topology.clone(), network, layer))
     }
 
     /// The prediction of a row, GB/s or us.
@@ -208,19 +217,11 @@ impl RowPredictor {
                 let counted = case.timed.iter().zip(&flows).skip(*at).take(*count);
                 counted.map(|(flow, found)| Rate::of(flow.bytes, found.time).gbs()).sum()
             }
-            RowQuery::Rate(exchange) => {
-                let time = self.layer.as_ref()?.time(exchange).ok()?;
-                match exchange.what {
-                    ExchangeOp::Collective { .. } => time.busbw.gbs(),
-                    _ => time.algbw.gbs(),
-                }
-            }
+            RowQuery::Rate(exchange) => Self::rate_of(exchange, &self.time_of(exchange)?),
             RowQuery::Time(exchange) => {
-                let time = self.layer.as_ref()?.time(exchange).ok()?;
-                match exchange.what {
-                    ExchangeOp::Collective { .. } => time.mean.0 / 1e3,
-                    _ => time.time.0 / 1e3,
-                }
+                let time = self.time_of(exchange)?;
+                let is_group = matches!(exchange.what, ExchangeOp::Collective { .. });
+                if is_group { time.mean.0 / 1e3 } else { time.time.0 / 1e3 }
             }
         };
         (value.is_finite() && value > 0.0).then_some(value)
@@ -233,19 +234,14 @@ impl RowPredictor {
                 let peaks = counted.map(|flow| Some(self.network.explain(flow).ok()?.peak.gbs()));
                 peaks.sum()
             }
-            RowQuery::Rate(exchange) => {
-                let time = self.layer.as_ref()?.time(exchange).ok()?;
-                let least = time.bounds.flow.max(time.bounds.latency);
-                let rate = match exchange.what {
-                    ExchangeOp::Collective { .. } => time.busbw.gbs(),
-                    _ => time.algbw.gbs(),
+            RowQuery::Rate(exchange) | RowQuery::Time(exchange) => {
+                let time = self.time_of(exchange)?;
+                let least = time.bounds.flow.0.max(time.bounds.latency.0);
+                let limit = match query.is_time() {
+                    true => least / 1e3,
+                    false => Self::rate_of(exchange, &time) * time.time.0 / least,
                 };
-                (least.0 > 0.0).then(|| rate * time.time.0 / least.0)
-            }
-            RowQuery::Time(exchange) => {
-                let bounds = self.layer.as_ref()?.time(exchange).ok()?.bounds;
-                let least = bounds.flow.0.max(bounds.latency.0);
-                (least > 0.0).then_some(least / 1e3)
+                (least > 0.0).then_some(limit)
             }
         }
     }
@@ -268,16 +264,13 @@ impl RowPredictor {
                 RowQuery::Rate(exchange) => (exchange.to_string(), "GB/s"),
                 RowQuery::Time(exchange) => (exchange.to_string(), "us"),
             };
-            let limit = self.limit(&row.query);
+            let sends = |one: &ExchangeSpec| matches!(one.what, ExchangeOp::Send { .. });
             let sent = match &row.query {
-                RowQuery::Rate(one) if matches!(one.what, ExchangeOp::Send { .. }) => {
-                    Some(one.bytes.0)
-                }
+                RowQuery::Rate(one) if sends(one) => Some(one.bytes.0),
                 _ => None,
             };
-            let measured = row.measured;
-            let found = PredictedRow { subject, unit, measured, predicted, limit, sent };
-            Some((row, found))
+            let (limit, measured) = (self.limit(&row.query), row.measured);
+            Some((row, PredictedRow { subject, unit, measured, predicted, limit, sent }))
         });
         each.unzip()
     }
@@ -390,18 +383,14 @@ fn concurrent_rows(
     matrix: &RateMatrix,
     flow: &dyn Fn(MatrixEnd, MatrixEnd) -> Option<Flow>,
 ) -> Vec<QueriedRow> {
-    let mut found = Vec::new();
+    let (mut timed, mut places) = (Vec::new(), Vec::new());
     for (at, &(from, to, measured)) in matrix.cells.iter().enumerate().take(64) {
-        let there = flow(from, to).filter(|_| measured > 0.0);
-        let back = if matrix.count == RateCount::OneWay { None } else { flow(to, from) };
-        found.extend(there.map(|there| (at, measured, there, back)));
-    }
-    let mut timed = Vec::new();
-    let mut places = Vec::new();
-    for (at, measured, there, back) in found {
+        let Some(there) = flow(from, to).filter(|_| measured > 0.0) else { continue };
         let first = timed.len();
         timed.push(there);
-        timed.extend(back);
+        if matrix.count != RateCount::OneWay {
+            timed.extend(flow(to, from));
+        }
         let count = if matrix.count == RateCount::Sum { timed.len() - first } else { 1 };
         places.push((at, measured, first, count));
     }

@@ -2,10 +2,12 @@
 
 use pathline_diagnose::posterior::ln_likelihood;
 use pathline_flow::MachineFault;
-use serde::Serialize;
+use serde::de::IntoDeserializer;
+use serde::de::value::{Error, StrDeserializer};
+use serde::{Deserialize, Serialize};
 
 /// What an answer says of a figure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AnswerClass {
     /// Hardware and protocol allow no more.
@@ -25,14 +27,8 @@ pub enum AnswerClass {
 impl AnswerClass {
     /// The class of a table's word, such as `set-up-so`.
     pub(crate) fn of_label(word: &str) -> Self {
-        match word {
-            "as-expected" => Self::AsExpected,
-            "means-something-else" => Self::MeansSomethingElse,
-            "set-up-so" => Self::SetUpSo,
-            "software" => Self::Software,
-            "hardware-suspect" => Self::HardwareSuspect,
-            _ => Self::Unknown,
-        }
+        let word: StrDeserializer<'_, Error> = word.into_deserializer();
+        Self::deserialize(word).unwrap_or(Self::Unknown)
     }
 }
 
@@ -49,6 +45,11 @@ pub(crate) struct ObservedFeature {
 impl ObservedFeature {
     pub(crate) const fn new(id: &'static str, value: f64) -> Self {
         Self { id, value, if_sound: None }
+    }
+
+    /// With what sound hardware shows of it.
+    pub(crate) const fn of_sound(id: &'static str, value: f64, sound: (f64, f64)) -> Self {
+        Self { id, value, if_sound: Some(sound) }
     }
 
     /// Density where a cause says nothing of it.
@@ -131,23 +132,8 @@ impl WorldEdit {
         self.is_modelled = true;
         self
     }
-    /// Its figure is known to this deviation.
-    pub(crate) fn exact(mut self, deviation: f64) -> Self {
-        self.exact = Some(deviation);
-        self
-    }
-    /// Its figure may differ by this logarithm.
-    pub(crate) fn within(mut self, tolerance: f64) -> Self {
-        self.tolerance = tolerance;
-        self
-    }
     pub(crate) fn seen(mut self, evidence: f64) -> Self {
         self.evidence += evidence;
-        self
-    }
-    /// Plain copies see it: the slowest has this share of its rate.
-    pub(crate) fn slows_copies(mut self, share: f64) -> Self {
-        self.copies_at = share;
         self
     }
     pub(crate) fn of_fault(mut self, fault: MachineFault) -> Self {
