@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::checks::CheckPath;
 use crate::deciding_probe::ProbeEvidence;
-use crate::draft::{DraftAnswer, ProbeSubject};
+use crate::draft::{DraftAnswer, NO_RATE, ProbeSubject};
 use crate::exact_messages::find_messages;
 use crate::figures::rate;
 use crate::further_figures::{figures_of_matrices, further_figures};
@@ -59,7 +59,7 @@ pub struct PasteExplanation {
 
 /// Explains a paste. `machine` is the node that the user named or is on.
 pub fn explain_paste(reading: &PasteReading, machine: Option<&Topology>) -> PasteExplanation {
-    PasteExplainer::new(reading, machine, None, None).explain()
+    PasteExplainer::new(reading, machine, None).explain()
 }
 
 /// Explains a paste on a node whose rows are predicted, with what a probe of that node measured.
@@ -68,23 +68,11 @@ pub fn explain_on_node(
     node: &RowPredictor,
     evidence: Option<&ProbeEvidence>,
 ) -> PasteExplanation {
-    let found = PasteExplainer::new(reading, Some(node.topology()), Some(node), None).explain();
-    if evidence.is_none() {
-        return found;
-    }
-    let mut checked =
-        PasteExplainer::new(reading, Some(node.topology()), Some(node), evidence).explain();
-    for answer in &mut checked.answers {
-        let is_same = |a: &&PasteAnswer| {
-            (a.first_line, a.last_line, &a.meaning)
-                == (answer.first_line, answer.last_line, &answer.meaning)
-        };
-        let Some(before) = found.answers.iter().find(is_same) else { continue };
-        if let Some(outcome) = &mut answer.checked {
-            outcome.before = before.causes.iter().map(|c| (c.id.to_owned(), c.share)).collect();
-        }
-    }
-    checked
+    let explainer = PasteExplainer {
+        evidence,
+        ..PasteExplainer::new(reading, Some(node.topology()), Some(node))
+    };
+    explainer.explain()
 }
 
 impl PasteExplanation {
@@ -123,10 +111,9 @@ impl<'a> PasteExplainer<'a> {
         reading: &'a PasteReading,
         machine: Option<&Topology>,
         node: Option<&'a RowPredictor>,
-        evidence: Option<&'a ProbeEvidence>,
     ) -> Self {
         let limits = NodeLimits::new(reading, machine);
-        Self { reading, limits, log: find_log(reading), node, evidence }
+        Self { reading, limits, log: find_log(reading), node, evidence: None }
     }
 
     fn explain(&self) -> PasteExplanation {
@@ -258,8 +245,8 @@ impl<'a> PasteExplainer<'a> {
         let is_said = |line: &str| is_event(line) || messages.iter().any(|found| found.is_in(line));
         let open = context.failures.iter().find(|(_, line)| !is_said(line));
         if let Some(line) = open.filter(|_| !is_failed) {
-            let limit = "none: it is not about a rate".to_owned();
-            let draft = DraftAnswer { limit, path: CheckPath::Unknown, ..DraftAnswer::default() };
+            let draft = DraftAnswer { limit: NO_RATE.to_owned(), ..DraftAnswer::default() };
+            let draft = DraftAnswer { path: CheckPath::Unknown, ..draft };
             let failed = self.finish(draft, "message", all).failed(line);
             answers.push(match self.goes_on(line.0) {
                 true => failed.of_error(line.0),
@@ -406,12 +393,12 @@ impl<'a> PasteExplainer<'a> {
     }
 
     fn finish(&self, mut draft: DraftAnswer, tool: &str, span: LineSpan) -> PasteAnswer {
-        let share =
-            draft.value.zip(draft.limit_gbs).filter(|(_, limit)| *limit > 0.0).map(|(v, l)| v / l);
+        let share = draft.share();
         let evidence = self.evidence.filter(|evidence| evidence.is_about(&draft));
         let checked = evidence.zip(self.node).map(|(evidence, node)| {
+            let before = rank(&draft.features, draft.edits.clone());
             evidence.apply(&mut draft, node);
-            evidence.outcome(node)
+            evidence.outcome(node, before.iter().take(MAX_CAUSES))
         });
         let mut causes = rank(&draft.features, draft.edits);
         let is_modelled = !draft.rows.is_empty() || checked.is_some();
@@ -428,7 +415,7 @@ impl<'a> PasteExplainer<'a> {
         let product = self.limits.as_ref().and_then(|limits| limits.product);
         let narrower = draft.value.zip(draft.limit_gbs).filter(|_| is_open);
         let narrower =
-            narrower.and_then(|(value, limit)| narrower_link(value, limit, lanes_of(product)));
+            narrower.and_then(|(gbs, limit)| narrower_link(gbs, limit, lanes_of(product)));
         let narrower = narrower.as_deref().unwrap_or_default();
         let judged = JudgedFigure {
             outliers,

@@ -3,7 +3,7 @@
 use pathline_paste::CollectiveTable;
 use pathline_schema::Collective;
 
-use crate::draft::DraftAnswer;
+use crate::draft::{ASK_PRODUCT, DraftAnswer};
 use crate::figures::figure;
 use crate::node_facts::{FactSource, NodeLimits};
 use crate::product_facts::FabricKind;
@@ -26,22 +26,17 @@ pub(crate) fn set_limit(
     };
     // What the adapters of a node carry together at least: a ring passes them with the rate of busbw, a tree of two
     // nodes with that of algbw.
-    let (busbw, algbw) = table
-        .rows
-        .iter()
-        .map(|row| (row.busbw, row.algbw))
-        .max_by(|a, b| a.0.total_cmp(&b.0))
-        .unwrap_or((shape.best, shape.best));
+    let rates = table.rows.iter().map(|row| (row.busbw, row.algbw));
+    let (busbw, algbw) =
+        rates.max_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((shape.best, shape.best));
     let least = if shape.nodes == 2 { busbw.min(algbw) } else { busbw };
     // A ring passes the links of each GPU too, at whose usual share they bound it as well as any network.
     let inner = node.filter(|node| !shape.is_one_node() && node.fabric == FabricKind::Switched);
     let inner = inner
         .filter(|node| node.nic_gbs <= 0.0 && least >= node.links_gbs * least_share("ring.inner"));
     if let Some(node) = inner {
-        draft.limit = format!("{}: of a ring within one node", node.link_text());
-        draft.limit_gbs = Some(node.links_gbs);
-        draft.usual = usual_share("ring.inner");
-        return;
+        let text = format!("{}: of a ring within one node", node.link_text());
+        return draft.set_limit(node.links_gbs, "ring.inner", text);
     }
     // What a node with one GPU sends and receives passes the PCIe of that GPU, however many adapters it has.
     let one = node
@@ -52,28 +47,20 @@ pub(crate) fn set_limit(
         node.pcie_gbs > 0.0 && (total > node.pcie_gbs || total <= 0.0 && is_full)
     });
     if let Some(node) = one {
-        (draft.limit_gbs, draft.usual) = (Some(node.pcie_gbs), usual_share("pair.pcie"));
-        draft.limit = format!(
-            "{} GB/s each way, PCIe of a node's one GPU ({}), whatever its adapters carry together",
-            figure(node.pcie_gbs),
-            node.pcie_source.label()
-        );
-        return;
+        let text = node.pcie_source.each_way(node.pcie_gbs, "PCIe of a node's one GPU");
+        let text = format!("{text}, whatever its adapters carry together");
+        return draft.set_limit(node.pcie_gbs, "pair.pcie", text);
     }
     let counted = node.and_then(|node| node.nics).filter(|nics| *nics > 1);
     let Some(node) = node.filter(is_known) else {
-        draft.limit = match shape.is_one_node() {
-            true => "unknown: the paste names no GPU product".to_owned(),
-            false => unknown_network(table, busbw, least),
+        if shape.is_one_node() {
+            return draft.ask_product();
+        }
+        draft.limit = unknown_network(table, busbw, least);
+        draft.ask = match counted {
+            Some(nics) => format!("of what rate are the {nics} adapters of a node?"),
+            None => "how many adapters has a node, and of what rate?".to_owned(),
         };
-        draft.ask = match shape.is_one_node() {
-            true => "which GPU product is it?",
-            false => "how many adapters has a node, and of what rate?",
-        }
-        .to_owned();
-        if let Some(nics) = counted.filter(|_| !shape.is_one_node()) {
-            draft.ask = format!("of what rate are the {nics} adapters of a node?");
-        }
         return;
     };
     match shape.is_one_node() {
@@ -91,11 +78,9 @@ fn unknown_network(table: &CollectiveTable, busbw: f64, least: f64) -> String {
     if table.is_sendrecv || !is_ring {
         return "unknown: busbw is of a rank, whose peers are on other nodes in part".to_owned();
     }
-    let tree = match least < busbw {
-        true => format!(", {} if a tree of two nodes does", figure(least)),
-        false => String::new(),
-    };
-    let ring = figure(busbw);
+    let (ring, tree) = (figure(busbw), figure(least));
+    let tree = format!(", {tree} if a tree of two nodes does");
+    let tree = if least < busbw { &*tree } else { "" };
     format!("unknown: the adapters of a node together carry {ring} GB/s if a ring does it{tree}")
 }
 
@@ -104,41 +89,31 @@ fn within_node(draft: &mut DraftAnswer, shape: &TableSummary, node: &NodeLimits)
     draft.limit_gbs = Some(node.fabric_gbs()).filter(|gbs| *gbs > 0.0);
     let among = links_among(shape, node);
     if node.fabric == FabricKind::Meshed && among > 0.0 && among < node.links_gbs {
+        let what = format!("the NVLinks among {} GPUs", shape.ranks);
         draft.limit_gbs = Some(among);
-        draft.limit = format!(
-            "{} GB/s each way, the NVLinks among {} GPUs ({})",
-            figure(among),
-            shape.ranks,
-            node.links_source.label()
-        );
+        draft.limit = node.links_source.each_way(among, &what);
     }
     if let Some(pair) = node.joined_gbs(shape.ranks) {
         draft.limit_gbs = Some(pair);
-        draft.limit =
-            format!("{} GB/s each way, NVLinks among these GPUs (in the paste)", figure(pair));
+        draft.limit = FactSource::Paste.each_way(pair, "NVLinks among these GPUs");
     }
     // More than PCIe carries passes the bridge that the product may have.
     let bridge =
         node.product.map_or(0.0, |p| if shape.ranks > 2 { p.links_gbs } else { p.pair_gbs });
     let is_bridged = node.links_gbs <= 0.0 && node.pcie_gbs > 0.0 && shape.best > node.pcie_gbs;
     if bridge > 0.0 && is_bridged && draft.limit_gbs.is_some_and(|limit| shape.best > limit) {
+        let (gbs, sheet) = (figure(bridge), figure(bridge * node.data_share()));
+        let sheet = format!(" (line rate; {sheet} by the data sheet)");
+        let sheet = if node.data_share() < 1.0 { &*sheet } else { "" };
         draft.limit_gbs = Some(bridge);
-        let sheet = match node.data_share() < 1.0 {
-            true => {
-                format!(" (line rate; {} by the data sheet)", figure(bridge * node.data_share()))
-            }
-            false => String::new(),
-        };
-        draft.limit = format!(
-            "{} GB/s each way{sheet}, all bridges between GPUs that the product takes",
-            figure(bridge)
-        );
+        draft.limit =
+            format!("{gbs} GB/s each way{sheet}, all bridges between GPUs that the product takes");
         if shape.best < bridge * least_share("ring.links") {
             draft.condition = "all of them are fitted".to_owned();
         }
     }
     if draft.limit_gbs.is_none() {
-        draft.ask = "which GPU product is it?".to_owned();
+        draft.ask = ASK_PRODUCT.to_owned();
     }
     let has_links = draft.limit_gbs.is_some_and(|gbs| gbs > node.pcie_gbs) || node.links_gbs > 0.0;
     draft.usual = usual_share(match has_links {
@@ -162,14 +137,9 @@ fn over_network(
 ) {
     let nics = node.nics.unwrap_or(1);
     let total = f64::from(nics) * node.nic_gbs;
-    draft.usual = usual_share("ring.network");
-    draft.limit_gbs = Some(total);
-    draft.limit = format!(
-        "{} GB/s of network each way, {nics} x {} GB/s of a node ({})",
-        figure(total),
-        figure(node.nic_gbs),
-        node.nic_source.label()
-    );
+    let (all, each, source) = (figure(total), figure(node.nic_gbs), node.nic_source.label());
+    let text = format!("{all} GB/s of network each way, {nics} x {each} GB/s of a node ({source})");
+    draft.set_limit(total, "ring.network", text);
     // Of an all-to-all each rank has its part of the adapters, and what stays on the node needs none.
     let (ranks, nodes) = (f64::from(shape.ranks), f64::from(shape.nodes));
     let is_pair = table.is_sendrecv;
@@ -182,10 +152,8 @@ fn over_network(
     }
     if table.op == Some(Collective::AllToAll) || is_pair || may_be {
         draft.limit_gbs = Some(each);
-        draft.limit.push_str(&format!(
-            "; {} GB/s a rank, whose peers are on other nodes in part",
-            figure(each)
-        ));
+        let each = figure(each);
+        draft.limit += &format!("; {each} GB/s a rank, whose peers are on other nodes in part");
     }
     // One GPU of a node has one adapter as a rule.
     // More of them only raise the limit: below the usual share of one the figure is slow anyway.
@@ -193,7 +161,7 @@ fn over_network(
     let is_slow = draft.usual.is_some_and(|usual| shape.best < limit * usual.slow);
     // Nodes of a few cards without links have one; a full line of it says the same.
     let is_small = node.fabric == FabricKind::Pcie && shape.ranks <= 4 * shape.nodes;
-    let is_full = draft.usual.is_some_and(|usual| shape.best >= limit * usual.least);
+    let is_full = draft.is_usual(shape.best);
     if node.nics.is_none() && shape.ranks > shape.nodes && !is_slow && !(is_small && is_full) {
         draft.condition = "a node has one adapter".to_owned();
         draft.ask = "how many adapters has a node?".to_owned();

@@ -51,29 +51,24 @@ pub(crate) fn explain(
         true => "; the profiler's file does not say that every record was written",
         false => "",
     };
-    let formula = match shape.is_guess && of_rows.is_none() {
-        true => String::new(),
-        false => format!(" = size / time x {}", figure(factor)),
+    let formula = format!(" = size / time x {}", figure(factor));
+    let formula = if shape.is_guess && of_rows.is_none() { "" } else { &*formula };
+    let by = match table.ranks {
+        Some(1) => "no link carries it",
+        _ => "one direction of a GPU's links, if a ring carries it",
     };
-    let mut draft = DraftAnswer {
-        meaning: format!(
-            "{name} over {}, GPU memory: busbw {} GB/s (1e9 B/s){formula}; {}{incomplete}",
-            shape.ranks_text(),
-            figure(best),
-            match table.ranks {
-                Some(1) => "no link carries it",
-                _ => "one direction of a GPU's links, if a ring carries it",
-            }
-        ),
-        value: Some(best),
-        subject: if shape.nodes > 1 { ProbeSubject::Nothing } else { ProbeSubject::GpuPairs },
-        path: if shape.is_one_node() {
-            CheckPath::NodeCollective
-        } else {
-            CheckPath::NetCollective
-        },
-        ..DraftAnswer::default()
+    let (ranks, gbs) = (shape.ranks_text(), figure(best));
+    let meaning = format!(
+        "{name} over {ranks}, GPU memory: busbw {gbs} GB/s (1e9 B/s){formula}; {by}{incomplete}"
+    );
+    let path = match shape.is_one_node() {
+        true => CheckPath::NodeCollective,
+        false => CheckPath::NetCollective,
     };
+    let mut draft = DraftAnswer::new(path, meaning, best);
+    if shape.nodes <= 1 {
+        draft.subject = ProbeSubject::GpuPairs;
+    }
     if let Some(edit) = certain_edit(table, best) {
         match edit.id {
             "one-rank" | "separate-runs" => draft.limit = "none: no rate counts here".to_owned(),
@@ -88,17 +83,16 @@ pub(crate) fn explain(
     draft.outliers = slow_sizes(table);
     draft.features.push(ObservedFeature::new("busbw", best.max(1e-3)));
     shape.observe(&mut draft, table);
-    let is_usual = draft.usual.zip(draft.limit_gbs).is_some_and(|(u, l)| best >= u.least * l);
+    let is_usual = draft.is_usual(best);
     if let Some(growth) = shape.growth.filter(|growth| *growth > STILL_GROWS && !is_usual) {
         draft.note = format!(
             "the largest size still grows ({growth:.1} times the rate of half of it): no plateau is shown"
         );
     } else if shape.last < shape.best * STILL_LEVEL {
+        let (last, best) = (figure(shape.last), figure(shape.best));
         draft.note = format!(
-            "the largest size is slower ({} GB/s) than the best ({} GB/s): another algorithm or protocol \
-             begins there, or the network drops packets",
-            figure(shape.last),
-            figure(shape.best)
+            "the largest size is slower ({last} GB/s) than the best ({best} GB/s): another algorithm or protocol \
+             begins there, or the network drops packets"
         );
     }
     let is_other = draft.condition == ALL_TO_ALL;
@@ -143,14 +137,12 @@ fn slow_sizes(table: &CollectiveTable) -> Vec<Outlier> {
             .filter(|_| inside.max(outside) > ASYMMETRY * inside.min(outside))
     });
     for (bytes, inside, outside) in both.take(MAX_PLACES) {
-        let (slow, other) = if inside < outside {
-            ("in place", "out of place")
-        } else {
-            ("out of place", "in place")
+        let ((slow, least), (other, most)) = match inside < outside {
+            true => (("in place", inside), ("out of place", outside)),
+            false => (("out of place", outside), ("in place", inside)),
         };
         let part = format!("{bytes} B");
         if found.iter().all(|known| known.part != part) {
-            let (least, most) = (inside.min(outside), inside.max(outside));
             let one = Outlier::new(format!("{part} {slow}"), least, most, "GB/s", other);
             found.push(Outlier { part, ..one.of_row() });
         }

@@ -38,16 +38,12 @@ const STAGED_MOST: f64 = 0.8;
 pub(crate) fn by_tool<'a>(
     matrices: &[(LineSpan, &'a RateMatrix)],
 ) -> Vec<(LineSpan, &'static str, Vec<&'a RateMatrix>)> {
+    use MatrixTool::{
+        BandwidthSample, Nvbandwidth, P2pTest, RocmBandwidth, Rvs, TransferBench, Unnamed,
+    };
+    let tools = [Nvbandwidth, P2pTest, BandwidthSample, TransferBench, RocmBandwidth, Unnamed, Rvs];
     let mut found = Vec::new();
-    for tool in [
-        MatrixTool::Nvbandwidth,
-        MatrixTool::P2pTest,
-        MatrixTool::BandwidthSample,
-        MatrixTool::TransferBench,
-        MatrixTool::RocmBandwidth,
-        MatrixTool::Unnamed,
-        MatrixTool::Rvs,
-    ] {
+    for tool in tools {
         let of = || matrices.iter().filter(|(_, m)| m.tool == tool);
         let Some((first, _)) = of().next() else { continue };
         let last = of().map(|(span, _)| span.last).max().unwrap_or(first.last);
@@ -63,24 +59,17 @@ pub(crate) fn sums_alone(sums: &[&RateMatrix]) -> DraftAnswer {
     let all: Vec<(String, f64)> = sums.iter().filter_map(value).collect();
     let each = all.iter().take(12).map(|(test, gbs)| format!("{test} {}", figure(*gbs)));
     let first = all.first().map_or(0.0, |one| one.1);
-    let part = |gpus: f64| format!("{} of {gpus}", figure(first / gpus));
+    let [sum, of_4, of_8, of_16] = [1.0, 4.0, 8.0, 16.0].map(|gpus| figure(first / gpus));
+    let each = each.collect::<Vec<_>>().join(", ");
+    let meaning = format!("sums over all GPUs or pairs, GB/s (1e9 B/s): {each}");
     DraftAnswer {
-        meaning: format!(
-            "sums over all GPUs or pairs, GB/s (1e9 B/s): {}",
-            each.collect::<Vec<_>>().join(", ")
-        ),
         limit: format!(
-            "unknown: a sum counts every GPU; {} is {}, {} or {}",
-            figure(first),
-            part(4.0),
-            part(8.0),
-            part(16.0)
+            "unknown: a sum counts every GPU; {sum} is {of_4} of 4, {of_8} of 8 or {of_16} of 16"
         ),
         ask: "how many GPUs has the node, and which? The matrices above the sums show each"
             .to_owned(),
         note: "sums over an unknown number of GPUs".to_owned(),
-        path: CheckPath::HostCopies,
-        ..DraftAnswer::default()
+        ..DraftAnswer::new(CheckPath::HostCopies, meaning, None)
     }
 }
 
@@ -138,9 +127,7 @@ fn headline_matrices<'a>(
         .or_else(|| find(None, RateCount::OneWay))
         .or_else(|| find(None, RateCount::OneOfBoth))
         .or_else(|| find(Some(true), RateCount::Sum))
-        .or_else(|| find(None, RateCount::Sum))
-        .or_else(|| find(Some(false), RateCount::OneWay))
-        .or_else(|| find(Some(false), RateCount::Sum))?;
+        .or_else(|| find(None, RateCount::Sum))?;
     let off = find(Some(false), RateCount::OneWay)
         .filter(|_| on.peer_access == Some(true) && on.count == RateCount::OneWay);
     Some((on, off))
@@ -169,29 +156,19 @@ fn between_gpus(matrices: &[&RateMatrix], node: Option<&NodeLimits>) -> Option<D
         RateCount::OneOfBoth => "one direction while both run",
         RateCount::OneWay => "one direction",
     };
-    let mut draft = DraftAnswer {
-        meaning: format!(
-            "copies between GPU memories by {by}, {} pairs: median {} GB/s (1e9 B/s), worst {}, best {}; {counted}",
-            list.len(),
-            figure(middle),
-            figure(least),
-            figure(most),
-        ),
-        value: Some(middle / ways),
-        ways,
-        path: CheckPath::GpuPairs,
-        ..DraftAnswer::default()
-    };
+    let (count, [usual, worst, best]) = (list.len(), [middle, least, most].map(figure));
+    let meaning = format!(
+        "copies between GPU memories by {by}, {count} pairs: median {usual} GB/s (1e9 B/s), worst {worst}, best \
+         {best}; {counted}"
+    );
+    let mut draft = DraftAnswer::new(CheckPath::GpuPairs, meaning, middle / ways);
+    draft.ways = ways;
     draft.outliers = outliers_of_pairs(matrices, node);
     draft.also.extend(describe_blocks(&pairs(on)));
     draft.also.extend(closed.and_then(|closed| staged_pairs(&pairs(on), closed)));
-    let ratio = off.and_then(|off| {
-        let off: Vec<f64> = pairs(off).iter().map(|&(.., v)| v).collect();
-        Some(middle / median(&off)?)
-    });
-    if let Some(ratio) = ratio {
-        draft.features.push(ObservedFeature::new("on-off", ratio));
-    }
+    let off: Option<Vec<f64>> = off.map(|off| pairs(off).iter().map(|pair| pair.2).collect());
+    let ratio = off.and_then(|off| Some(middle / median(&off)?));
+    draft.features.extend(ratio.map(|ratio| ObservedFeature::new("on-off", ratio)));
     if on.tool == MatrixTool::Rvs && on.count == RateCount::Sum {
         draft.condition =
             "the figure counts both directions together, which the tool does not say".to_owned();
@@ -274,11 +251,8 @@ fn outliers_of_pairs(matrices: &[&RateMatrix], node: Option<&NodeLimits>) -> Vec
         let list = pairs(matrix);
         if let Some(limits) = unlike_limits(node) {
             let slow = slow_of_links(&list, &limits).into_iter();
-            found.extend(
-                slow.map(|one| {
-                    one.checked_by("nvidia-smi nvlink -s of both GPUs; pathline health")
-                }),
-            );
+            let check = "nvidia-smi nvlink -s of both GPUs; pathline health";
+            found.extend(slow.map(|one| one.checked_by(check)));
             continue;
         }
         let links = |a: u32, b: u32| {
@@ -303,10 +277,7 @@ fn outliers_of_pairs(matrices: &[&RateMatrix], node: Option<&NodeLimits>) -> Vec
             let is_gpu = !one.part.contains('-');
             if is_gpu && total >= 4.0 && (left - left.round()).abs() < 0.15 && left.round() < total
             {
-                one.text.push_str(&format!(
-                    ": as {:.0} of {total:.0} NVLinks would carry",
-                    left.round()
-                ));
+                one.text += &format!(": as {:.0} of {total:.0} NVLinks would carry", left.round());
             }
             found.push(one.checked_by(check.clone()));
         }
@@ -392,12 +363,10 @@ pub(crate) fn transfer_matrix(list: &[TimedTransfer]) -> Option<RateMatrix> {
     };
     let cells =
         list.iter().filter_map(|t| Some((end(&t.source)?, end(&t.destination)?, t.gbs))).collect();
-    let means =
-        if first.executor.starts_with("GPU") { CopyMeans::Kernel } else { CopyMeans::Engine };
-    let at_once = list.iter().filter(|t| t.test == first.test).count() > 1;
+    let is_kernel = first.executor.starts_with("GPU");
     Some(RateMatrix {
-        means,
-        concurrent: at_once,
+        means: if is_kernel { CopyMeans::Kernel } else { CopyMeans::Engine },
+        concurrent: list.iter().filter(|t| t.test == first.test).count() > 1,
         cells,
         ..RateMatrix::new(MatrixTool::TransferBench, "")
     })

@@ -7,7 +7,7 @@ use crate::model_edits::{SOUND, level_and_least, summary};
 use crate::paste_answer::PasteAnswer;
 use crate::predicted_row::PredictedRow;
 use crate::row_predictor::{QueriedRow, RowPredictor, RowQuery};
-use crate::score::{AnswerClass, ObservedFeature};
+use crate::score::{AnswerClass, LikelyCause, ObservedFeature};
 
 /// The median copy of the probe over its prediction.
 const LEVEL: &str = "probe-level";
@@ -102,12 +102,18 @@ impl ProbeEvidence {
         self.least < SOUND || self.level < SOUND
     }
 
-    pub(crate) fn outcome(&self, of: &RowPredictor) -> ProbeOutcome {
+    /// What was measured; `before` are the causes without it.
+    pub(crate) fn outcome<'a>(
+        &self,
+        of: &RowPredictor,
+        before: impl Iterator<Item = &'a LikelyCause>,
+    ) -> ProbeOutcome {
         let mut text = summary(of, &self.predicted);
         if let Some((count, why)) = &self.failed {
             text.push_str(&format!("; {count} not measured ({why})"));
         }
-        ProbeOutcome { text, before: Vec::new(), rows: self.predicted.clone() }
+        let before = before.map(|cause| (cause.id.to_owned(), cause.share)).collect();
+        ProbeOutcome { text, before, rows: self.predicted.clone() }
     }
 
     /// Adds it to an answer: each cause says what plain copies do under it. Where it names no damage
@@ -132,10 +138,9 @@ impl ProbeEvidence {
             edit.expects.push((LEVEL, level, sigma));
             edit.expects.push((LEAST, least.min(0.98), scatter));
         }
-        for (id, value, sound) in
-            [(LEVEL, self.level, (level, sigma)), (LEAST, self.least, (0.98, scatter))]
-        {
-            draft.features.push(ObservedFeature { id, value, if_sound: Some(sound) });
-        }
+        let level = ObservedFeature::of_sound(LEVEL, self.level, (level, sigma));
+        draft
+            .features
+            .extend([level, ObservedFeature::of_sound(LEAST, self.least, (0.98, scatter))]);
     }
 }

@@ -154,12 +154,7 @@ pub(crate) fn shared_paths(draft: &mut DraftAnswer, matrices: &[&RateMatrix]) ->
         let ratios = ratios(&both);
         // Both directions together carry 1.5 to 1.9 times one of them.
         let slow = slow(&ratios, 0.9);
-        let if_sound = Some((1.6, 0.25));
-        draft.features.push(ObservedFeature {
-            id: "duplex-least",
-            value: least(&ratios),
-            if_sound,
-        });
+        draft.features.push(ObservedFeature::of_sound("duplex-least", least(&ratios), (1.6, 0.25)));
         if !slow.is_empty() && slow.len() < ratios.len() {
             let facts = CauseFacts::new(&[("least", least(&ratios))]);
             edits.push(facts.word("rates", text(&both, &slow)).cause("host.slow-both-ways"));
@@ -168,12 +163,7 @@ pub(crate) fn shared_paths(draft: &mut DraftAnswer, matrices: &[&RateMatrix]) ->
     if let Some(at_once) = find(&|m| m.concurrent && m.count == RateCount::OneWay) {
         let ratios = ratios(&at_once);
         let slow = slow(&ratios, 0.6);
-        let if_sound = Some((0.9, 0.2));
-        draft.features.push(ObservedFeature {
-            id: "at-once-least",
-            value: least(&ratios),
-            if_sound,
-        });
+        draft.features.push(ObservedFeature::of_sound("at-once-least", least(&ratios), (0.9, 0.2)));
         if slow.len() > 1 {
             let sum = slow.iter().filter_map(|gpu| at_once.get(gpu)).sum();
             let facts = CauseFacts::new(&[("sum", sum)]).word("rates", text(&at_once, &slow));

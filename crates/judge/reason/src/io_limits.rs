@@ -1,13 +1,13 @@
 //! The limit of file I/O: a rotating disk, the rating or the link of the drives, the adapters of the clients; and
 //! whether the load can fill it.
 
-use pathline_paste::{FileIoResult, PasteContext};
+use pathline_paste::{FileIoResult, PasteContext, table_rows};
 
 use crate::cause_table::CauseFacts;
 use crate::draft::DraftAnswer;
 use crate::figures::{figure, rate};
 use crate::product_facts::link_peak_gbs;
-use crate::usual_share::{least_share, usual_share};
+use crate::usual_share::least_share;
 
 /// Time of an I/O on flash and over a network, us, where none is printed.
 pub(crate) const IO_US: f64 = 150.0;
@@ -30,24 +30,19 @@ pub(crate) fn set_limit(
     context: &PasteContext,
 ) {
     let value = draft.value.unwrap_or(0.0);
-    let mut set = |gbs: f64, text: String, path: &'static str| {
-        draft.limit = text;
-        draft.limit_gbs = Some(gbs);
-        draft.usual = usual_share(path);
-    };
     let is_random = result.is_random.unwrap_or(block.is_some_and(|block| block <= SMALL_BLOCK));
     if let Some(block) = block.filter(|_| context.rotates && is_random) {
+        let gbs = DISK_IOPS * block / 1e9;
+        let (most, kib) = (rate(gbs), figure(block / 1024.0));
         let text = format!(
-            "{} = {DISK_IOPS:.0} I/Os a second of {} KiB, what a rotating disk makes at most (half a turn and a seek \
-             take 5 to 13 ms)",
-            rate(DISK_IOPS * block / 1e9),
-            figure(block / 1024.0)
+            "{most} = {DISK_IOPS:.0} I/Os a second of {kib} KiB, what a rotating disk makes at most (half a turn and a \
+             seek take 5 to 13 ms)"
         );
-        return set(DISK_IOPS * block / 1e9, text, "file.rotating");
+        return draft.set_limit(gbs, "file.rotating", text);
     }
     if context.rotates {
         let text = format!("{} GB/s, the outer tracks of a rotating disk", figure(DISK_GBS));
-        return set(DISK_GBS, text, "file.rotating");
+        return draft.set_limit(DISK_GBS, "file.rotating", text);
     }
     let count = f64::from(context.drives.unwrap_or(1));
     let writes = result.operation.to_lowercase().contains("write");
@@ -57,12 +52,9 @@ pub(crate) fn set_limit(
     let of_model = || Some((way(model_rates(&context.prose)?)?, "file.drive-model", "data sheet"));
     if let Some((each, path, source)) = stated.or_else(|| of_model().filter(|_| is_large)) {
         let total = count * each;
-        let text = format!(
-            "{} GB/s, the rating of {count:.0} x {} GB/s ({source})",
-            figure(total),
-            figure(each)
-        );
-        return set(total, text, path);
+        let (all, one) = (figure(total), figure(each));
+        let text = format!("{all} GB/s, the rating of {count:.0} x {one} GB/s ({source})");
+        return draft.set_limit(total, path, text);
     }
     // lspci of a paste without GPUs and adapters is of the drive.
     let link = context.pcie.filter(|_| context.gpus.is_empty() && context.network_gbits.is_none());
@@ -77,17 +69,14 @@ pub(crate) fn set_limit(
         return;
     };
     let total = count * each;
-    let text = match count > 1.0 {
-        true => format!(
-            "{} GB/s each way, {count:.0} {what}s of {} GB/s (in the paste)",
-            figure(total),
-            figure(each)
-        ),
-        false => format!("{} GB/s each way of the {what} (in the paste)", figure(total)),
-    };
     let path = if what == "drive" { "file.drive-link" } else { "file.network" };
-    set(total, text, path);
-    if what == "adapter" && value < total * least_share(path) {
+    let what = match count > 1.0 {
+        true => format!(", {count:.0} {what}s of {} GB/s", figure(each)),
+        false => format!(" of the {what}"),
+    };
+    let text = format!("{} GB/s each way{what} (in the paste)", figure(total));
+    draft.set_limit(total, path, text);
+    if path == "file.network" && value < total * least_share(path) {
         draft.condition = "the servers and their drives have more".to_owned();
     }
     if let Some(now) = context.drive_now.filter(|now| *now < SATA_GBS) {
@@ -108,7 +97,6 @@ pub(crate) fn set_limit(
 
 /// What the data sheet of a drive that the text names has, reads and writes.
 fn model_rates(prose: &str) -> Option<(Option<f64>, Option<f64>)> {
-    let rows = include_str!("../data/drives.tsv").lines().filter(|line| !line.starts_with('#'));
     let is_named = |name: &str| {
         prose.match_indices(name).any(|(at, _)| {
             let (before, after) = (prose.get(..at), prose.get(at + name.len()..));
@@ -117,11 +105,8 @@ fn model_rates(prose: &str) -> Option<(Option<f64>, Option<f64>)> {
                 && !after.is_some_and(|text| text.starts_with(joins))
         })
     };
-    let mut row = rows.map(|line| line.split('\t')).filter_map(|mut cells| {
-        cells.next().filter(|name| is_named(name))?;
-        Some((cells.next()?.parse().ok(), cells.next()?.parse().ok()))
-    });
-    row.next()
+    let mut named = table_rows(include_str!("../data/drives.tsv")).filter(|row| is_named(row[0]));
+    named.next().map(|[_, read, write]| (read.parse().ok(), write.parse().ok()))
 }
 
 /// The share of a limit counts only where the load can fill it: blocks in flight over the time of an unloaded I/O are
@@ -133,10 +118,10 @@ pub(crate) fn unfilled(
     command: &str,
 ) -> String {
     let waits = FLUSHES.split(' ').any(|option| command.contains(option));
-    let Some((limit, usual)) = draft.limit_gbs.zip(draft.usual) else { return String::new() };
+    let Some((limit, _)) = draft.limit_gbs.zip(draft.usual) else { return String::new() };
     let most = in_flight.zip(block).map(|(n, block)| n * block / IO_US / 1e3);
     // Of a share that is reached the load was enough.
-    let is_reached = draft.value.is_some_and(|value| value >= limit * usual.least);
+    let is_reached = draft.value.is_some_and(|value| draft.is_usual(value));
     let is_few = most.is_none_or(|most| most < limit);
     if is_reached || !waits && !is_few {
         return String::new();

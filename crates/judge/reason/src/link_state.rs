@@ -26,16 +26,13 @@ pub(crate) fn explain_widths(context: &PasteContext) -> Option<DraftAnswer> {
         (*now < most).then(|| one.checked_by(check))
     });
     let outliers: Vec<Outlier> = narrow.take(16).collect();
-    let draft = DraftAnswer {
-        meaning: match context.widths.len() {
-            1 => "the PCIe link of a device".to_owned(),
-            count => format!("PCIe links of {count} devices"),
-        },
-        limit: "the lanes of each device (in the paste)".to_owned(),
-        path: CheckPath::HostCopies,
-        outliers,
-        ..DraftAnswer::default()
+    let meaning = match context.widths.len() {
+        1 => "the PCIe link of a device".to_owned(),
+        count => format!("PCIe links of {count} devices"),
     };
+    let limit = "the lanes of each device (in the paste)".to_owned();
+    let draft =
+        DraftAnswer { limit, outliers, ..DraftAnswer::new(CheckPath::HostCopies, meaning, None) };
     let is_all = context.widths.len() > 1 || context.pcie.is_none();
     (is_all && !draft.outliers.is_empty()).then_some(draft)
 }
@@ -55,26 +52,20 @@ pub(crate) fn explain_link_state(context: &PasteContext, figures: &[f64]) -> Opt
     // Idle links keep their width and lower their speed.
     let is_narrow = context.width_downgraded || most.is_some_and(|most| now.1 < most.1);
     let loaded = figures.iter().find(|gbs| **gbs > rate * LOADED && **gbs <= rate * 1.02);
-    let mut draft = DraftAnswer {
-        meaning: format!("a PCIe link at {}", at(now)),
-        limit: format!("{all} of the device (in the paste)"),
-        value: Some(rate),
-        limit_gbs: most.map(link_peak_gbs),
-        path: CheckPath::HostCopies,
-        ..DraftAnswer::default()
-    };
+    let mut draft =
+        DraftAnswer::new(CheckPath::HostCopies, format!("a PCIe link at {}", at(now)), rate);
+    draft.limit = format!("{all} of the device (in the paste)");
+    draft.limit_gbs = most.map(link_peak_gbs);
     if !is_narrow && loaded.is_none() {
         draft.note =
             "full width at a lower speed: an idle link does that, and rises under load".to_owned();
         return Some(draft);
     }
-    let load = loaded.map_or_else(String::new, |gbs| {
-        format!(
-            "; {} GB/s of the paste are {:.0} % of it, so it is so under load",
-            figure(*gbs),
-            gbs / rate * 100.0
-        )
+    let load = loaded.map(|gbs| {
+        let (gbs, share) = (figure(*gbs), gbs / rate * 100.0);
+        format!("; {gbs} GB/s of the paste are {share:.0} % of it, so it is so under load")
     });
+    let load = load.unwrap_or_default();
     let facts = CauseFacts::default().word("now", at(now)).word("most", all).word("load", load);
     draft.edits.push(facts.cause("state.narrow-pcie"));
     Some(draft)

@@ -22,26 +22,23 @@ pub(crate) fn explain(
 ) -> DraftAnswer {
     let transports: Vec<String> =
         log.transports.iter().map(|(name, n)| format!("{n} x {name}")).collect();
-    let count = |n: Option<u32>, what: &str| n.map(|n| format!(", {n} {what}")).unwrap_or_default();
-    let mut draft = DraftAnswer {
-        meaning: format!(
-            "log of {}{}{}{}{}: {}",
-            if log.is_rccl { "RCCL" } else { "NCCL" },
-            if log.version.is_empty() { String::new() } else { format!(" {}", log.version) },
-            count(log.ranks, "ranks"),
-            count(log.nodes, "nodes"),
-            count(log.channels, "channels of collectives"),
-            match transports.is_empty() {
-                true if log.network.is_empty() => "no line of a channel's transport".to_owned(),
-                true => format!("network {}, no line of a channel's transport", log.network),
-                false => transports.join(", "),
-            }
-        ),
-        limit: limits
-            .map_or_else(|| "none: a log has no figure".to_owned(), NodeLimits::wiring_text),
-        path: CheckPath::Log,
-        ..DraftAnswer::default()
+    let via = match (transports.is_empty(), log.network.as_str()) {
+        (false, _) => transports.join(", "),
+        (true, "") => "no line of a channel's transport".to_owned(),
+        (true, network) => format!("network {network}, no line of a channel's transport"),
     };
+    let mut name = if log.is_rccl { "RCCL" } else { "NCCL" }.to_owned();
+    if !log.version.is_empty() {
+        name += &format!(" {}", log.version);
+    }
+    for (count, what) in
+        [(log.ranks, "ranks"), (log.nodes, "nodes"), (log.channels, "channels of collectives")]
+    {
+        name += &count.map(|n| format!(", {n} {what}")).unwrap_or_default();
+    }
+    let mut draft = DraftAnswer::new(CheckPath::Log, format!("log of {name}: {via}"), None);
+    let none = || "none: a log has no figure".to_owned();
+    draft.limit = limits.map_or_else(none, NodeLimits::wiring_text);
     draft.edits.extend(transport_edit(log).filter(|edit| !(is_one_host && edit.id == "tcp")));
     match node {
         Some(node) => add_node_causes(&mut draft, log, node),

@@ -7,29 +7,21 @@ use crate::checks::CheckPath;
 use crate::draft::DraftAnswer;
 use crate::figures::figure;
 use crate::node_facts::NodeLimits;
-use crate::outlier::{Outlier, slow_values};
+use crate::outlier::slow_named;
 use crate::processor_facts::processor_memory;
-use crate::usual_share::usual_share;
 
 /// Times the peak of its memory from which on a cache must answer: more than clocks and variants of a product differ.
 const CACHED: f64 = 1.5;
 
 /// A copy within a GPU's memory, which moves `factor` times the bytes that are counted.
 pub(crate) fn explain_memory(gbs: f64, factor: f64, node: Option<&NodeLimits>) -> DraftAnswer {
-    let mut draft = DraftAnswer {
-        meaning: format!(
-            "copies within a GPU's memory: {} GB/s (1e9 B/s); {}",
-            figure(gbs),
-            if factor > 1.0 {
-                "each byte is read and written: twice that"
-            } else {
-                "reads and writes"
-            }
-        ),
-        value: Some(gbs * factor),
-        path: CheckPath::Memory,
-        ..DraftAnswer::default()
+    let counted = match factor > 1.0 {
+        true => "each byte is read and written: twice that",
+        false => "reads and writes",
     };
+    let rate = figure(gbs);
+    let meaning = format!("copies within a GPU's memory: {rate} GB/s (1e9 B/s); {counted}");
+    let mut draft = DraftAnswer::new(CheckPath::Memory, meaning, gbs * factor);
     judge(&mut draft, gbs * factor, node);
     draft
 }
@@ -41,39 +33,23 @@ pub(crate) fn explain_streams(
     context: &PasteContext,
 ) -> DraftAnswer {
     let best = table.rows.iter().map(|row| row.1).fold(0.0, f64::max);
-    let each = table.rows.iter().map(|(name, gbs)| format!("{name} {}", figure(*gbs)));
+    let each: Vec<String> =
+        table.rows.iter().map(|(name, gbs)| format!("{name} {}", figure(*gbs))).collect();
     let on_gpu = [StreamTable::STATED, "BabelStream"].contains(&table.tool)
         && node.is_some_and(|node| node.product.is_some());
-    let mut draft = DraftAnswer {
-        meaning: format!(
-            "{} memory, GB/s (1e9 B/s, read and written): {}",
-            if on_gpu { "GPU" } else { "host" },
-            each.collect::<Vec<_>>().join(", ")
-        ),
-        value: Some(best),
-        path: CheckPath::Memory,
-        ..DraftAnswer::default()
-    };
-    let values: Vec<f64> = table.rows.iter().map(|row| row.1).collect();
-    let slow = slow_values(&values, 0.25).into_iter();
-    draft.outliers =
-        slow.flat_map(|(slow, usual)| slow.into_iter().map(move |at| (at, usual)))
-            .filter_map(|(at, usual)| {
-                let (name, gbs) = table.rows.get(at)?;
-                let one =
-                    Outlier::new(name.clone(), *gbs, usual, "GB/s", "the other kernels").of_row();
-                Some(one.checked_by(
-                    "more blocks or threads of that kernel; a profiler; another compiler",
-                ))
-            })
-            .collect();
+    let (memory, each) = (if on_gpu { "GPU" } else { "host" }, each.join(", "));
+    let meaning = format!("{memory} memory, GB/s (1e9 B/s, read and written): {each}");
+    let mut draft = DraftAnswer::new(CheckPath::Memory, meaning, best);
+    let check = "more blocks or threads of that kernel; a profiler; another compiler";
+    let slow = slow_named(&table.rows, 0.25, "the other kernels").into_iter();
+    draft.outliers = slow.map(|one| one.of_row().checked_by(check)).collect();
     if on_gpu {
         judge(&mut draft, best, node);
         return draft;
     }
     if let Some((peak, source)) = host_peak(context, best) {
-        (draft.limit_gbs, draft.usual) = (Some(peak), usual_share("memory.host"));
-        draft.limit = format!("{} GB/s, theoretical peak of the memory ({source})", figure(peak));
+        let text = format!("{} GB/s, theoretical peak of the memory ({source})", figure(peak));
+        draft.set_limit(peak, "memory.host", text);
         return draft;
     }
     draft.limit = "unknown: the paste names neither GPU nor memory channels".to_owned();
@@ -135,13 +111,10 @@ fn judge(draft: &mut DraftAnswer, value: f64, node: Option<&NodeLimits>) {
     let stated = node.and_then(|node| node.memory_gbs).map(|peak| (peak, "in the paste"));
     let of_product = || Some((node?.product?.memory_gbs, "assumed of the product"));
     let Some((peak, source)) = stated.or_else(of_product) else {
-        draft.limit = "unknown: the paste names no GPU product".to_owned();
-        draft.ask = "which GPU product is it?".to_owned();
-        return;
+        return draft.ask_product();
     };
-    draft.limit_gbs = Some(peak);
-    draft.usual = usual_share("memory.peak");
-    draft.limit = format!("{} GB/s, theoretical peak of the memory ({source})", figure(peak));
+    let text = format!("{} GB/s, theoretical peak of the memory ({source})", figure(peak));
+    draft.set_limit(peak, "memory.peak", text);
     if value > peak * CACHED {
         let facts = CauseFacts::new(&[("times", value / peak)]);
         draft.edits.push(facts.cause("memory.gpu-cache"));

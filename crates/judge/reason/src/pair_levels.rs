@@ -73,18 +73,11 @@ pub(crate) fn describe_blocks(list: &[(u32, u32, f64)]) -> Option<String> {
         list.iter().filter(|p| is_inside(p.0, p.1) == inside).map(|p| p.2).collect()
     };
     let (inside, between) = (median(&of(true))?, median(&of(false))?);
-    is_parted.then(|| {
-        let names: Vec<String> = blocks
-            .values()
-            .map(|gpus| gpus.iter().map(u32::to_string).collect::<Vec<_>>().join(","))
-            .collect();
-        format!(
-            "blocks of GPUs {}: {} GB/s inside, {} between them",
-            names.join(" and "),
-            figure(inside),
-            figure(between)
-        )
-    })
+    let names = |gpus: &Vec<u32>| gpus.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+    let names: Vec<String> = blocks.values().map(names).collect();
+    let (names, [inside, between]) = (names.join(" and "), [inside, between].map(figure));
+    is_parted
+        .then(|| format!("blocks of GPUs {names}: {inside} GB/s inside, {between} between them"))
 }
 
 /// What the links of a pair carry, where a matrix counts NVLinks and pairs have unlike numbers of them.
@@ -137,15 +130,13 @@ fn long_accesses(matrices: &[&RateMatrix]) -> Vec<Outlier> {
         for &(a, b, us) in list.iter().filter(|pair| pair.2 > usual * LONG_ACCESS) {
             let part = format!("gpu{}-gpu{}", a.min(b), a.max(b));
             if found.len() < 4 && found.iter().all(|one| one.part != part) {
+                let (long, middle, test) = (figure(us), figure(usual), matrix.test.trim());
                 let text = format!(
-                    "{part}: an access takes {} us, {} us in the median of {}",
-                    figure(us),
-                    figure(usual),
-                    matrix.test.trim()
+                    "{part}: an access takes {long} us, {middle} us in the median of {test}"
                 );
                 let check = "lspci -vvv | grep ACSCtl; dmesg | grep -i -e iommu -e xid -e aer; nvidia-smi topo -p2p r";
-                let share = usual / us;
-                found.push(Outlier { part, share, text, check: check.to_owned(), is_row: false });
+                let one = Outlier { is_row: false, ..Outlier::of_text(part, usual / us, text) };
+                found.push(one.checked_by(check));
             }
         }
     }
@@ -200,13 +191,10 @@ const DIRECT_US: f64 = 5.0;
 
 /// The answer to matrices of times.
 pub(crate) fn times_alone(matrices: &[&RateMatrix]) -> DraftAnswer {
-    let mut draft = DraftAnswer {
-        meaning: "times of single accesses and copies, no rates".to_owned(),
-        limit: "none: no rate is shown".to_owned(),
-        path: CheckPath::GpuPairs,
-        outliers: long_accesses(matrices),
-        ..DraftAnswer::default()
-    };
+    let meaning = "times of single accesses and copies, no rates".to_owned();
+    let mut draft = DraftAnswer::new(CheckPath::GpuPairs, meaning, None);
+    draft.limit = "none: no rate is shown".to_owned();
+    draft.outliers = long_accesses(matrices);
     let of = matrices.iter().filter(|m| m.is_latency && m.peer_access != Some(false));
     let cells = of.flat_map(|m| &m.cells).filter(|cell| cell.0 != cell.1);
     let direct = median(&cells.map(|cell| cell.2).collect::<Vec<_>>());

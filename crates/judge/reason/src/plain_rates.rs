@@ -9,9 +9,8 @@ use crate::draft::DraftAnswer;
 use crate::figures::{figure, rate};
 use crate::host_outliers::slower_of_two;
 use crate::node_facts::NodeLimits;
-use crate::outlier::{DIP, Outlier, median, slow_rows, slow_values};
+use crate::outlier::{DIP, Outlier, median, slow_named, slow_rows, slow_values};
 use crate::sentence_rates::explain_sentences;
-use crate::usual_share::usual_share;
 
 /// Columns and rows that are named.
 const MAX_NAMED: usize = 8;
@@ -68,20 +67,17 @@ pub(crate) fn explain(
         rows => format!("; {rows} figures, {} to {}", text(least), text(best)),
     };
     let words = format!("{what} {} {}", table.tool, table.labels.join(" ")).to_lowercase();
-    let mut draft = DraftAnswer {
-        meaning: format!("{what}: {} (1 GB = 1e9 B){range}", text(value)),
-        value: Some(value).filter(|_| is_rate),
-        limit: "unknown: the paste does not say what joins these parts".to_owned(),
-        path: match table.tool {
-            "iperf" => CheckPath::Adapter,
-            _ if names(&words, "disk drive nvme ssd hdd file osd ost raid iops mdtest") => {
-                CheckPath::Files
-            }
-            _ => CheckPath::Unknown,
-        },
-        outliers,
-        ..DraftAnswer::default()
+    let path = match table.tool {
+        "iperf" => CheckPath::Adapter,
+        _ if names(&words, "disk drive nvme ssd hdd file osd ost raid iops mdtest") => {
+            CheckPath::Files
+        }
+        _ => CheckPath::Unknown,
     };
+    let meaning = format!("{what}: {} (1 GB = 1e9 B){range}", text(value));
+    let mut draft = DraftAnswer::new(path, meaning, Some(value).filter(|_| is_rate));
+    draft.limit = "unknown: the paste does not say what joins these parts".to_owned();
+    draft.outliers = outliers;
     draft.is_description = is_links(table) && draft.outliers.is_empty();
     draft.also = further_columns(table, headline);
     if !is_rate {
@@ -98,17 +94,18 @@ pub(crate) fn explain(
     let is_ring = is_ring && context.nodes.is_some_and(|nodes| nodes > 1);
     match node.filter(|_| is_ring).and_then(|node| node.limit_of(CheckPath::NetCollective)) {
         Some((gbs, text)) => {
-            (draft.limit_gbs, draft.limit, draft.path) =
-                (Some(gbs), text, CheckPath::NetCollective);
-            draft.usual = usual_share("ring.network");
+            draft.path = CheckPath::NetCollective;
+            draft.set_limit(gbs, "ring.network", text);
         }
         None => set_limit(&mut draft, &words, node, context),
     }
-    one_stream(&mut draft, table);
+    // One stream of TCP is the work of one core at each end.
+    if table.tool == "iperf" && table.labels.len() == 1 && draft.is_less() {
+        let facts = CauseFacts::new(&[("share", draft.share().unwrap_or(0.0))]);
+        draft.edits.push(facts.cause("adapter.one-stream"));
+    }
     // What is not known to be over that path is not slow for it.
-    let share = draft.value.zip(draft.limit_gbs).map(|(value, limit)| value / limit);
-    let is_less = share.zip(draft.usual).is_some_and(|(share, usual)| share < usual.least);
-    if table.tool == "table" && is_less {
+    if table.tool == "table" && draft.is_less() {
         draft.condition = "these figures are of that path".to_owned();
     }
     draft
@@ -156,9 +153,7 @@ fn set_limit(
         _ => None,
     };
     match limit {
-        Some((gbs, text, path)) => {
-            (draft.limit, draft.limit_gbs, draft.usual) = (text, Some(gbs), usual_share(path));
-        }
+        Some((gbs, text, path)) => draft.set_limit(gbs, path, text),
         None => {
             draft.ask = match context.commands.is_empty() {
                 true => "which tool printed it, and what is the rate of the link?",
@@ -166,16 +161,6 @@ fn set_limit(
             }
             .to_owned();
         }
-    }
-}
-
-/// One stream of TCP is the work of one core at each end.
-fn one_stream(draft: &mut DraftAnswer, table: &PlainTable) {
-    let share = draft.value.zip(draft.limit_gbs).map(|(value, limit)| value / limit);
-    let is_slow = share.zip(draft.usual).is_some_and(|(share, usual)| share < usual.least);
-    if table.tool == "iperf" && table.labels.len() == 1 && is_slow {
-        let facts = CauseFacts::new(&[("share", share.unwrap_or(0.0))]);
-        draft.edits.push(facts.cause("adapter.one-stream"));
     }
 }
 
@@ -261,24 +246,21 @@ fn slow_ends(table: &PlainTable) -> Vec<Outlier> {
     let columns: Vec<f64> = all.clone().map(|to| median_of(&|from| cell(from, to))).collect();
     let mut found = Vec::new();
     for (values, way) in [(&rows, "from"), (&columns, "to")] {
-        let (slow, usual) = slow_values(values, FEW).unwrap_or_default();
-        found.extend(slow.into_iter().filter_map(|at| {
-            let part = format!("{way} {}", table.labels.get(at)?);
-            Some(Outlier::new(part, *values.get(at)?, usual, "GB/s", "the others"))
-        }));
+        let named = table.labels.iter().zip(values);
+        let named: Vec<(String, f64)> =
+            named.map(|(label, value)| (format!("{way} {label}"), *value)).collect();
+        found.extend(slow_named(&named, FEW, "the others"));
     }
-    let cells = all.clone().flat_map(|from| all.clone().map(move |to| (from, to)));
-    let cells: Vec<((usize, usize), f64)> =
-        cells.filter_map(|(from, to)| Some(((from, to), cell(from, to)?))).collect();
-    let values: Vec<f64> = cells.iter().map(|cell| cell.1).collect();
+    let pairs = all.clone().flat_map(|from| all.clone().map(move |to| (from, to)));
+    let cells = pairs.filter_map(|(from, to)| {
+        let part = format!("{} to {}", table.labels.get(from)?, table.labels.get(to)?);
+        Some((part, cell(from, to)?))
+    });
+    let cells: Vec<(String, f64)> = cells.collect();
     // Few cells: a tenth of them, or both directions of one pair.
-    let few = 0.1_f64.max(2.0 / values.len().max(1) as f64);
-    if let Some((slow, usual)) = slow_values(&values, few).filter(|_| found.is_empty()) {
-        found.extend(slow.into_iter().filter_map(|at| {
-            let ((from, to), value) = *cells.get(at)?;
-            let part = format!("{} to {}", table.labels.get(from)?, table.labels.get(to)?);
-            Some(Outlier::new(part, value, usual, "GB/s", "the other pairs"))
-        }));
+    let few = 0.1_f64.max(2.0 / cells.len().max(1) as f64);
+    if found.is_empty() {
+        found.extend(slow_named(&cells, few, "the other pairs"));
     }
     let check = "the same between these two alone; the counters and the rate of both ports";
     found.into_iter().take(MAX_NAMED).map(|one| one.checked_by(check)).collect()

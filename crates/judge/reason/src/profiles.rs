@@ -49,10 +49,8 @@ fn copies_of_profile(
         ..RateMatrix::new(MatrixTool::BandwidthSample, format!("copies of {bytes} B"))
     };
     let mut draft = copies::explain_matrices(&[&matrix], limits, context).into_iter().next()?;
-    draft.also.push(format!(
-        "if each moves the {bytes} B of the text; {}",
-        explain_profile(profile).meaning
-    ));
+    let meaning = explain_profile(profile).meaning;
+    draft.also.push(format!("if each moves the {bytes} B of the text; {meaning}"));
     draft.subject = ProbeSubject::Nothing;
     Some(draft)
 }
@@ -63,23 +61,15 @@ fn explain_profile(profile: &ProfileTable) -> DraftAnswer {
     rows.sort_by(|a, b| b.total_us.total_cmp(&a.total_us));
     let named = rows.iter().take(MAX_PROFILED).map(|row| {
         let name: String = row.name.chars().take(40).collect();
-        format!(
-            "{name} {:.1} %, {} ms in {} calls of {} us",
-            row.share * 100.0,
-            figure(row.total_us / 1e3),
-            row.calls,
-            figure(row.total_us / row.calls.max(1) as f64)
-        )
+        let (share, calls) = (row.share * 100.0, row.calls);
+        let [ms, each] = [row.total_us / 1e3, row.total_us / calls.max(1) as f64].map(figure);
+        format!("{name} {share:.1} %, {ms} ms in {calls} calls of {each} us")
     });
+    let (count, named) = (rows.len(), named.collect::<Vec<_>>().join("; "));
+    let meaning = format!("profile, {count} kernels, copies and calls: {named}");
     DraftAnswer {
-        meaning: format!(
-            "profile, {} kernels, copies and calls: {}",
-            rows.len(),
-            named.collect::<Vec<_>>().join("; ")
-        ),
         limit: "none: a profile has times and no bytes".to_owned(),
         ask: "how many bytes does a copy move?".to_owned(),
-        path: CheckPath::Profile,
-        ..DraftAnswer::default()
+        ..DraftAnswer::new(CheckPath::Profile, meaning, None)
     }
 }

@@ -133,14 +133,10 @@ pub(crate) fn faster_run(
             let same = other.rates.iter().find(|same| same.0 == bytes)?;
             Some((bytes, rate, same.1))
         })?;
+        let (kind, LineSpan { first, last }) = (other.name.trim_start_matches("this "), span);
         let scale = if faster < 0.1 { (1e3, "MB/s") } else { (1.0, "GB/s") };
         let at = if bytes > 0 { format!(" at {bytes} B") } else { String::new() };
-        let peer = format!(
-            "the {} of lines {} to {}",
-            other.name.trim_start_matches("this "),
-            span.first,
-            span.last
-        );
+        let peer = format!("the {kind} of lines {first} to {last}");
         let part = format!("{}{at}", own.name);
         let mut one = Outlier::new(part, rate * scale.0, faster * scale.0, scale.1, &peer).of_row();
         if own.is_time {

@@ -4,9 +4,9 @@ use pathline_paste::{PasteContext, PlainTable, StreamTable};
 
 use crate::checks::CheckPath;
 use crate::draft::DraftAnswer;
-use crate::figures::{figure, rate};
+use crate::figures::rate;
 use crate::memory::explain_streams;
-use crate::node_facts::{FactSource, NodeLimits};
+use crate::node_facts::NodeLimits;
 use crate::verdict::percent;
 
 /// Words in a text and the path that they refer to. The first row with a match decides.
@@ -66,13 +66,13 @@ pub(crate) fn explain_sentences(
         return explain_streams(&StreamTable { tool: StreamTable::STATED, rows }, node, context);
     }
     let of_parts = node.and_then(|node| node.limit_of(path));
-    let mut draft = DraftAnswer {
-        meaning: format!("rates that the text states: {}", each.collect::<Vec<_>>().join("; ")),
-        limit: "unknown: the paste does not say what joins these parts".to_owned(),
-        note: "words show no cause: the output of the tool would".to_owned(),
+    let mut draft = DraftAnswer::new(
         path,
-        ..DraftAnswer::default()
-    };
+        format!("rates that the text states: {}", each.collect::<Vec<_>>().join("; ")),
+        None,
+    );
+    draft.limit = "unknown: the paste does not say what joins these parts".to_owned();
+    draft.note = "words show no cause: the output of the tool would".to_owned();
     let pair = rows.iter().find_map(|row| row.0.zip(row.1));
     match (pair, of_parts) {
         (Some((stated, named)), _) => {
@@ -108,21 +108,21 @@ pub(crate) fn explain_sentences(
 impl NodeLimits {
     /// What carries the traffic of a path each way, GB/s, with its source; none where that is not known.
     pub(crate) fn limit_of(&self, path: CheckPath) -> Option<(f64, String)> {
-        let each = |gbs: f64, what: &str, source: FactSource| {
-            (gbs, format!("{} GB/s each way, {what} ({})", figure(gbs), source.label()))
-        };
         let (gbs, text) = match path {
-            CheckPath::Adapter => each(self.nic_gbs, "an adapter", self.nic_source),
+            CheckPath::Adapter => {
+                (self.nic_gbs, self.nic_source.each_way(self.nic_gbs, "an adapter"))
+            }
             CheckPath::NetCollective => {
                 let nics = self.nics_used.or(self.nics).unwrap_or(1);
+                let total = f64::from(nics) * self.nic_gbs;
                 let of = if nics == 1 { "one adapter" } else { "the adapters" };
-                each(f64::from(nics) * self.nic_gbs, &format!("{of} of a node"), self.nic_source)
+                (total, self.nic_source.each_way(total, &format!("{of} of a node")))
             }
             CheckPath::GpuPairs | CheckPath::NodeCollective => {
                 (self.fabric_gbs(), self.link_text())
             }
             CheckPath::HostCopies | CheckPath::DirectFiles => {
-                each(self.pcie_gbs, self.host_link, self.pcie_source)
+                (self.pcie_gbs, self.pcie_source.each_way(self.pcie_gbs, self.host_link))
             }
             _ => return None,
         };

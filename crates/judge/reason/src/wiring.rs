@@ -2,6 +2,7 @@
 //! or with the other GPUs of the paste.
 
 use std::collections::BTreeMap;
+use std::mem::discriminant;
 
 use pathline_paste::LinkMatrix;
 use pathline_schema::{Gpu, LinkEnd, LinkKind, PcieLink, Topology};
@@ -58,14 +59,8 @@ impl WiringPart {
         }
     }
 
-    const fn is_like(self, other: Self) -> bool {
-        matches!(
-            (self, other),
-            (Self::Pair(..), Self::Pair(..))
-                | (Self::Switches(_), Self::Switches(_))
-                | (Self::Host(_), Self::Host(_))
-                | (Self::Domain(_), Self::Domain(_))
-        )
+    fn is_like(self, other: Self) -> bool {
+        discriminant(&self) == discriminant(&other)
     }
 }
 
@@ -97,13 +92,9 @@ pub(crate) fn explain_topology(
     let has_xgmi = shown.links.iter().any(|link| link.kind == LinkKind::Xgmi);
     let fabric = if has_xgmi { "xGMI" } else { "NVLink" };
     if let Some(odd) = shown.warnings.iter().find(|warning| warning.code == "link-to-itself") {
-        return DraftAnswer {
-            meaning: format!("wiring: {counts}"),
-            limit: "unknown: the file does not say where the links end".to_owned(),
-            note: odd.text.clone(),
-            path: CheckPath::Wiring,
-            ..DraftAnswer::default()
-        };
+        let limit = "unknown: the file does not say where the links end".to_owned();
+        let draft = DraftAnswer::new(CheckPath::Wiring, format!("wiring: {counts}"), None);
+        return DraftAnswer { limit, note: odd.text.clone(), ..draft };
     }
     lone_gpus(&seen, &usual, fabric, &counts)
         .or_else(|| draft(&seen, &usual, "NCCL topology file"))
@@ -146,13 +137,9 @@ fn lone_gpus(
         "{} {has} no {fabric}, the {linked} others have it{links}: traffic with it goes through the host",
         lone.join(", ")
     );
+    let draft = DraftAnswer::new(CheckPath::Wiring, format!("wiring: {counts}"), None);
     let edit = CauseFacts::default().word("parts", parts).cause("wiring.links-lost");
-    Some(DraftAnswer {
-        meaning: format!("wiring: {counts}"),
-        edits: vec![edit],
-        path: CheckPath::Wiring,
-        ..DraftAnswer::default()
-    })
+    Some(DraftAnswer { edits: vec![edit], ..draft })
 }
 
 /// The links of a sound GPU as the limit.
@@ -163,17 +150,13 @@ fn with_limit(draft: DraftAnswer, limits: Option<&NodeLimits>) -> DraftAnswer {
 
 /// A wiring in which nothing differs.
 fn plain(counts: String, limits: Option<&NodeLimits>, is_compared: bool) -> DraftAnswer {
-    let text =
-        limits.map_or_else(|| "no links of GPUs are shown".to_owned(), NodeLimits::wiring_text);
-    let edit = cause("wiring.links");
+    let none = || "no links of GPUs are shown".to_owned();
     DraftAnswer {
-        meaning: format!("wiring: {counts}"),
-        limit: text,
-        edits: vec![edit],
+        limit: limits.map_or_else(none, NodeLimits::wiring_text),
+        edits: vec![cause("wiring.links")],
         // Nothing is asked of a wiring that is compared with no other.
         is_description: !is_compared,
-        path: CheckPath::Wiring,
-        ..DraftAnswer::default()
+        ..DraftAnswer::new(CheckPath::Wiring, format!("wiring: {counts}"), None)
     }
 }
 
@@ -415,14 +398,9 @@ fn draft(seen: &WiringFacts, node: &WiringFacts, tool: &str) -> Option<DraftAnsw
     if found.is_empty() || found.len() as f64 > (MAX_DIFFERENT_SHARE * compared as f64).max(1.0) {
         return None;
     }
-    let mut draft = DraftAnswer {
-        meaning: format!(
-            "wiring by {tool}: {} of {compared} facts differ from what {basis}",
-            found.len()
-        ),
-        path: CheckPath::Wiring,
-        ..DraftAnswer::default()
-    };
+    let count = found.len();
+    let meaning = format!("wiring by {tool}: {count} of {compared} facts differ from what {basis}");
+    let mut draft = DraftAnswer::new(CheckPath::Wiring, meaning, None);
     for key in ["wiring.links-lost", "wiring.narrow-pcie", "wiring.gpu-domain"] {
         let mine: Vec<&WiringDifference> =
             found.iter().filter(|one| key.ends_with(one.part.cause())).collect();
@@ -454,10 +432,8 @@ fn text(one: &WiringDifference, basis: &str) -> String {
             )
         }
         WiringPart::Domain(_) => {
-            format!(
-                "{name} is shown at NUMA domain {:.0}, {basis} it at {:.0}",
-                one.seen, one.usual
-            )
+            let (seen, usual) = (one.seen, one.usual);
+            format!("{name} is shown at NUMA domain {seen:.0}, {basis} it at {usual:.0}")
         }
     }
 }
