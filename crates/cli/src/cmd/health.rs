@@ -546,5 +546,6 @@ fn identity(view: &NodeView) -> String {
     if !view.topology.host.cpu_model.is_empty() {
         parts.push(view.topology.host.cpu_model.clone());
     }
+    parts.extend(view.topology.renumbered_gpus());
     parts.join(", ")
 }

@@ -63,6 +63,19 @@ impl Topology {
         Some(GpuIdentity { pci: pci.clone(), host_index: u32::try_from(before).ok()? })
     }
 
+    /// What its host calls the listed GPUs, where variables or options renumber them: `gpu0 = GPU 2 of its host,
+    /// gpu1 = GPU 3`. `None` where both number them alike or addresses are unknown.
+    pub fn renumbered_gpus(&self) -> Option<String> {
+        let known = self
+            .gpus
+            .iter()
+            .filter_map(|gpu| Some((gpu.index, self.gpu_identity(gpu.index)?.host_index)));
+        let mut changed = known.filter(|(here, host)| here != host);
+        let (here, host) = changed.next()?;
+        let others = changed.map(|(here, host)| format!(", gpu{here} = GPU {host}"));
+        Some(format!("gpu{here} = GPU {host} of its host") + &others.collect::<String>())
+    }
+
     /// The number here of the GPU with a PCI address, hidden or not.
     pub fn gpu_at(&self, pci: &str) -> Option<u32> {
         let all = self.gpus.iter().chain(&self.hidden.gpus);
@@ -102,6 +115,12 @@ mod tests {
             assert_eq!(topology.gpu_identity(index).unwrap().host_index, host_index);
         }
         assert_eq!(topology.gpu_identity(3), None);
+        assert_eq!(topology.renumbered_gpus().unwrap(), "gpu0 = GPU 1 of its host");
+        assert_eq!(
+            topology.whole_node().into_owned().renumbered_gpus().unwrap().matches('=').count(),
+            2
+        );
+        assert_eq!(Topology::default().renumbered_gpus(), None);
         assert_eq!(topology.gpu_at("0000:d6:00.0"), Some(2));
         assert_eq!((topology.gpu_at("0000:00:00.0"), topology.gpu_at("")), (None, None));
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pathline_schema::{GpuRoute, Link, LinkEnd, Nic, Topology};
+use pathline_schema::{Gpu, GpuRoute, Link, LinkEnd, Nic, Topology};
 
 use crate::desc::{DescError, MachineDesc};
 use crate::fault::{FaultElement, MachineFault};
@@ -100,6 +100,10 @@ impl SliceNumbers {
             None => false,
         });
         slice.gpus.sort_by_key(|gpu| gpu.index);
+        let others = node.gpus.iter().filter(|gpu| !self.0.contains_key(&gpu.index));
+        let numbers = (slice.gpus.len() as u32)..;
+        slice.hidden.gpus =
+            others.zip(numbers).map(|(gpu, index)| Gpu { index, ..gpu.clone() }).collect();
         let link = |link: &Link| {
             let (a, b) = (self.end(link.a)?, self.end(link.b)?);
             Some(Link { a, b, ..link.clone() })

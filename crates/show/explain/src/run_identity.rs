@@ -35,7 +35,10 @@ pub(crate) fn identify(journal: &Journal) -> RunIdentity {
         node,
         gpus: count_gpus(topology),
         packages: name_packages(topology),
-        rank_gpus: name_rank_gpus(&begin.ranks),
+        rank_gpus: match begin.ranks.is_empty() {
+            true => topology.renumbered_gpus().unwrap_or_default(),
+            false => name_rank_gpus(&begin.ranks),
+        },
         processor: topology.host.cpu_model.clone(),
         driver: driver(journal),
         ranks: begin.ranks.len(),
