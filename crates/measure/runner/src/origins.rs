@@ -79,24 +79,21 @@ pub fn assumed_cases(
     env: &BTreeMap<String, String>,
     plan: RunPlan,
 ) -> Result<BTreeSet<Case>> {
-    let mut found = BTreeSet::new();
-    let Some(variants) = ModelVariants::open(request, env)? else { return Ok(found) };
-    let open = request.open(env, None)?;
-    let about = MachineInfo::of(&open.machine, open.without.clone(), TimerScope::Known);
+    let Some(variants) = ModelVariants::open(request, env)? else { return Ok(BTreeSet::new()) };
+    // The weakest origin is the first: cases of others need no measurement.
+    let Some((ConstantOrigin::Assumed, changed)) = variants.changed.first() else {
+        return Ok(BTreeSet::new());
+    };
+    let about = MachineInfo::of(&variants.described, None, TimerScope::Known);
     let settings =
         RunSettings { min_samples: 1, max_samples: 1, ..request.settings_on(&about.topology) };
-    let main = LocalExecutor::new(&open.machine, about.clone(), settings);
     let entries = plan.entries.into_iter().filter(|entry| entry.skip.is_none()).collect();
     let task = CaseTask { entries, carried: Vec::new() };
-    variants.executor(main, &about, settings).measure(&task, &|| None, &mut |event| {
-        if let TaskEvent::Record(JournalRecord::Measured(measured)) = event
-            && measured.origin == Some(ConstantOrigin::Assumed)
-        {
-            found.insert(measured.case);
-        }
-        Ok(())
-    })?;
-    Ok(found)
+    let on =
+        |machine| times(&mut LocalExecutor::new(machine, about.clone(), settings), &task, &|| None);
+    let (described, changed) = (on(&variants.described)?, on(changed)?);
+    let rests = |case: &Case, was: &[f64]| changed.get(case).is_none_or(|now| differ(was, now));
+    Ok(described.into_iter().filter(|(case, was)| rests(case, was)).map(|(case, _)| case).collect())
 }
 
 impl MachineModel {
