@@ -30,7 +30,8 @@ pub(super) fn run(
     json: bool,
 ) -> Result<ExitKind> {
     let facts = setting_facts(name, value).map_err(|why| anyhow!("{why}"))?;
-    let setting = format!("{name}={}", value.unwrap_or("0"));
+    // A model has what taking copy engines away does, whatever the value is.
+    let setting = format!("{name}=0");
     let (of, by_size) = match &node {
         Some(node) => (String::new(), node.setting_by_size(&setting)),
         None => {

@@ -199,7 +199,7 @@ impl SizeEffects {
         })
     }
 
-    /// The answer, without a full stop: from which size on to use the setting, and what it costs below and copies of the
+    /// The answer: from which size on to use the setting, and what it costs below and copies of the
     /// host. None unless it gains at some size and loses at another between the same ends.
     pub fn verdict(&self) -> Option<String> {
         // What is done at which sizes.
@@ -211,12 +211,13 @@ impl SizeEffects {
                 Some(first) => format!("from {} on", first.rounded()),
                 None => format!("at {}", sizes(&faster)),
             };
+            let place = if transfer == SizedTransfer::Peers { "" } else { "for " };
             is_above &= first.is_some();
             let (among, slower): (Vec<SizeEffect>, Vec<SizeEffect>) = self
                 .effects(transfer)
                 .filter(SizeEffect::is_slower)
                 .partition(|loss| faster.iter().any(|gain| gain.bytes == loss.bytes));
-            let mut text = format!("{} (up to {}", transfer.label(), most_gain(&faster));
+            let mut text = format!("{place}{} (up to {}", transfer.label(), most_gain(&faster));
             // The table has the losses at other sizes.
             let worst = among.iter().min_by(|a, b| a.gain.total_cmp(&b.gain)).copied();
             if let Some((worst, loss)) = worst.zip(most_loss(&among)) {
@@ -231,13 +232,13 @@ impl SizeEffects {
             }
         }
         let uses: Vec<String> =
-            uses.iter().map(|(at, all)| format!("{at} DO {}", all.join(" and "))).collect();
+            uses.iter().map(|(at, all)| format!("{at} {}", all.join(" and "))).collect();
         let rest = if is_above { "below" } else { "elsewhere" };
         let (setting, basis) = (&self.setting, self.basis.word());
         let (uses, loss) = (uses.join(", "), most_loss(&losses)?);
         let host = self.host_losses();
         Some(format!(
-            "{setting}, {basis}: {uses}, {rest} DROP (up to {loss}){host}: set it per process"
+            "{setting}, {basis}: faster {uses}; {rest} up to {loss}{host}. {SUM_OF_A_JOB}"
         ))
     }
 
@@ -290,8 +291,10 @@ impl SizeEffects {
         let most = all().max_by(|a, b| a.gain.total_cmp(&b.gain));
         let Some((least, most)) = least.zip(most) else { return NO_CELL.to_owned() };
         let (low, high) = (least.text(), most.text());
-        match low.strip_suffix(" %").filter(|_| high.ends_with('%')) {
+        match low.strip_suffix(" %") {
             _ if low == high => low,
+            // Both as factors where one is.
+            Some(_) if high.ends_with('x') => format!("{:.2} to {high}", 1.0 + least.gain),
             Some(low) => format!("{low} to {high}"),
             None => format!("{low} to {high}"),
         }
@@ -318,6 +321,10 @@ impl SizeEffects {
         Some((faster, is_above.then_some(first)))
     }
 }
+
+/// What decides about a variable that a process reads once, at its start.
+const SUM_OF_A_JOB: &str = "It is of a whole process: \
+    `pathline advise --for 'CASE x SIZE x COUNT'` sums a job's mix of sizes";
 
 /// Columns of a cell, and what stands for a size that is not known.
 const CELL: usize = 14;
@@ -360,20 +367,19 @@ mod tests {
     fn verdict(all: &[(Bytes, f64)]) -> Option<String> {
         let all: Vec<_> = all.iter().map(|(bytes, gain)| ("a", *bytes, *gain)).collect();
         let text = effects(&all).verdict()?;
-        text.strip_prefix("X=0, measured: ")?
-            .strip_suffix(": set it per process")
-            .map(str::to_owned)
+        let text = text.strip_prefix("X=0, measured: faster ")?.strip_suffix(SUM_OF_A_JOB)?;
+        Some(text.trim_end_matches(". ").to_owned())
     }
 
     #[test]
     fn a_setting_is_to_use_from_a_size_on_and_not_below() {
         assert_eq!(
             verdict(&[(LARGE, 2.05), (SMALL, -0.22), (USUAL, 0.46)]).as_deref(),
-            Some("from 1MiB on DO between GPUs (up to 3.0x), below DROP (up to 22 % slower)")
+            Some("from 1MiB on between GPUs (up to 3.0x); below up to 22 % slower")
         );
         assert_eq!(
             verdict(&[(SMALL, 0.2), (USUAL, 0.4), (LARGE, -0.1)]).as_deref(),
-            Some("at 64KiB, 1MiB DO between GPUs (up to 40 %), elsewhere DROP (up to 10 % slower)")
+            Some("at 64KiB, 1MiB between GPUs (up to 40 %); elsewhere up to 10 % slower")
         );
         assert_eq!(verdict(&[(SMALL, 0.005), (LARGE, 2.0)]), None, "it loses nowhere");
         assert_eq!(verdict(&[(SMALL, -0.2), (LARGE, -0.1)]), None, "it gains nowhere");
@@ -410,9 +416,9 @@ mod tests {
         let (verdict, table) = all.answer().unwrap();
         assert_eq!(
             verdict,
-            "X=0, measured: from 1MiB on DO between GPUs (up to 2.5x, but 12 % slower on some pairs at 1MiB), \
-             from 64MiB on DO MPI messages (up to 30 %), below DROP (up to 30 % slower); H2D up to 3 % slower, D2H \
-             up to 9 % slower: set it per process"
+            "X=0, measured: faster from 1MiB on between GPUs (up to 2.5x, but 12 % slower on some pairs at 1MiB), \
+             from 64MiB on for MPI messages (up to 30 %); below up to 30 % slower; H2D up to 3 % slower, D2H up to 9 % \
+             slower. It is of a whole process: `pathline advise --for 'CASE x SIZE x COUNT'` sums a job's mix of sizes"
         );
         let rows: Vec<String> = table
             .iter()
@@ -420,7 +426,7 @@ mod tests {
             .collect();
         let expected = [
             "measured 64KiB 1MiB 64MiB",
-            "between GPUs -30 to -10 % -12 to +50 % +40 % to 5.0x",
+            "between GPUs -30 to -10 % -12 to +50 % 1.40 to 5.0x",
             "H2D - -3 % -",
             "D2H -9 % - 0 %",
             "MPI messages -20 % - +30 %",

@@ -20,7 +20,15 @@ pub struct JobTransfer {
     pub gain: GainInterval,
 }
 
+/// What the subject of an answer about a whole job begins with.
+const JOB_SUM: &str = "the job in sum";
+
 impl Advice {
+    /// Whether it is about a whole job.
+    pub(crate) fn is_job_sum(&self) -> bool {
+        self.subject.starts_with(JOB_SUM)
+    }
+
     /// The answer for a setting that acts on all transfers of a job. Bounds of the sum are those at which the gains of
     /// all transfers have theirs.
     pub fn of_job(choice: AdviceChoice, transfers: &[JobTransfer], min_gain: f64) -> Self {
@@ -45,7 +53,7 @@ impl Advice {
         let (name, value) = choice.settings.first_key_value().unzip();
         let [name, value] = [name, value].map(|text| text.map_or("", String::as_str));
         let answer = untried_setting(name, value, verdict, WITHIN_MODEL.to_owned());
-        let subject = format!("the job in sum ({each}), {} instead of {}", Ns(with), Ns(default));
+        let subject = format!("{JOB_SUM} ({each}), {} instead of {}", Ns(with), Ns(default));
         let gain = Some(GainInterval { gain, low, high, blocks: 0 });
         Self { subject, choice: Some(choice), gain, ..answer }
     }

@@ -338,9 +338,8 @@ mod tests {
             (setting_by_size(("X", "1"), &effects, false).verdict(), tried_text(&effects))
         };
         let (by_size, tried) = text([Some(false), Some(true)]);
-        let expected = "X=1, measured: from 1MiB on DO between GPUs (up to 100 %), below DROP (up to 20 % slower): \
-                        set it per process";
-        assert_eq!(by_size.as_deref(), Some(expected));
+        let expected = "X=1, measured: faster from 1MiB on between GPUs (up to 100 %); below up to 20 % slower. ";
+        assert!(by_size.is_some_and(|text| text.starts_with(expected)));
         assert_eq!(tried, "tried 1 of 1: a");
         for harms in [[None, Some(true)], [Some(false), None]] {
             assert_eq!(text(harms).0, None);

@@ -72,7 +72,11 @@ fn groups(answers: &[Advice]) -> Vec<AnswerGroup<'_>> {
     // What gains most comes first, and what adds to a choice after it; else the order is that of the questions.
     sorted.sort_by(|a, b| {
         let is_kept = |advice: &Advice| advice.verdict == AdviceVerdict::Keep && !is_review(advice);
-        let key = |advice: &Advice| (!advice.is_change(), advice.verdict.word(), is_kept(advice));
+        // The sum of a job decides, whatever its sizes gain.
+        let key = |advice: &Advice| {
+            let is_kept = is_kept(advice);
+            (!advice.is_job_sum(), !advice.is_change(), advice.verdict.word(), is_kept)
+        };
         let most = |advice: &Advice| gain_of(plain(advice, answers), answers);
         let by_gain = || most(b).total_cmp(&most(a));
         let rank = key(a).cmp(&key(b));
@@ -90,6 +94,7 @@ fn groups(answers: &[Advice]) -> Vec<AnswerGroup<'_>> {
                 && advice.is_assumed() == first.is_assumed()
                 || action(first).is_some() && action(first) == action(advice);
             let same = same || !first.is_change() && first.reason == advice.reason;
+            let same = same && first.is_job_sum() == advice.is_job_sum();
             first.verdict == advice.verdict && same
         });
         match known {
@@ -163,6 +168,9 @@ impl AnswerGroup<'_> {
         let change = choice.as_ref().filter(|_| self.first.is_change());
         let head = match (change, verdict) {
             (Some(_), _) => self.first.action().unwrap_or_default(),
+            (None, AdviceVerdict::Keep) if self.first.is_job_sum() => {
+                "Keep the default for this job".to_owned()
+            }
             (None, AdviceVerdict::Keep) if !is_review(self.first) => {
                 let assumed = if self.first.is_assumed() {
                     ", on constants of the model that nobody measured"

@@ -115,18 +115,28 @@ pub(super) fn state_transfers_by_size(
     }
 }
 
-/// Answers about settings that, on a model, gain at some sizes and lose at others.
+/// Answers about settings that, on a model, gain at some sizes and lose at others. One that leaves copy engines in use is
+/// judged by what taking them away does.
 pub(super) fn review_by_size(
     settings: &ArmEnv,
     model: &MachineModel,
     topology: &Topology,
 ) -> Vec<Advice> {
-    let of = |(name, value): (&String, &String)| answer_by_size((name, value), model, topology);
+    let of = |(name, value): (&String, &String)| {
+        let mut answer = answer_by_size((name, "0"), model, topology)?;
+        if value == "0" {
+            let choice = answer.choice.as_mut()?;
+            choice.action = choice.action.replacen("Set ", "Keep ", 1);
+        } else if let Some(unset) = unset_setting(name) {
+            answer.subject = unset.reason.replacen("it is not set", &format!("{name}={value}"), 1);
+        }
+        Some(answer)
+    };
     settings.iter().filter_map(of).collect()
 }
 
 /// The answer about a variable, set or not, that gains at some sizes on a model and loses at others.
-fn answer_by_size(
+pub(super) fn answer_by_size(
     (name, value): (&str, &str),
     model: &MachineModel,
     topology: &Topology,

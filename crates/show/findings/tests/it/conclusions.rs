@@ -174,7 +174,7 @@ fn a_kernel_that_was_not_measured_is_predicted_and_named_so() {
     journal.outcomes.retain(|outcome| outcome.case().flows().all(|f| f.bytes >= Bytes::mib(64)));
     let all = conclude_alone(&journal, &network);
     let simulated = find(&all, "engine-limits-pairs").unwrap().by_size.as_ref().unwrap();
-    assert!(simulated.verdict().unwrap().contains("simulated: from 1MiB on DO between GPUs"));
+    assert!(simulated.verdict().unwrap().contains("simulated: faster from 1MiB on between GPUs"));
     journal.begin.world = WorldKind::Real;
     let all = conclude_alone(&journal, &network);
     let action = &find(&all, "engine-limits-pairs").unwrap().action;
