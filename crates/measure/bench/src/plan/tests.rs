@@ -337,3 +337,86 @@ fn probes_and_files_are_not_mixed() {
         }
     }
 }
+
+/// Suite, case, and whether a quick run has it: 16 B and the largest copies of main paths by copy engines.
+#[test]
+fn a_quick_run_has_the_main_paths_only() {
+    let dma = "numa0.pinned > gpu0.vram by dma@gpu0 x 1MiB";
+    let cpu = "numa0.huge > numa0.huge by cpu@numa0[copy-plain-t1] x";
+    let cases = [
+        ("host-link", dma, true),
+        ("host-link", "gpu0.vram > numa0.pinned by dma@gpu0 x 1MiB", true),
+        ("host-link", "numa0.paged > gpu0.vram by dma@gpu0 x 1MiB", false),
+        ("host-link", "numa0.pinned > gpu0.vram by blit@gpu0 x 1MiB", false),
+        (
+            "host-link",
+            "numa0.pinned > gpu0.vram by dma@gpu0 x 1MiB & gpu0.vram > numa0.pinned by dma@gpu0 x 1MiB",
+            false,
+        ),
+        ("pairs", "gpu0.vram > gpu1.vram by dma@gpu0 x 1MiB", true),
+        ("pairs", "gpu0.vram > gpu1.vram by dma@gpu1 x 1MiB", false),
+        ("pairs", "gpu0.vram > gpu1.vram by blit@gpu0 x 1MiB", false),
+        ("latency", "gpu0.vram > gpu1.vram by dma@gpu1 x 16B", true),
+        ("latency", "gpu0.vram > gpu1.vram by blit@gpu0 x 16B", false),
+        ("contention", dma, false),
+        ("host", &format!("{cpu} 2MiB"), true),
+        ("host", &format!("{cpu} 1MiB"), false),
+        ("host", "numa0.huge > numa0.reg by cpu@numa0[read-plain-t1] x 2MiB", true),
+        ("host", "numa0.huge > numa0.reg by cpu@numa0[chase-plain-t1] x 4MiB", false),
+        ("memory", &format!("{cpu} 2MiB"), false),
+    ];
+    let entries = cases.map(|(suite, case, _)| PlannedCase {
+        suites: vec![suite.to_owned()],
+        ..PlannedCase::new(case.parse().unwrap())
+    });
+    let quick = RunPlan { entries: entries.to_vec() }.quick();
+    let expected: Vec<(&str, String)> = cases
+        .iter()
+        .filter(|(_, _, is_main)| *is_main)
+        .map(|(suite, case, _)| (*suite, case.parse::<Case>().unwrap().to_string()))
+        .collect();
+    let found: Vec<(&str, String)> =
+        quick.entries.iter().map(|e| (e.suites[0].as_str(), e.case.to_string())).collect();
+    assert_eq!(found, expected);
+    assert!(quick.entries.iter().all(|e| e.span > 0.0));
+}
+
+#[test]
+fn a_plan_counts_its_suites_and_says_why_nothing_can_run() {
+    let planned = |suites: &[&str], skip: Option<&str>| PlannedCase {
+        suites: suites.iter().map(|&s| s.to_owned()).collect(),
+        skip: skip.map(str::to_owned),
+        ..PlannedCase::new("gpu0.vram > gpu1.vram by dma@gpu0 x 1MiB".parse().unwrap())
+    };
+    let mut plan = RunPlan {
+        entries: vec![
+            planned(&["pairs"], Some("b")),
+            planned(&["pairs", "latency"], Some("a")),
+            planned(&["pairs"], Some("b")),
+        ],
+    };
+    assert_eq!((plan.runnable(), plan.why_nothing().as_deref()), (0, Some("a; b")));
+    plan.entries.push(planned(&[], None));
+    assert_eq!((plan.runnable(), plan.why_nothing()), (1, None));
+    let suites: Vec<_> = plan.suites().into_iter().map(|(s, n)| (s.id.word(), n)).collect();
+    let order = |word: &str| SUITES.iter().position(|s| s.id.word() == word);
+    let mut expected = vec![("pairs", 3), ("latency", 1)];
+    expected.sort_by_key(|(word, _)| order(word));
+    assert_eq!(suites, expected);
+}
+
+/// Of named suites: what has a case is not missing, what shares a reason is one clause.
+#[test]
+fn suites_without_a_case_say_why() {
+    let bare = Topology { gpus: Vec::new(), links: Vec::new(), ..topology() };
+    let scope = PlanScope::new(&bare, Bytes::gib(1));
+    let names = ["host", "latency", "storage", "metadata"].map(str::to_owned);
+    let plan = RunPlan::new(&scope, &names, &[]).unwrap();
+    let missing = plan.missing_suites(&scope, &names);
+    let mut heads: Vec<&str> =
+        missing.iter().filter_map(|m| m.split_once(": ").map(|(head, _)| head)).collect();
+    heads.sort_unstable();
+    assert_eq!(heads, ["latency", "storage, metadata"], "{missing:?}");
+    assert_eq!(plan.missing_suites(&scope, &names[..1]), [] as [String; 0]);
+    assert_eq!(RunPlan::default().missing_suites(&scope, &names[..1]).len(), 1);
+}
