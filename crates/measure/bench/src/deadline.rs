@@ -106,4 +106,39 @@ mod tests {
         let huge = "gpu0.vram > gpu1.vram by dma@gpu0 x 18446744073709551615B";
         assert!(secs(huge, TaskStep::Bind).is_finite());
     }
+
+    /// A file of 1 GiB for each of 2 threads at 50 MB/s, 21.5 s each, before the case; 5 ms a name; 4 us a
+    /// step of a chain; ten budgets, which are longer for files. Memory and payload pass at 0.25 GB/s.
+    #[test]
+    fn files_names_and_chains_take_their_time() {
+        let gib = Bytes::gib(1).as_f64();
+        let (laid, pass) = (gib / 0.05 / 1e9, |bytes: f64| bytes / 0.25 / 1e9);
+        let file =
+            "store0.file > numa0.huge by uring@numa0[seq-read,direct,own,1GiB,q1,n1,t2] x 1MiB";
+        let slots = secs(file, TaskStep::Verify) - 20.0 - 10.0 * 0.25 * files::BUDGETS;
+        assert!(
+            (secs(file, TaskStep::Bind) - 2.0 * laid - secs(file, TaskStep::Verify) - slots).abs()
+                < 0.01
+        );
+        assert!((slots - 3.0 * pass((1 << 20) as f64 * 3.0)).abs() < 0.01, "{slots}");
+        let time = |text: &str| files_time(&text.parse().unwrap()).as_secs();
+        assert!((time(file) - 2.0 * laid).abs() < 0.01);
+        // 2 threads with 4 folders of 256 files each.
+        let names = "numa0.reg > store0.file by meta@numa0[stat,own,d4,f256,t2] x 1B";
+        let inodes = 2.0 * 4.0 * 256.0 + 2.0 * 4.0;
+        assert!((time(names) - inodes * 5e-3).abs() < 0.1, "{}", time(names));
+        let most = secs(names, TaskStep::Visit) - 20.0 - 10.0 * 0.25 * files::BUDGETS;
+        assert!((most - time(names)).abs() < 0.01, "{most}");
+        // Seven passes over the chain; a GPU follows a part of it.
+        let chase = "numa0.huge > numa0.reg by cpu@numa0[chase-plain-t1] x 1GiB";
+        let steps = chase.parse::<Case>().unwrap().timed[0].by.effect(Bytes::gib(1)).chain as f64;
+        let visit = secs(chase, TaskStep::Visit) - 22.5 - 7.0 * pass(2.0 * gib);
+        assert!((visit - 7.0 * steps * 4e-6).abs() < 0.01, "{visit}");
+        let chase = "gpu1.vram > gpu0.reg by kernel@gpu0[chase-w8-u1-b1-g1] x 1GiB";
+        let visit = secs(chase, TaskStep::Visit) - 22.5 - 7.0 * pass(2.0 * gib);
+        assert!((visit - 7.0 * CHASE_STEPS as f64 * 4e-6).abs() < 0.01, "{visit}");
+        // Only what needs a runtime compiles.
+        let host = "numa0.huge > numa0.huge by cpu@numa0[copy-memcpy-t1] x 1B";
+        assert!((secs(host, TaskStep::Bind) - 22.5).abs() < 0.01);
+    }
 }

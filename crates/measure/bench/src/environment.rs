@@ -297,4 +297,40 @@ mod tests {
         let order: Vec<String> = plan("amd", &cases, &[]).into_iter().map(|(_, s, _)| s).collect();
         assert_eq!(order, ["", "", "HSA_ENABLE_SDMA=0", "HSA_XNACK=0", "HSA_XNACK=1"]);
     }
+
+    /// Variables of the user, a case, and what a model refuses; copies inside a GPU and others are free.
+    #[test]
+    fn a_model_refuses_what_its_settings_rule_out() {
+        let engine = DMA;
+        for (set, case, expected) in [
+            (&[][..], BLIT, ""),
+            (
+                &[("HSA_ENABLE_SDMA", "1")],
+                BLIT,
+                "HSA_ENABLE_SDMA is set, and this case needs HSA_ENABLE_SDMA=0",
+            ),
+            (&[("HSA_ENABLE_SDMA", "0")], BLIT, ""),
+            (&[("HSA_ENABLE_SDMA", "1")], LOCAL, ""),
+            (&[("HSA_ENABLE_SDMA", "0")], engine, ""),
+            (&[("HSA_ENABLE_SDMA", "1"), ("HSA_ENABLE_PEER_SDMA", "0")], BLIT, ""),
+            (
+                &[("HSA_ENABLE_SDMA", "1"), ("HSA_ENABLE_PEER_SDMA", "1")],
+                BLIT,
+                "HSA_ENABLE_SDMA is set",
+            ),
+        ] {
+            let gpu = |index| Gpu { index, vendor: "amd".to_owned(), ..Gpu::default() };
+            let topology = Topology { gpus: vec![gpu(0), gpu(1)], ..Topology::default() };
+            let entry = crate::PlannedCase::new(case.parse().unwrap());
+            let old = crate::PlannedCase { skip: Some("earlier".to_owned()), ..entry.clone() };
+            let set = set.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
+            let plan = RunPlan { entries: vec![entry, old] }.with_refused_settings(&topology, &set);
+            let why = plan.entries[0].skip.clone().unwrap_or_default();
+            assert!(
+                why.starts_with(expected) && why.is_empty() == expected.is_empty(),
+                "{case} {set:?}: {why}"
+            );
+            assert_eq!(plan.entries[1].skip.as_deref(), Some("earlier"));
+        }
+    }
 }

@@ -137,4 +137,40 @@ mod tests {
         let least = 15.0 * 1.06e-3 + 0.020 + 0.022;
         assert!((least..least + 15.0 * 0.24e-3).contains(&seconds), "{seconds}");
     }
+
+    /// Seconds of a plan: files, messages, CPU threads, GPUs; nothing for a case that cannot run.
+    #[test]
+    fn a_case_takes_what_its_kind_took() {
+        let topology = hgx(2);
+        for (cases, expected) in [
+            (
+                &[
+                    "store0.file > numa0.huge by uring@numa0[seq-read,direct,own,1GiB,q8,n1,t2] x 1MiB",
+                ][..],
+                1.5,
+            ),
+            (&["r0.numa0.paged > r1.numa0.paged by mpi@numa0[ping] x 8B"], 0.3),
+            (&["numa0.huge > numa0.huge by cpu@numa0[copy-memcpy-t1] x 1MiB"], 0.7),
+            (
+                &[
+                    "gpu0.vram > gpu1.vram by dma@gpu0 x 1MiB",
+                    "gpu1.vram > gpu0.vram by dma@gpu1 x 1MiB",
+                ],
+                0.36,
+            ),
+        ] {
+            let entries: Vec<PlannedCase> =
+                cases.iter().map(|text| PlannedCase::new(text.parse().unwrap())).collect();
+            let mut plan = RunPlan { entries };
+            let seconds = |plan: &RunPlan| plan_time(plan, &topology).as_secs();
+            assert!((seconds(&plan) - expected).abs() < 1e-9, "{cases:?}: {}", seconds(&plan));
+            plan.entries[0].skip = Some("no".to_owned());
+            assert!(seconds(&plan) < expected - 0.1);
+            // A probe counts by its bytes instead, unless it cannot run.
+            plan.entries[0].budget = Some(Ns::secs(1.0));
+            let without = seconds(&plan);
+            plan.entries[0].skip = None;
+            assert!(seconds(&plan) > without, "{cases:?}");
+        }
+    }
 }

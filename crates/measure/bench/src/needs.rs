@@ -180,4 +180,78 @@ mod tests {
         assert_eq!(gpus, [(Unit::Gpu(0), Bytes::gib(2)), (Unit::Gpu(1), Bytes::gib(2))]);
         assert!(needs("r0.numa0.reg > r1.numa0.reg by mpi@numa0[barrier] x 1B").is_empty());
     }
+
+    /// Payloads of 1 MiB. Copies through the host: 4 chunks of 4 MiB; relays: 4 slots; threads: 2 buffers
+    /// of 4 MiB each; blocks lie in twice their bytes; a triad reads two arrays; I/O has 8 slots.
+    #[test]
+    fn what_a_case_needs_at_each_unit() {
+        let mut wrong = Vec::new();
+        for (case, expected) in [
+            ("gpu0.vram > gpu1.vram by dma@gpu0", "gpu0 1 gpu1 1"),
+            ("gpu0.vram > gpu0.vram by blit@gpu0", "gpu0 2"),
+            ("gpu0.vram > gpu0.reg by kernel@gpu0[read-w16-u4-b256-g2sm]", "gpu0 1"),
+            ("gpu0.vram > gpu0.vram by kernel@gpu0[triad-w16-u4-b256-g2sm]", "gpu0 3"),
+            ("numa0.pinned > gpu0.vram by blocks@gpu0[4-each]", "gpu0 2 numa0 2"),
+            ("numa0.paged > gpu0.vram by threads@gpu0[4]", "gpu0 1 numa0 33"),
+            ("gpu0.vram > gpu1.vram by staged@gpu0[numa1]", "gpu0 1 gpu1 1 numa1 16"),
+            ("gpu0.vram > gpu1.vram by relay@gpu0[gpu2,2MiB]", "gpu0 1 gpu1 1 gpu2 8"),
+            ("gpu0.vram > gpu1.vram by copy-to-all@gpu0[gpu2,4MiB]", "gpu0 1 gpu1 1 gpu2 1"),
+            ("numa0.managed > gpu0.managed by migrate@gpu0[fault]", "numa0 1"),
+            ("gpu1.reg > gpu1.vram by call@gpu1[alloc]", "gpu1 1"),
+            ("gpu0.reg > gpu0.reg by call@gpu0[launch]", ""),
+            ("numa0.reg > store0.file by meta@numa0[create,own,d4,f256,t2]", "numa0 4"),
+            (
+                "store0.file > gpu0.vram by uring@numa1[rand-read,direct,own,1GiB,q4,n1,t2,pipelined-pinned]",
+                "gpu0 8 numa1 8",
+            ),
+            (
+                "store0.file > numa0.huge by uring@numa0[rand-read,direct,own,1GiB,q4,n1,t2]",
+                "numa0 8",
+            ),
+            ("r0.numa0.paged > r1.numa0.paged by mpi@numa0[ping]", "numa0 4"),
+            ("r0.gpu0.vram > r1.gpu1.vram by mpi@gpu0[send-w4]", "gpu0 1 gpu1 1"),
+            ("r0.gpu0.vram > r1.gpu1.vram by mpi-staged@gpu0[ping]", "gpu0 2 gpu1 2 numa0 4"),
+            ("r0.numa0.paged > r1.gpu1.vram by mpi@numa0[send-w4]", "gpu1 1 numa0 1"),
+        ] {
+            let case: Case = format!("{case} x 1MiB").parse().expect(case);
+            let mut texts: Vec<String> = needs(&case)
+                .iter()
+                .map(|(unit, bytes)| format!("{unit} {}", bytes.as_f64() / f64::from(1 << 20)))
+                .collect();
+            texts.sort();
+            if texts.join(" ") != expected {
+                wrong.push(format!("{case}: {}", texts.join(" ")))
+            }
+        }
+        assert!(wrong.is_empty(), "{wrong:#?}");
+    }
+
+    #[test]
+    fn who_needs_a_runtime_which_page_faults_and_blocks_its_caller() {
+        let (served, in_place) = (Some(FaultHandling::Served), Some(FaultHandling::InPlace));
+        for (case, runtime, faults, blocks) in [
+            ("numa0.huge > numa0.huge by cpu@numa0[copy-memcpy-t1]", false, None, false),
+            ("numa0.pinned > numa0.huge by cpu@numa0[copy-memcpy-t1]", true, None, false),
+            ("numa0.huge > numa0.pinned by cpu@numa0[copy-memcpy-t1]", true, None, false),
+            ("gpu0.vram > gpu1.vram by dma@gpu0", true, None, false),
+            ("numa0.paged > gpu0.vram by dma@gpu0", true, None, true),
+            ("gpu0.vram > numa0.huge by dma@gpu0", true, None, true),
+            ("gpu0.vram > numa0.paged by threads@gpu0[4]", true, None, true),
+            ("numa0.pinned > gpu0.vram by blocks@gpu0[4-each]", true, None, true),
+            ("numa0.managed > gpu0.managed by migrate@gpu0[fault]", true, served, false),
+            ("numa0.managed > gpu0.managed by migrate@gpu0[prefetch]", true, None, false),
+            (
+                "numa0.managed > gpu0.reg by kernel@gpu0[read-w16-u4-b256-g2sm]",
+                true,
+                in_place,
+                false,
+            ),
+            ("gpu0.managed > gpu0.reg by kernel@gpu0[read-w16-u4-b256-g2sm]", true, None, false),
+            ("gpu1.vram > gpu0.reg by kernel@gpu0[read-w16-u4-b256-g2sm]", true, None, false),
+        ] {
+            let flow: Flow = format!("{case} x 1MiB").parse().expect(case);
+            let found = (needs_driver(&flow), page_faults(&flow), is_blocking(&flow));
+            assert_eq!(found, (runtime, faults, blocks), "{case}");
+        }
+    }
 }

@@ -50,3 +50,36 @@ pub(crate) struct OutlierCase {
     /// What it disagrees with.
     pub(crate) kind: OutlierKind,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_differ_where_their_intervals_do_not_overlap() {
+        let time = |median: f64, half: f64| MedianInterval {
+            median,
+            low: median - half,
+            high: median + half,
+        };
+        // Of 100 and 110 the distance is 10 / 100, of 110 and 100 too; of touching intervals none.
+        for (a, b, expected) in [
+            (time(100.0, 2.0), time(110.0, 3.0), 0.1),
+            (time(100.0, 5.0), time(110.0, 5.0), 0.0),
+            (time(100.0, 5.0), time(110.0, 4.9), 0.1),
+            (time(0.0, 1.0), time(110.0, 3.0), 0.0),
+        ] {
+            assert!((distance(&a, &b) - expected).abs() < 1e-12, "{a:?} {b:?}");
+            assert!((distance(&b, &a) - expected).abs() < 1e-12, "{a:?} {b:?}");
+            assert_eq!(excess(&a, &b), 0.0);
+            assert!((excess(&b, &a) - expected).abs() < 1e-12, "{a:?} {b:?}");
+        }
+        let codes =
+            [OutlierKind::UnlikePeers, OutlierKind::UnlikeNeighbours, OutlierKind::Disturbed]
+                .map(OutlierKind::code);
+        assert_eq!(
+            codes,
+            [RunNote::UNLIKE_EQUALS, RunNote::UNLIKE_NEIGHBOURS, RunNote::REMEASURED]
+        );
+    }
+}

@@ -100,6 +100,8 @@ impl OutlierSearch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pathline_schema::Conditions;
+
     use crate::unlike_peers::tests::{equal_gpus, measured};
 
     #[test]
@@ -122,5 +124,65 @@ mod tests {
         search.add(&again);
         assert!(!search.is_outlier(&found[0]));
         assert!((search.median(&found[0].case).unwrap() - 300e3).abs() < 1e3);
+    }
+
+    /// A result through host memory that is known to 2 % where 1 % is wanted is measured again if others used
+    /// several of 16 CPUs before or after it, until it is forgotten.
+    #[test]
+    fn a_result_that_others_disturbed_is_measured_again() {
+        let mut topology = equal_gpus(4);
+        topology.host.allowed_cpus = "0-15".parse().unwrap();
+        let host = "numa0.pinned > gpu0.vram by dma@gpu0 x 16MiB";
+        for (case, before, after, half_width, expected) in [
+            (
+                host,
+                3.0,
+                0.0,
+                0.02,
+                Some("2.0 %, while other processes used 3.0 CPUs and the hypervisor stole 0 %"),
+            ),
+            (host, 0.0, 4.0, 0.02, Some("used 4.0 CPUs")),
+            (host, 3.0, 4.0, 0.02, Some("used 4.0 CPUs")),
+            (host, 0.0, 0.0, 0.02, None),
+            (host, 3.0, 0.0, 0.01, None),
+            ("gpu0.vram > gpu1.vram by dma@gpu0 x 16MiB", 3.0, 4.0, 0.02, None),
+        ] {
+            let mut search = OutlierSearch::new(&topology, 0.01);
+            let mut one = measured(case, 300.0);
+            one.stop.half_width = half_width;
+            let read = |cpus| Conditions([("foreign_cpus".to_owned(), cpus)].into());
+            (one.before, one.after) = (read(before), read(after));
+            search.add(&one);
+            let found = search.outliers();
+            assert_eq!(found.len(), usize::from(expected.is_some()), "{case} {before} {after}");
+            if let Some(expected) = expected {
+                assert!(found[0].claim.contains(expected), "{}", found[0].claim);
+                assert_eq!(
+                    (found[0].kind, found[0].distance),
+                    (OutlierKind::Disturbed, half_width)
+                );
+                assert!(search.is_outlier(&found[0]));
+                search.forget(&one.case);
+                assert!(!search.is_outlier(&found[0]) && search.outliers().is_empty());
+            }
+        }
+    }
+
+    /// Host links of 20 sizes, each slow for one GPU of four: the 16 farthest from the rest count.
+    #[test]
+    fn a_run_measures_its_worst_outliers_again() {
+        let mut search = OutlierSearch::new(&equal_gpus(4), 0.01);
+        for size in 1..=20u32 {
+            for gpu in 0..4 {
+                let slower = if gpu == 0 { 1.0 + 0.05 * f64::from(21 - size) } else { 1.0 };
+                let text =
+                    format!("numa0.pinned > gpu{gpu}.vram by dma@gpu{gpu} x {}B", 100 << size);
+                search.add(&measured(&text, 10.0 * f64::from(1 << size) * slower));
+            }
+        }
+        let found = search.outliers();
+        assert_eq!(found.len(), MAX_OUTLIERS);
+        let distances: Vec<f64> = found.iter().map(|outlier| outlier.distance).collect();
+        assert!(distances.is_sorted_by(|a, b| a >= b) && (distances[0] - 1.0).abs() < 0.01);
     }
 }
