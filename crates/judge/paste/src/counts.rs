@@ -43,15 +43,21 @@ pub(crate) fn take(context: &mut PasteContext, text: &str) {
     if text.len() > 4096 {
         return;
     }
-    // `8 GCDs of an MI250X node`.
+    // `8 GCDs of an MI250X node`, `my 8x H100 node`.
     let lower = text.to_lowercase();
     let words: Vec<&str> = lower.split([' ', ',', '.', ':', ';']).take(MAX_TOKENS).collect();
+    let is_product = |product: &str| find_product(&product.to_uppercase()).is_some();
     let is_one = words.windows(4).any(|four| match *four {
-        ["of" | "in" | "on", "a" | "an" | "one", product, node] => {
-            ["node", "server"].contains(&node) && find_product(&product.to_uppercase()).is_some()
-        }
+        ["of" | "in" | "on", "a" | "an" | "one", product, "node" | "server"] => is_product(product),
         _ => false,
     });
+    let is_one = is_one
+        || words.windows(3).any(|three| match *three {
+            [count, product, "node" | "server"] => {
+                count.ends_with(['x', '×']) && is_product(product)
+            }
+            _ => false,
+        });
     context.nodes = context.nodes.or(is_one.then_some(1));
     let tokens = tokens(text);
     for clause in tokens.split(|token| *token == Token::Stop) {
@@ -123,7 +129,12 @@ fn take_clause(context: &mut PasteContext, clause: &[Token]) {
             ) => Some(noun),
             _ => noun_after(clause.get(at + 1..).unwrap_or_default()),
         };
+        let is_gpus = |at: usize| {
+            clause.get(at + 1).is_some_and(|token| matches!(token, Token::Gpu | Token::Times))
+        };
         let kept = match noun {
+            // `my 8x H100 node` counts GPUs.
+            Some(Token::Node) if context.nodes == Some(1) && is_gpus(at) => &mut context.gpu_count,
             Some(Token::Node) => &mut context.nodes,
             Some(Token::Gpu) if count <= 32 => &mut context.gpu_count,
             Some(Token::Adapter | Token::LineRate(..)) if count <= 32 => &mut context.adapters,
@@ -477,6 +488,8 @@ mod tests {
         assert_eq!(found("a node with 8 x H100").gpu_count, Some(8));
         let dies = found("8 GCDs of an MI250X node");
         assert_eq!((dies.gpu_count, dies.nodes), (Some(8), Some(1)));
+        let one = found("my 8x H100 node: all_reduce printed 120 GB/s");
+        assert_eq!((one.gpu_count, one.nodes), (Some(8), Some(1)));
         assert_eq!(found("8 GPUs on an idle node").nodes, None);
     }
 }

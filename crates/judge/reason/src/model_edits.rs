@@ -22,7 +22,7 @@ pub(crate) const LEVEL: &str = "model-level";
 /// The slowest row, over its prediction and the median row.
 pub(crate) const LEAST: &str = "model-least";
 /// Scale of the errors of rows by a model that is right, as a share.
-const SCALE: f64 = 0.05;
+pub(crate) const SCALE: f64 = 0.05;
 /// A slowest row above this share of the others needs no broken part.
 pub(crate) const SOUND: f64 = 0.94;
 /// A median row below this share of the model is slow itself, and no measure of the others.

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::figures::rate_unit;
+use crate::model_edits::SCALE;
 
 /// A row of a paste that the node's model predicts.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -49,7 +50,11 @@ impl PredictedRow {
     }
 }
 
-/// Whether a row is as fast as the model leaves open.
+/// Whether a row is as fast as the model leaves open, to within the errors of rows of a model that is right.
 pub(crate) fn is_within(row: &PredictedRow, (low, high): (f64, f64)) -> bool {
-    if row.unit == "us" { row.measured <= high } else { row.measured >= low }
+    if row.unit == "us" {
+        row.measured <= high / (1.0 - SCALE)
+    } else {
+        row.measured >= low * (1.0 - SCALE)
+    }
 }
