@@ -47,7 +47,7 @@ pub(crate) use placement::{AuditArgs, Launcher, MessageCopier, PlaceArgs};
 pub(crate) use stores::StoreArgs;
 use suite_group::named_suites;
 pub(crate) use suite_group::{SUITE_GROUPS, group_suites, suite_group};
-use units::{count, gpu_list, millis, noise, percent_points, seconds, size};
+use units::{count, gpu_list, memory, millis, noise, percent_points, seconds, size};
 pub(crate) use watch::WatchArgs;
 use way_out::{note_bare_sizes, unknown_command, with_way_out};
 
@@ -296,7 +296,7 @@ pub(crate) struct SelectArgs {
     #[arg(long, value_name = "LIST", value_parser = gpu_list)]
     pub(crate) gpus: Option<CpuSet>,
     /// Host memory for buffers; by default half of what is free.
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = memory)]
     pub(crate) memory: Option<Bytes>,
     /// Use the same plain kernels on every GPU.
     ///

@@ -14,6 +14,7 @@ use crate::args::OutFile;
 use crate::say::{errln, out};
 use anyhow::{Context, Result, anyhow};
 use flate2::bufread::MultiGzDecoder;
+use pathline_flow::MachineDesc;
 use pathline_schema::{Journal, JournalError, shell_word};
 
 /// Name of the journal in a run's folder.
@@ -92,8 +93,14 @@ pub(crate) fn read(run: &Path) -> Result<Journal> {
             run.display()
         ));
     }
-    let file = File::open(&path)
-        .with_context(|| format!("{}: expected a run's folder or its {JOURNAL}", path.display()))?;
+    let name = run.to_string_lossy();
+    let is_machine = MachineDesc::presets().iter().any(|(preset, _)| *preset == name);
+    let file = File::open(&path).with_context(|| match is_machine {
+        true => {
+            format!("{name} is a simulated machine, no run: `pathline run -m {name}` makes one")
+        }
+        false => format!("{}: expected a run's folder or its {JOURNAL}", path.display()),
+    })?;
     let journal = unpacked(file).map_err(Into::into).and_then(Journal::read);
     let journal = journal.map_err(|error| not_a_journal(&path, error))?;
     for broken in journal.broken.iter().take(SHOWN) {

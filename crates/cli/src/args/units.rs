@@ -100,6 +100,15 @@ pub(crate) fn size(text: &str) -> Result<Bytes, String> {
     if bytes.0 > 0 { Ok(bytes) } else { Err("a size of 1B or more".to_owned()) }
 }
 
+/// Host memory of at least 1 MiB: fewer bytes hold no buffers, and are a number without its unit.
+pub(crate) fn memory(text: &str) -> Result<Bytes, String> {
+    let bytes = size(text)?;
+    match bytes >= Bytes::mib(1) {
+        true => Ok(bytes),
+        false => Err(format!("1MiB or more; {text} is {bytes}")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -123,6 +132,7 @@ mod tests {
         for text in ["", "s", "-1s", "0", "nan", "inf", "1e10", "3 parsecs", "1d"] {
             assert!(seconds(text).is_err() && millis(text).is_err(), "{text}");
         }
+        assert!(memory("4096").is_err() && memory("4GiB").is_ok_and(|of| of == Bytes::gib(4)));
         assert!(gpu_list("0-2,5").is_ok_and(|list| list.as_slice() == [0, 1, 2, 5]));
         for text in ["", "3,3", "0-3,2", "x"] {
             assert!(gpu_list(text).is_err(), "{text}");

@@ -18,7 +18,9 @@ pub(super) fn unknown_command(command: &mut clap::Command, name: &str) -> Option
     }
     let known = shown_commands(command).map(clap::Command::get_name);
     let near = did_you_mean(name, known);
-    let text = format!("there is no command '{name}'{near}; `pathline help` lists the commands");
+    let end = if near.is_empty() { ";" } else { "" };
+    let text =
+        format!("there is no command '{name}'{near}{end} `pathline help` lists the commands");
     Some(command.error(ErrorKind::InvalidSubcommand, text))
 }
 

@@ -37,8 +37,8 @@ use self::host_memory_table::host_memory_table;
 use self::job_transfers::answer_job;
 use self::model_gains::widen_gains;
 use self::model_limits::{
-    add_rates, answer_by_size, ignore_unmodelled, is_modelled, review_by_size,
-    state_transfers_by_size, unset_on, without_assumed,
+    add_rates, ignore_unmodelled, is_modelled, lacking_on, review_by_size, state_transfers_by_size,
+    unset_on, without_assumed,
 };
 use self::mpi_controls::{controls_of_ranks, ignore_missing, judge_settings};
 use self::on_command::is_rate;
@@ -194,15 +194,9 @@ impl AdviceRun<'_> {
         let nodes = self.args.nodes.or(asked).or_else(slurm_nodes);
         let scope = SettingScope { topology: &topology, gpus, nodes };
         answers.extend(unset_on(&unset, model.as_ref(), &topology)?);
-        // A job may lack the variable that takes copy engines away.
-        let engines = topology.gpu_env(|caps| caps.copy_engine_env).filter(|name| {
-            let is_named = self.args.review.as_deref().is_some_and(|names| !names.is_empty());
-            job.is_some() && task.is_none() && !is_named && !variables.contains_key(*name)
-        });
-        if let Some((name, model)) = engines.zip(model.as_ref())
-            && answer_by_size((name, "0"), model, &topology).is_some()
-        {
-            answers.extend(unset_on(&[name.to_owned()], Some(model), &topology)?);
+        let is_named = self.args.review.as_deref().is_some_and(|names| !names.is_empty());
+        if let (Some(model), true) = (&model, job.is_some() && task.is_none() && !is_named) {
+            answers.extend(lacking_on(model, &topology, &variables)?);
         }
         let mut known = known_settings(&unanswered(&variables, &answers), &scope);
         if task.is_some() {

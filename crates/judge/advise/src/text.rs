@@ -36,7 +36,8 @@ pub fn answers_text(answers: &[Advice], limits: &AdviceLimits, width: usize) -> 
     let counts = AdviceVerdict::WORDS.map(|word| (count(word), word.to_lowercase()));
     let counts = counts.into_iter().filter(|(n, _)| *n > 0);
     let mut parts: Vec<String> = counts.map(|(n, word)| format!("{n} {word}")).collect();
-    if !answers.iter().any(Advice::is_change) && count("DROP") == 0 && count("KEEP") > 0 {
+    let is_kept = count("KEEP") > 0 && count("KEEP") == all;
+    if is_kept {
         parts.insert(0, "nothing to change".to_owned());
     }
     let _ = writeln!(text, "{asked}: {}.", parts.join(", "));

@@ -246,9 +246,13 @@ fn warn_of_shared_parts(plan: &mut PlacementPlan) {
     let shared = plan.ranks.iter().filter_map(|place| place.gpu).find(|gpu| of(*gpu) > 1);
     if let Some(gpu) = shared {
         let gpus: BTreeSet<u32> = plan.ranks.iter().filter_map(|place| place.gpu).collect();
+        let others = match gpus.iter().filter(|gpu| of(**gpu) > 1).count() {
+            1 => String::new(),
+            shared => format!(", as on {} other GPUs", shared - 1),
+        };
         let gpus = gpus.len();
         plan.warnings.push(format!(
-            "{} ranks share gpu{gpu}: {gpus} ranks at most have a GPU each (--ranks {gpus})",
+            "{} ranks share gpu{gpu}{others}: {gpus} ranks at most have a GPU each (--ranks {gpus})",
             of(gpu)
         ));
     }

@@ -136,7 +136,7 @@ pub(super) fn review_by_size(
 }
 
 /// The answer about a variable, set or not, that gains at some sizes on a model and loses at others.
-pub(super) fn answer_by_size(
+fn answer_by_size(
     (name, value): (&str, &str),
     model: &MachineModel,
     topology: &Topology,
@@ -158,6 +158,18 @@ pub(super) fn unset_on(
     topology: &Topology,
 ) -> Result<Vec<Advice>> {
     names.iter().map(|name| unset_answer(name, model, topology)).collect()
+}
+
+/// The answer about the variable that takes copy engines away, which a job does not set, if it gains at some sizes.
+pub(super) fn lacking_on(
+    model: &MachineModel,
+    topology: &Topology,
+    set: &ArmEnv,
+) -> Result<Option<Advice>> {
+    let name = topology.gpu_env(|caps| caps.copy_engine_env);
+    let Some(name) = name.filter(|name| !set.contains_key(*name)) else { return Ok(None) };
+    let answer = unset_answer(name, Some(model), topology)?;
+    Ok(answer.is_change().then_some(answer))
 }
 
 fn unset_answer(name: &str, model: Option<&MachineModel>, topology: &Topology) -> Result<Advice> {

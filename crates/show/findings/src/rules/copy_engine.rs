@@ -1,6 +1,6 @@
 //! Pairs of GPUs between which a copy engine is slower than a kernel.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_explain::figure::{FigureCell, LossClassRow, extremes};
 use pathline_explain::figures::overlap::{COMPUTE, kept, work_label};
@@ -165,11 +165,15 @@ fn links_limit(
         !p.both && p.verb == PairMover::Dma && p.entry.copy_agent() == Some(CopyAgent::Engine)
     };
     let cells = measured.iter().filter(is_engine);
-    let cells = cells.map(|p| evidence.run.cell(&p.entry, CaseQuantity::Payload));
-    let cells: Vec<FigureCell> = cells.filter(|cell| cell.value.is_some()).collect();
-    let by_links =
-        cells.iter().filter(|cell| cell.value.is_some_and(|rate| rate * ONE_RATE < fastest));
-    let classes = loss_classes(by_links, &evidence.covered);
+    let cells = cells.map(|p| ((p.src, p.dst), evidence.run.cell(&p.entry, CaseQuantity::Payload)));
+    let cells: Vec<((u32, u32), FigureCell)> =
+        cells.filter(|(_, cell)| cell.value.is_some()).collect();
+    let by_links: Vec<&((u32, u32), FigureCell)> = cells
+        .iter()
+        .filter(|(_, cell)| cell.value.is_some_and(|rate| rate * ONE_RATE < fastest))
+        .collect();
+    let classes = loss_classes(by_links.iter().map(|(_, cell)| cell), &evidence.covered);
+    let sides = two_sides(&by_links.iter().map(|(pair, _)| *pair).collect()).unwrap_or_default();
     let (first, paths) = (classes.first()?, classes.iter().map(|class| class.paths).sum::<usize>());
     // Several reasons are no answer in a sentence; the table has them.
     if classes.iter().any(|class| (&class.hop, &class.held_by) != (&first.hop, &first.held_by)) {
@@ -187,12 +191,28 @@ fn links_limit(
         by => format!("and {by} leaves {share} of it"),
     };
     Some(format!(
-        "{paths} of {} are slowest, at {} GB/s: their narrowest hop is {} ({} GB/s), {why}.",
+        "{paths} of {}{sides} are slowest, at {} GB/s: their narrowest hop is {} ({} GB/s), {why}.",
         fmt::count(cells.len(), "GPU pair"),
         fmt::range(low, high),
         first.hop,
         fmt::range(low_peak, high_peak),
     ))
+}
+
+/// `, between gpu0, gpu1 and gpu2, gpu3,` where these pairs are all between two groups of GPUs.
+fn two_sides(pairs: &BTreeSet<(u32, u32)>) -> Option<String> {
+    let first = pairs.first()?.0;
+    let right: BTreeSet<u32> = pairs.iter().filter(|(a, _)| *a == first).map(|(_, b)| *b).collect();
+    let left: BTreeSet<u32> =
+        pairs.iter().filter(|(_, b)| right.first() == Some(b)).map(|(a, _)| *a).collect();
+    let is_all = left.iter().all(|a| {
+        right.iter().all(|b| pairs.contains(&(*a, *b)) && pairs.contains(&(*b, *a)) && a != b)
+    });
+    let names = |side: &BTreeSet<u32>| {
+        side.iter().map(|gpu| format!("gpu{gpu}")).collect::<Vec<_>>().join(", ")
+    };
+    (is_all && pairs.len() == 2 * left.len() * right.len())
+        .then(|| format!(", between {} and {},", names(&left), names(&right)))
 }
 
 /// The inner value is none for a pair that the engine serves as well; the outer one if an arm is missing.
@@ -401,4 +421,18 @@ pub(super) fn copy_kernel_cost(evidence: &Evidence, by_runtime: bool, gpu: &str)
         format!("{work} keeps {kernel} of its rate, {engine} with {}", caps.engine_name)
     });
     format!("{}.", caps.copy_kernel_cost(gpu, measured.as_deref()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_between_two_groups_are_named_by_them() {
+        let all = BTreeSet::from([(0, 2), (2, 0), (1, 2), (2, 1)]);
+        assert_eq!(two_sides(&all).as_deref(), Some(", between gpu0, gpu1 and gpu2,"));
+        let one_way = BTreeSet::from([(0, 2), (1, 2)]);
+        let three = BTreeSet::from([(0, 1), (1, 0), (1, 2), (2, 1), (0, 2), (2, 0)]);
+        assert_eq!((two_sides(&one_way), two_sides(&three)), (None, None));
+    }
 }
