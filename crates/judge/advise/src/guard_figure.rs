@@ -146,4 +146,32 @@ mod tests {
         assert_eq!(after(checks(0.05, 0.1), 100.0, 104.0, 9).harms, Some(false));
         assert_eq!(after(checks(0.05, 0.1), 100.0, 106.0, 9).harms, Some(true));
     }
+
+    #[test]
+    fn the_first_harmed_and_the_first_open_figure_are_named() {
+        let of = |label: &str, harms| GuardOutcome {
+            figure: GuardFigure { label: label.to_owned(), allowed: 0.05, floor: 0.0 },
+            harms,
+            gain: None,
+        };
+        let all = [
+            of("a", Some(false)),
+            of("b", None),
+            of("c", Some(true)),
+            of("d", None),
+            of("e", Some(true)),
+        ];
+        assert_eq!(harm_text(&all).unwrap(), "makes c worse, and 5 % may be lost");
+        assert_eq!(open_text(&all).unwrap(), "whether it harms b is not decided");
+        assert_eq!((harm_text(&all[..2]), open_text(&all[..1])), (None, None));
+        for (cost, guarded, expected) in [
+            (1.0, vec![], true),
+            (1.0, vec![1.0, 2.0], true),
+            (f64::NAN, vec![1.0], false),
+            (1.0, vec![1.0, f64::INFINITY], false),
+            (1.0, vec![f64::NAN, f64::NAN], false),
+        ] {
+            assert_eq!(TrialCost { cost, guarded }.is_finite(), expected);
+        }
+    }
 }

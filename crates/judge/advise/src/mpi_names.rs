@@ -301,4 +301,32 @@ mod tests {
             "{why}"
         );
     }
+
+    #[test]
+    fn a_name_belongs_to_the_libraries_that_read_it() {
+        let mpich = "Some([Mpich, CrayMpich, IntelMpi])";
+        for (name, expected) in [
+            ("OMPI_MCA_pml", "Some([OpenMpi])"),
+            ("OMPI_MCA_coll_tuned_priority", "Some([OpenMpi])"),
+            ("OMPI_MCA_plm_rsh_agent", "None"),
+            ("I_MPI_FABRICS", "Some([IntelMpi])"),
+            ("MPIR_CVAR_CH4_OFI", mpich),
+            ("MPIR_PARAM_CH4", mpich),
+            ("MPICH_GPU_SUPPORT_ENABLED", mpich),
+            ("MY_MPIR_CVAR_X", "None"),
+            ("MY_MPIR_PARAM_", "None"),
+            ("NCCL_ALGO", "None"),
+        ] {
+            assert_eq!(format!("{:?}", readers(name)), expected, "{name}");
+        }
+        for (name, expected) in [
+            ("MPICH_MPIIO_HINTS", true),
+            ("MPICH_X_MPIIO_", false),
+            ("MPICH_GPU_SUPPORT_ENABLED", true),
+            ("MPICH_NEVER_HEARD_OF", false),
+            ("OMPI_MCA_MPIIO_", false),
+        ] {
+            assert_eq!(is_of_cray(name), expected, "{name}");
+        }
+    }
 }

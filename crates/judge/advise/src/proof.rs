@@ -319,4 +319,71 @@ mod tests {
         assert_eq!(after(100.2).harms(), Some(false), "0.2 % are allowed");
         assert!((after(125.0).gain().unwrap().gain + 0.2).abs() < 1e-12, "100 / 125 - 1");
     }
+
+    /// (2.8^n + 1.8^n) / 2 is 258 of six blocks and 705 of seven: more than the number of candidates over the
+    /// level, but no fewer and no more blocks than any proof has.
+    #[test]
+    fn more_candidates_need_more_blocks() {
+        for (level, candidates, blocks) in [
+            (0.5, 1, MIN_BLOCKS),
+            (0.01, 0, 6),
+            (0.01, 1, 6),
+            (0.01, 2, 6),
+            (0.01, 3, 7),
+            (1e-300, 1, MAX_BLOCKS),
+        ] {
+            let target = ProofTarget { min_gain: 0.01, level, candidates };
+            assert_eq!(target.least_blocks(), blocks, "{level} of {candidates}");
+        }
+        let mut early = GainProof::new(ProofTarget { level: 0.5, ..ONE });
+        for nth in 1..=MIN_BLOCKS {
+            early.add(block(80.0));
+            let state = if nth < MIN_BLOCKS { ProofState::Open } else { ProofState::Proven };
+            assert_eq!(early.state(), state, "{nth}");
+        }
+    }
+
+    /// Baselines of 100 and 90: a loss of 10 % allows 99 to 110, of 5 more than either 95 to 105.
+    #[test]
+    fn a_choice_beats_both_baselines_or_neither() {
+        for (allowed, floor, choice, expected) in [
+            (0.1, 0.0, 98.0, Some(false)),
+            (0.1, 0.0, 100.0, None),
+            (0.1, 0.0, 109.0, None),
+            (0.1, 0.0, 111.0, Some(true)),
+            (0.0, 5.0, 94.0, Some(false)),
+            (0.0, 5.0, 104.0, None),
+            (0.0, 5.0, 106.0, Some(true)),
+            (-1.0, -5.0, 89.0, Some(false)),
+            (-1.0, -5.0, 101.0, Some(true)),
+        ] {
+            let mut check = HarmCheck::new(allowed, floor, 0.01);
+            for nth in 0..8 {
+                let baselines = if nth % 2 == 0 { [100.0, 90.0] } else { [90.0, 100.0] };
+                check.add(TrialBlock { baselines, choice });
+            }
+            assert_eq!(check.harms(), expected, "{allowed} {floor} {choice}");
+        }
+        // A least gain below 0 is one of 0.
+        let mut proof = GainProof::new(ProofTarget { min_gain: -0.5, ..ONE });
+        (0..9).for_each(|_| proof.add(block(110.0)));
+        assert_eq!(proof.state(), ProofState::NoGain);
+    }
+
+    /// Costs of 50 to 200 of 100: gains of 100 % to -50 %, and undone -50 % to 100 %.
+    #[test]
+    fn an_interval_has_its_ends_in_order_also_undone() {
+        let logs: Vec<f64> = [50.0, 80.0, 80.0, 100.0, 100.0, 100.0, 125.0, 125.0, 200.0]
+            .iter()
+            .map(|&choice| block(choice).log_gain().unwrap())
+            .collect();
+        let there = gain_interval(&logs).unwrap();
+        assert!(there.low < -0.1 && there.gain.abs() < 1e-12 && there.high > 0.2, "{there:?}");
+        assert_eq!(there.blocks, 9);
+        let back = there.inverse();
+        assert!((back.low - (1.0 / (1.0 + there.high) - 1.0)).abs() < 1e-12);
+        assert!((back.high - (1.0 / (1.0 + there.low) - 1.0)).abs() < 1e-12);
+        let effect = there.at(Bytes(8));
+        assert_eq!((effect.gain, effect.low, effect.high), (there.gain, there.low, there.high));
+    }
 }

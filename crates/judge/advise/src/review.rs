@@ -356,4 +356,71 @@ mod tests {
             assert!(!is_setting(name), "{name}");
         }
     }
+
+    /// Harm (shown, excluded, open) and gain with its low end of the removal in each question; the answer.
+    #[test]
+    fn the_worst_harm_counts_then_what_is_open_then_the_best_gain() {
+        let scopes: Vec<AdviceScope> = (0..3)
+            .map(|at| AdviceScope {
+                subject: format!("q{at}"),
+                ends: format!("ends {at}"),
+                baseline: TrialArm {
+                    label: String::new(),
+                    task: crate::ArmTask::Command,
+                    env: ArmEnv::new(),
+                },
+                choices: Vec::new(),
+            })
+            .collect();
+        let (harm, fine, open) = (Some(true), Some(false), None);
+        let (keep, remove, unclear) =
+            (AdviceVerdict::Keep, AdviceVerdict::Remove, AdviceVerdict::Unclear);
+        for (effects, verdict, why, gain, tried) in [
+            (
+                vec![(harm, -0.1), (harm, -0.3), (open, 0.0)],
+                keep,
+                "q1 get slower: -30 %",
+                -0.3,
+                "tried 2 of 3: ends 0, ends 1; a longer",
+            ),
+            (
+                vec![(fine, 0.0), (open, 0.1), (open, 0.2)],
+                unclear,
+                "decide whether q1 get slower",
+                0.1,
+                "tried 1 of 3: ends 0; a longer",
+            ),
+            (
+                vec![(fine, 0.02), (fine, 0.2), (fine, 0.1)],
+                remove,
+                "X=1 makes things slower; no question loses 1 %",
+                0.2,
+                "tried 3 of 3: ends 0, ends 1 and others",
+            ),
+            (
+                vec![(fine, 0.0), (fine, 0.01)],
+                remove,
+                "it does nothing: no question of 2 loses 1 %",
+                0.01,
+                "tried 2 of 2: ends 0, ends 1",
+            ),
+        ] {
+            let effects: Vec<RemovalEffect<'_>> = effects
+                .into_iter()
+                .zip(&scopes)
+                .map(|((harms, gain), scope)| {
+                    let gain = Some(GainInterval { gain, low: gain, high: gain, blocks: 9 });
+                    RemovalEffect { scope, harms, harmed: None, gain, error: None }
+                })
+                .collect();
+            let (found, reason, interval) = conclude("X", "1", &effects, 0.01);
+            assert!(found == verdict && reason.contains(why), "{found:?} {reason}");
+            assert_eq!(interval.map(|of| of.gain), Some(gain), "{reason}");
+            let text = tried_text(&effects);
+            assert!(
+                text.starts_with(tried) && text.contains("longer") == tried.contains("longer"),
+                "{text}"
+            );
+        }
+    }
 }
