@@ -120,3 +120,69 @@ fn sizes_last_long_enough_and_what_is_unseen_is_stated() {
     // 32 x 31 = 992 are measured.
     assert_eq!((of(32), of(1), of(0)), (None, None, None));
 }
+
+/// Probes of each round and all; kernels among them, bytes and time; classes of host links and links of GPUs;
+/// edits with their exposures and greatest losses; parts of which no loss is seen.
+fn summary(plan: &HealthPlan) -> String {
+    let tails = |kind| plan.classes.iter().filter(|class| class.tail == kind).count();
+    let host_and_gpu = [TailKind::HostLink, TailKind::GpuLink].map(tails);
+    let kernels = plan.probes.iter().filter(|p| !matches!(p.case.timed[0].by, Mover::Dma { .. }));
+    let bytes: u64 = plan.probes.iter().map(|probe| probe.case.timed[0].bytes.0 >> 20).sum();
+    let exposures: usize = plan.edits.iter().map(|edit| edit.exposures.len()).sum();
+    let loss: f64 = plan.edits.iter().map(|edit| edit.greatest_loss()).sum();
+    let (classes, edits, ceilings) = (plan.classes.len(), plan.edits.len(), plan.ceilings.len());
+    format!(
+        "{} of {} probes ({} kernels, {bytes} MiB, {:.2} ms) in {classes} classes {host_and_gpu:?}, \
+         {edits} edits ({exposures}, {loss:.2}), {ceilings} ceilings, {} unseen",
+        plan.standing,
+        plan.probes.len(),
+        kernels.count(),
+        plan.round_ns().unwrap_or_default() / 1e6,
+        plan.unseen.len()
+    )
+}
+
+/// Of 8 GPUs 56 pairs and 16 host links by copy engine are 72 probes, of 4 APUs 12 and 8; the rest are kernels.
+/// A plan from the topology alone lacks what only a description has: links behind switches, engines.
+#[test]
+fn plans_of_a_described_and_of_a_discovered_node() {
+    for (machine, is_described, expected) in [
+        (
+            "mi250x",
+            true,
+            "92 of 100 probes (28 kernels, 9472 MiB, 74.64 ms) in 25 classes [6, 17], 192 edits (452, 84.06), 100 ceilings, 2 unseen",
+        ),
+        (
+            "mi250x",
+            false,
+            "88 of 88 probes (16 kernels, 9664 MiB, 84.11 ms) in 22 classes [4, 16], 168 edits (312, 76.00), 88 ceilings, 1 unseen",
+        ),
+        (
+            "hgx-h200",
+            true,
+            "88 of 112 probes (32 kernels, 35968 MiB, 74.52 ms) in 7 classes [3, 3], 157 edits (560, 61.77), 112 ceilings, 6 unseen",
+        ),
+        (
+            "hgx-h200",
+            false,
+            "88 of 88 probes (8 kernels, 28928 MiB, 78.44 ms) in 6 classes [3, 2], 147 edits (384, 58.33), 88 ceilings, 28 unseen",
+        ),
+        (
+            "mi300a",
+            true,
+            "40 of 40 probes (12 kernels, 9088 MiB, 19.61 ms) in 8 classes [6, 1], 103 edits (164, 41.76), 40 ceilings, 22 unseen",
+        ),
+        (
+            "mi300a",
+            false,
+            "44 of 44 probes (16 kernels, 9216 MiB, 28.84 ms) in 7 classes [4, 2], 103 edits (168, 48.50), 44 ceilings, 9 unseen",
+        ),
+    ] {
+        let desc = MachineDesc::preset(machine).unwrap();
+        let network = Network::new(&desc, RuntimeEnv::default()).unwrap();
+        let network = Some(&network).filter(|_| is_described);
+        let loss = if is_described { 0.03 } else { 0.10 };
+        let plan = HealthPlan::new(&desc.topology(), network, loss);
+        assert_eq!(summary(&plan), expected, "{machine}");
+    }
+}
