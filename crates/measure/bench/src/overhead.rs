@@ -134,3 +134,29 @@ fn events(machine: &Machine) -> Option<f64> {
         })
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use pathline_flow::{MachineDesc, RuntimeEnv};
+
+    use super::*;
+
+    /// A model's threads start and repeat at no cost, and have no CPUs to repeat on.
+    #[test]
+    fn what_repeating_costs_is_extrapolated_from_two_blocks() {
+        let desc = MachineDesc::preset("mi250x").expect("a preset");
+        let machine = pathline_sim::machine(&desc, RuntimeEnv::default(), 1).expect("a machine");
+        let all = overhead(&machine, TimerScope::All);
+        assert_eq!(all.keys().collect::<Vec<_>>(), ["device-events", "host", "threads"]);
+        let host = overhead(&machine, TimerScope::Host);
+        assert_eq!(host.keys().collect::<Vec<_>>(), ["host", "threads"]);
+        assert_eq!(overhead(&machine, TimerScope::Known), BTreeMap::new());
+        assert!(all["device-events"] > 100.0 && all["host"] == 1.0 && all["threads"] == 0.0);
+        // 50000 passes over a block and over two: what is left is the start of the first, 1.1 us.
+        let team = machine.team(0, 1).expect("a team");
+        let start = repetition(&machine, 0, &team).expect("a cost") * REPETITIONS as f64;
+        assert!((1000.0..1300.0).contains(&start), "{start}");
+        assert_eq!(barrier(&machine, 0), Some(0.0));
+        assert_eq!(barrier(&machine, 99), None);
+    }
+}

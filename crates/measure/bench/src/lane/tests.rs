@@ -2,10 +2,12 @@
 
 use pathline_flow::{MachineDesc, RuntimeEnv};
 use pathline_hal::{CallResult, Machine};
-use pathline_schema::{Severity, VerifyResult};
+use pathline_schema::{Case, CpuSet, Severity, VerifyResult};
+use pathline_sim::SimOptions;
 
 use super::{BoundLane, LaneSample};
 use crate::bind::bind;
+use crate::message_lanes;
 use crate::pool::BufferPool;
 
 /// Preset, case, and what its lane states: timer and engine; least to most operations of a sample; then what differs
@@ -16,7 +18,7 @@ use crate::pool::BufferPool;
 /// one of 3 bytes more 5, of the 2^64 - 1 that a modelled stream holds. A pointer chase follows 2048 loads of 128 B on a GPU, 65536 on a CPU. A sample of
 /// 2 workers with 4 slots has 16 x 8 = 128 I/Os at least; 8 slots of 4 MiB are 4 times 8 MiB: 0.4 x 4 = 1.6 budgets.
 /// 2 workers create each of 4 x 256 files once: 2048.
-const LANES: [(&str, &str, &str); 25] = [
+const LANES: [(&str, &str, &str); 28] = [
     (
         "mi250x",
         "gpu0.vram > gpu1.vram by dma@gpu0 x 1048577B",
@@ -142,6 +144,21 @@ const LANES: [(&str, &str, &str); 25] = [
         "numa0.reg > store0.file by meta@numa0[stat,own,d4,f256,t2] x 1B",
         "Threads simulated calls 2..1048576 5.00 ms 0.4 budgets; nothing",
     ),
+    (
+        "hgx-h200",
+        "r0.gpu0.vram > r1.gpu1.vram by ccl@gpu0[all_reduce] x 1MiB",
+        "Host nccl: ring, LL, a model 1..1048576 10.0 ms; nothing",
+    ),
+    (
+        "hgx-h200",
+        "r0.gpu0.vram > r1.gpu1.vram by ccl@gpu0[ping] x 8B",
+        "Host nccl: direct, LL, a model 1..1048576 10.0 ms; nothing",
+    ),
+    (
+        "hgx-h200",
+        "r0.gpu0.vram > r1.gpu1.vram by ccl@gpu0[send-w4] x 64KiB isolated",
+        "Host nccl: direct, LL, a model 1..1048576; nothing",
+    ),
 ];
 
 fn run(machine: &Machine, lane: &mut dyn BoundLane, reps: u64) -> CallResult<LaneSample> {
@@ -187,9 +204,16 @@ fn compared(machine: &Machine, lane: &mut dyn BoundLane) -> CallResult<&'static 
 
 fn describe(preset: &str, case: &str) -> CallResult<String> {
     let desc = MachineDesc::preset(preset).expect("a preset");
-    let machine = pathline_sim::machine(&desc, RuntimeEnv::default(), 1).expect("a machine");
+    let options = SimOptions { ranks: 2, ..SimOptions::default() };
+    let machine = pathline_sim::machine_with(&desc, RuntimeEnv::default(), &options);
+    let machine = machine.expect("a machine");
     let mut pool = BufferPool::new(&machine);
-    let mut lane = bind(&mut pool, &case.parse().expect(case), 0, &[])?;
+    let parsed: Case = case.parse().expect(case);
+    let mut lane = if message_lanes::is_between(&parsed) {
+        message_lanes::bind(&machine, &parsed, &CpuSet::default())?.remove(0)
+    } else {
+        bind(&mut pool, &case.parse().expect(case), 0, &[])?
+    };
     let mut text =
         format!("{:?} {} {}..{}", lane.timer(), lane.engine(), lane.least(), lane.most());
     // Two operations where one sample may have two: each counts.
@@ -199,7 +223,7 @@ fn describe(preset: &str, case: &str) -> CallResult<String> {
     if let Some(payload) = lane.payload() {
         text += &format!(" {} steps of {payload}", laps.steps / reps);
     } else {
-        assert_eq!(laps.steps, reps, "{case}");
+        assert_eq!(laps.steps, reps * lane.messages(), "{case}");
     }
     if lane.min_sample().0 > 0.0 {
         text += &format!(" {}", lane.min_sample());

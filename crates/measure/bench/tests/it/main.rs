@@ -8,6 +8,7 @@ mod durations;
 mod engine;
 mod lost_worker;
 mod outliers;
+mod rank_files;
 mod rank_side;
 mod tune;
 mod watch;
