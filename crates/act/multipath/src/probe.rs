@@ -367,6 +367,10 @@ mod tests {
         let odd = model([500.0, 180.0, 230.0, 590.0, 1040.0]);
         assert_eq!(odd.time(Bytes(2 * MB)), Ns(60e3));
         assert_eq!(odd.time(Bytes(6 * MB)), Ns(180e3));
+        // One of 6 MB that took longer than 11 MB counts as 240 us: 40 us a MB from 1 MB on.
+        let odd = model([40.0, 300.0, 240.0, 600.0, 1050.0]);
+        assert_eq!(odd.time(Bytes(2 * MB)), Ns(80e3));
+        assert_eq!(odd.time(Bytes(8 * MB)).0.round(), (240e3_f64 * 8.0 / 11.0).round());
         // No time is below zero.
         assert_eq!(model([1.0, 101.0, 201.0, 500.0, 1000.0]).time(Bytes(0)), Ns(0.0));
     }
