@@ -679,4 +679,74 @@ mod tests {
         thin.thin(0.5);
         assert!((1..12).contains(&thin.cases.len()), "{}", thin.cases.len());
     }
+
+    /// 16 MiB in 1 ms and 64 MiB in 3.2 ms: the nearest size counts, in proportion, if both are large.
+    #[test]
+    fn a_time_is_scaled_from_the_nearest_large_size() {
+        let mut digest = RunDigest::empty(&RunBegin::new(WorldKind::Real), &Topology::default());
+        let gpus = "gpu0.vram > gpu1.vram by dma@gpu0";
+        let host = "numa0.pinned > gpu1.vram by dma@gpu1";
+        for (path, size, ns) in [
+            (gpus, "16MiB", 1e6),
+            (gpus, "64MiB", 3.2e6),
+            (gpus, "8MiB", 9e6),
+            (host, "16MiB", 1e6),
+        ] {
+            let case = format!("{path} x {size}").parse().expect("a case");
+            digest.add(&case, &[ns; 3], 2, "host".into());
+        }
+        for (path, size, ms) in [
+            (gpus, "16MiB", Some(1.0)),
+            (gpus, "24MiB", Some(1.5)),
+            (gpus, "48MiB", Some(2.4)),
+            (gpus, "256MiB", Some(12.8)),
+            (gpus, "15MiB", None),
+            (host, "32MiB", Some(2.0 * 1.1)),
+            ("gpu1.vram > gpu0.vram by dma@gpu1", "16MiB", None),
+        ] {
+            let case: Case = format!("{path} x {size}").parse().expect("a case");
+            let found = digest.scaled_time_of(&case).map(|ns| ns / 1e6);
+            assert!(found.zip(ms).is_none_or(|(a, b)| (a - b).abs() < 1e-9), "{case}: {found:?}");
+            assert_eq!(found.is_some(), ms.is_some(), "{case}");
+        }
+    }
+
+    /// Times in any order: median and quartiles of 1 to 9 us with five digits; a case without times is none.
+    #[test]
+    fn a_case_is_kept_by_its_quartiles_and_a_share_by_its_text() {
+        let mut digest = run(1, 0.0);
+        let case: Case = "gpu0.vram > gpu0.vram by blit@gpu0 x 1MiB".parse().expect("a case");
+        let times = [9, 1, 8, 2, 7, 3, 6, 4, 5].map(|us| f64::from(us) * 1111.1111);
+        digest.add(&case, &[], 7, "host".into());
+        assert_eq!((digest.cases.len(), digest.classes.len()), (12, 1));
+        digest.add(&case, &times, 7, "host".into());
+        let kept = (9, 5555.6, 3333.3, 7777.8, 7, "host".to_owned());
+        assert_eq!(digest.cases.get(&case.to_string()), Some(&kept));
+        let classes: Vec<usize> = digest.classes.values().copied().collect();
+        assert_eq!(classes.iter().sum::<usize>(), 13);
+        assert!(classes.contains(&12) && classes.contains(&1));
+        let share = |share: f64| {
+            let mut thin = digest.clone();
+            thin.thin(share);
+            thin.cases.into_keys().collect::<Vec<_>>()
+        };
+        let counts = [-1.0, 0.0, 0.5, 0.9, 1.0, 2.0].map(|of| share(of).len());
+        assert!(
+            counts.is_sorted() && counts[..2] == [0, 0] && counts[4..] == [13, 13],
+            "{counts:?}"
+        );
+        assert!(counts[2] > 0 && share(0.5).iter().all(|case| share(0.9).contains(case)));
+        for (ns, expected) in [
+            (0.0, 0.0),
+            (-1.0, -1.0),
+            (123_456.7, 123_460.0),
+            (0.123_456_7, 0.12346),
+            (99_999.9, 1e5),
+        ] {
+            assert_eq!(rounded(ns), expected);
+        }
+        let facts = [("CPU", "c"), ("GPUs", "g"), ("kernel", "6.4"), ("libc", "2")];
+        digest.facts = facts.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        assert_eq!(digest.facts_text(), "kernel 6.4, libc 2");
+    }
 }

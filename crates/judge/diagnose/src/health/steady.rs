@@ -116,4 +116,32 @@ mod tests {
             assert!(passed * 20 <= series, "{bad} {slow}: {passed} of {series}");
         }
     }
+
+    /// Slow rounds of all, share of bad processes of a healthy path, logarithm of the evidence, which is bounded
+    /// by ln 1e-9 = -20.72.
+    #[test]
+    fn each_process_multiplies_by_its_likelihoods() {
+        for (slow, rounds, share, ln) in [
+            (0, 10, 0.05, 1.099191),
+            (1, 12, 0.01, 0.163754),
+            (3, 9, 0.2, -3.821457),
+            (5, 10, 0.05, -5.071127),
+            (10, 10, 0.05, -2.978333),
+            (9, 10, 0.0, -20.723266),
+            (40, 40, 0.0, -20.723266),
+            (0, 0, 0.05, 0.000000),
+        ] {
+            let found = evidence(&[(slow, rounds)], share);
+            assert!((found.ln - ln).abs() < 2e-6, "{slow} of {rounds}: {}", found.ln);
+            assert_eq!((found.rounds, found.processes), ((slow, rounds), 1));
+            let twice = evidence(&[(slow, rounds), (slow, rounds)], share);
+            assert!((twice.ln - 2.0 * ln).abs() < 4e-6);
+            // 1 / 500 is ln -6.21.
+            assert_eq!(
+                (found.is_unsteady(), twice.is_steady()),
+                (ln < -6.21, false),
+                "{slow} of {rounds}"
+            );
+        }
+    }
 }
