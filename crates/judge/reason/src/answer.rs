@@ -25,7 +25,7 @@ use crate::product_facts::{lanes_of, narrower_link, pcie_gbs};
 use crate::repeated_runs::faster_run;
 use crate::row_predictor::{QueriedRow, RowPredictor};
 use crate::score::rank;
-use crate::stated_settings::{StatedSetting, find_settings};
+use crate::stated_settings::{StatedSetting, find_settings, unset_engines};
 use crate::table_summary::TableSummary;
 use crate::usual_share::ABOVE;
 use crate::vendor_words::vendor_of;
@@ -182,6 +182,11 @@ impl<'a> PasteExplainer<'a> {
             _ => false,
         });
         settings.retain(|setting| !(is_direct && setting.explains == "mapping-refused"));
+        let is_between_gpus = reading.documents.iter().any(|document| {
+            matches!(&document.content, PasteContent::Messages(table) if table.on_gpu == Some((true, true)))
+        });
+        let node = self.node.filter(|_| is_between_gpus);
+        settings.extend(node.and_then(|node| unset_engines(context, node)));
         // What only costs speed is left alone where no figure is below its limit: it may keep a program from hanging.
         let is_below = |answer: &PasteAnswer| answer.share.is_some() && !answer.is_ok();
         if !answers.iter().any(is_below) {

@@ -50,6 +50,19 @@ pub(crate) fn find_settings(
     known.collect()
 }
 
+/// What taking copy engines away does to messages between GPUs, where the paste does not say that they are.
+pub(crate) fn unset_engines(context: &PasteContext, model: &RowPredictor) -> Option<StatedSetting> {
+    let name = model.topology().gpu_env(|caps| caps.copy_engine_env)?;
+    if context.settings.contains_key(name) {
+        return None;
+    }
+    let row = stated_values().iter().find(|row| row.name() == name && row.is_of("0"))?;
+    let StatedValue { meaning, source, explains, .. } = *row;
+    let by_size = Some(model.setting_by_size(&format!("{name}=0"))?);
+    let setting = format!("{name}, which the paste does not set, is 1; with 0");
+    Some(StatedSetting { setting, meaning, action: "", by_size, source, explains })
+}
+
 /// A variable of the environment, or an option of a command.
 fn find_setting(context: &PasteContext, row: &StatedValue) -> Option<String> {
     let name = row.name();
