@@ -99,7 +99,10 @@ fn figures(run: &RunView, paths: &[HostPath]) -> Vec<Figure> {
         largest.map(|w| run.cell(&w.entry, Payload)).unwrap_or_default()
     });
     let bars = labels.iter().map(|label| ((*label).to_owned(), pivot.cell(label, &first)));
-    let bars: Vec<(String, FigureCell)> = bars.filter(|(_, cell)| cell.case.is_some()).collect();
+    let mut bars: Vec<(String, FigureCell)> =
+        bars.filter(|(_, cell)| cell.case.is_some()).collect();
+    let rate = |bar: &(String, FigureCell)| bar.1.value.unwrap_or(0.0);
+    bars.sort_by(|a, b| rate(b).total_cmp(&rate(a)));
     let one_way = bars.iter().filter(|b| !b.0.contains("both ways"));
     let best = most(one_way.filter_map(|b| Some((b.1.value?, b))));
     let finding = best.map_or(String::new(), |(value, (label, cell))| {
