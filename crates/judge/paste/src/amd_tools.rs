@@ -39,12 +39,11 @@ pub(crate) fn matrix(
     let executor = text.split_once("Executor: ").map(|(_, name)| name.trim_end_matches([')', ']']));
     let by_engine = executor.is_none_or(|name| name.starts_with("DMA"));
     // rocm-bandwidth-test copies by SDMA by default, and sums both directions.
-    let (tool, count) = match executor {
-        Some(_) if both => (MatrixTool::TransferBench, RateCount::OneOfBoth),
-        Some(_) => (MatrixTool::TransferBench, RateCount::OneWay),
-        None if both => (MatrixTool::RocmBandwidth, RateCount::Sum),
-        None => (MatrixTool::RocmBandwidth, RateCount::OneWay),
+    let (tool, count_of_both) = match executor {
+        Some(_) => (MatrixTool::TransferBench, RateCount::OneOfBoth),
+        None => (MatrixTool::RocmBandwidth, RateCount::Sum),
     };
+    let count = if both { count_of_both } else { RateCount::OneWay };
     let mut found = RateMatrix {
         count,
         means: if by_engine { CopyMeans::Engine } else { CopyMeans::Kernel },

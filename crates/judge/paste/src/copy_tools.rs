@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use crate::clean::PasteLine;
+use crate::clean::{PasteLine, rows_of};
 use crate::document::{CopyMeans, MatrixEnd, MatrixTool, RateCount, RateMatrix};
 use crate::matrix::{index, read_rows};
 use crate::number::{number, rate_unit};
@@ -195,60 +195,43 @@ pub(crate) fn p2p_test(lines: &[PasteLine], at: usize) -> Option<(RateMatrix, us
 /// false  7.056 GBps`, `pcie-bandwidth  [1/4] 0 7707  h2d: true  d2h: false  12.562 GBps`. GPUs are numbered in order
 /// of their first appearance.
 pub(crate) fn validation_suite(lines: &[PasteLine], at: usize) -> Option<(RateMatrix, usize)> {
-    let mut gpus: Vec<u32> = Vec::new();
-    let mut found: Option<RateMatrix> = None;
-    let mut next = at;
-    for line in lines.iter().skip(at).take(4096) {
-        let text = line.text.trim();
-        let Some((test, rest)) = ["p2p-bandwidth", "pcie-bandwidth"]
-            .iter()
-            .find_map(|test| Some((*test, text.split_once(*test)?.1)))
-        else {
-            break;
-        };
+    let mut first = None;
+    let row = |text: &str| {
+        let kinds = ["p2p-bandwidth", "pcie-bandwidth"].iter();
+        let (kind, rest) =
+            kinds.copied().find_map(|kind| Some((kind, text.split_once(kind)?.1)))?;
         let words: Vec<&str> = rest.split_whitespace().take(24).collect();
-        let after = |name: &str| {
-            let at = words.iter().position(|word| *word == name)?;
-            words.get(at + 1).copied()
-        };
-        let rate = words
-            .iter()
-            .position(|word| *word == "GBps")
-            .and_then(|at| number(words.get(at.checked_sub(1)?)?));
-        let mut ids = words
-            .iter()
-            .filter(|word| !word.starts_with('['))
-            .map_while(|word| word.parse::<u32>().ok());
-        let (Some(rate), Some(from), Some(to)) = (rate, ids.next(), ids.next()) else { break };
-        let both = after("bidirectional:") == Some("true")
-            || after("h2d:") == Some("true") && after("d2h:") == Some("true");
-        let count = if both { RateCount::Sum } else { RateCount::OneWay };
-        let test = format!("{test}{}", if both { ", bidirectional" } else { "" });
-        let matrix = found.get_or_insert_with(|| RateMatrix {
-            count,
-            ..RateMatrix::new(MatrixTool::Rvs, test.clone())
-        });
-        if matrix.test != test {
-            break;
-        }
+        let is = |name: &str| words.windows(2).any(|two| two == [name, "true"]);
+        let rate = words.windows(2).find(|two| two.ends_with(&["GBps"]))?.first()?;
+        let mut ids = words.iter().filter(|word| !word.starts_with('['));
+        let mut id = || ids.next()?.parse::<u32>().ok();
+        let (rate, from, to) = (number(rate)?, id()?, id()?);
+        let both = is("bidirectional:") || is("h2d:") && is("d2h:");
+        let test = format!("{kind}{}", if both { ", bidirectional" } else { "" });
+        let is_same = *first.get_or_insert_with(|| test.clone()) == test;
+        is_same.then_some(Some((test, both, is("h2d:"), from, to, rate)))
+    };
+    let (rows, next) = rows_of(lines, at, 4096, row);
+    let (test, both, ..) = rows.first()?;
+    let count = if *both { RateCount::Sum } else { RateCount::OneWay };
+    let mut found = RateMatrix { count, ..RateMatrix::new(MatrixTool::Rvs, test) };
+    let mut gpus: Vec<u32> = Vec::new();
+    for &(ref test, _, is_inward, from, to, rate) in &rows {
         let mut number_of = |id: u32| {
             let known = gpus.iter().position(|gpu| *gpu == id);
-            let at = known.unwrap_or_else(|| {
-                gpus.push(id);
-                gpus.len() - 1
-            });
+            let at = known.unwrap_or(gpus.len());
+            gpus.extend(known.is_none().then_some(id));
             MatrixEnd::Gpu(u32::try_from(at).unwrap_or(u32::MAX))
         };
         // Of a copy with the host the first number is its NUMA domain.
-        let (from, to) = match test.starts_with("p2p") {
-            true => (number_of(from), number_of(to)),
-            false if after("h2d:") == Some("true") => (MatrixEnd::Host(Some(from)), number_of(to)),
-            false => (number_of(to), MatrixEnd::Host(Some(from))),
+        let (from, to) = match (test.starts_with("p2p"), is_inward) {
+            (true, _) => (number_of(from), number_of(to)),
+            (false, true) => (MatrixEnd::Host(Some(from)), number_of(to)),
+            (false, false) => (number_of(to), MatrixEnd::Host(Some(from))),
         };
-        matrix.cells.push((from, to, rate));
-        next += 1;
+        found.cells.push((from, to, rate));
     }
-    Some((found?, next))
+    Some((found, next))
 }
 
 /// ` Host to Device Bandwidth, 1 Device(s)` of bandwidthTest: a size and a rate below.

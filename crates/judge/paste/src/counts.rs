@@ -1,5 +1,7 @@
 //! Facts that the text around outputs counts: nodes, GPUs, adapters and drives with their rates, NVLinks of a pair.
 
+use std::collections::BTreeSet;
+
 use crate::context::find_product;
 use crate::document::PasteContext;
 use crate::stated_rates::{generation, lane_gbs, lane_gts, line_rate, rate_name};
@@ -34,6 +36,12 @@ enum Token {
     Times,
     Other,
     Stop,
+}
+
+impl Token {
+    const fn is_noun(self) -> bool {
+        matches!(self, Self::Node | Self::Gpu | Self::Adapter | Self::Drive)
+    }
 }
 
 /// Takes what a line counts.
@@ -107,18 +115,9 @@ fn take_clause(context: &mut PasteContext, clause: &[Token]) {
         // `A100 * 8`, `200Gb * 4`: the noun stands before its count.
         let before = |back: usize| at.checked_sub(back).and_then(|at| clause.get(at)).copied();
         // `only 1`, and numbers of things: `node 1 and node 2`, `ConnectX 7`.
-        let is_number = before(1) == Some(Token::Option)
-            || matches!(
-                before(1),
-                Some(
-                    Token::Skipped
-                        | Token::Node
-                        | Token::Gpu
-                        | Token::Adapter
-                        | Token::Drive
-                        | Token::Port
-                )
-            );
+        let is_number = before(1).is_some_and(|token| {
+            token.is_noun() || matches!(token, Token::Option | Token::Skipped | Token::Port)
+        });
         if is_number && clause.get(at + 1) != Some(&Token::Times) {
             continue;
         }
@@ -149,13 +148,8 @@ fn take_clause(context: &mut PasteContext, clause: &[Token]) {
 fn noun_after(rest: &[Token]) -> Option<Token> {
     let end = rest.iter().position(|token| matches!(token, Token::Count(_) | Token::With));
     let rest = rest.get(..end.unwrap_or(rest.len()).min(MAX_APART)).unwrap_or_default();
-    let is_noun = |token: &&Token| {
-        matches!(
-            token,
-            Token::Node | Token::Gpu | Token::Adapter | Token::Drive | Token::LineRate(..)
-        )
-    };
-    let at = rest.iter().position(|token| is_noun(&token))?;
+    let is_noun = |token: &Token| token.is_noun() || matches!(token, Token::LineRate(..));
+    let at = rest.iter().position(is_noun)?;
     // `two A100 nodes`.
     let is_node = rest.get(at) == Some(&Token::Gpu) && rest.get(at + 1) == Some(&Token::Node);
     if is_node { Some(Token::Node) } else { rest.get(at).copied() }
@@ -218,19 +212,18 @@ fn take_word(found: &mut Vec<Token>, words: &[&str]) -> usize {
         found.push(if is_memory { Token::Other } else { rate });
         return 0;
     }
-    // `8x400G`: adapters and the rate of one.
-    if let Some((count, rate)) = word.split_once(['x', '×'])
-        && let (Some(count), Some(rate)) = (count_of(count), line_rate(rate))
+    // `8x400G`: adapters and the rate of one; `4xH100-80GB`.
+    if let Some((count, rest)) = word.split_once(['x', '×'])
+        && let Some(count) = count_of(count)
     {
-        found.extend([Token::Count(count), Token::LineRate(rate, true)]);
-        return 0;
-    }
-    // `4xH100-80GB`.
-    if let Some((count, product)) = word.split_once(['x', '×'])
-        && let (Some(count), Some(_)) = (count_of(count), find_product(product))
-    {
-        found.extend([Token::Count(count), Token::Gpu, Token::Other]);
-        return 0;
+        if let Some(rate) = line_rate(rest) {
+            found.extend([Token::Count(count), Token::LineRate(rate, true)]);
+            return 0;
+        }
+        if find_product(rest).is_some() {
+            found.extend([Token::Count(count), Token::Gpu, Token::Other]);
+            return 0;
+        }
     }
     found.push(noun(word, &lower));
     0
@@ -293,6 +286,10 @@ fn count_of(word: &str) -> Option<u32> {
     named.or_else(|| digits.parse().ok()).filter(|count| (1..=1 << 16).contains(count))
 }
 
+/// Words behind `4 NVLink` where these are links of a pair.
+const NVLINK_NOUNS: &str =
+    "each per between bridge bridges link links lane lanes verbindungen brücken";
+
 /// `NV4`: NVLinks of a pair, as `nvidia-smi topo -m` writes them, `4x NVLink (each`, `two NVLinks`; of several the most.
 fn nvlinks(context: &mut PasteContext, text: &str) {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
@@ -306,12 +303,11 @@ fn nvlinks(context: &mut PasteContext, text: &str) {
         let is_noun = match word(at + 1) {
             "nvlinks" => true,
             "nvlink" => {
-                "each per between bridge bridges link links lane lanes verbindungen brücken"
-                    .split(' ')
-                    .chain([""])
-                    .any(|next| next == word(at + 2))
+                let behind = word(at + 2);
+                NVLINK_NOUNS.split(' ').any(|next| next == behind)
+                    || behind.is_empty()
                     // `4x NVLink (25GB/s each)`.
-                    || word(at + 2).ends_with("gb") && word(at + 2).starts_with(|c: char| c.is_ascii_digit())
+                    || behind.ends_with("gb") && behind.starts_with(|c: char| c.is_ascii_digit())
             }
             // `4 liens NVLink`.
             "liens" | "enlaces" | "links" => word(at + 2) == "nvlink",
@@ -338,47 +334,42 @@ const EACH_NODE: [&str; 6] =
 /// `srun -N2`, `#SBATCH --nodes=8`, `#PBS -l select=4:ncpus=64`, `flux run -N 4`, `#BSUB -nnodes 4`, `mpirun -H a:8,b:8`,
 /// and `-np 16 -N 8`. The first one is of the allocation: steps may take fewer.
 fn nodes_of_launcher(context: &mut PasteContext, text: &str) {
-    let is_mpi =
-        ["mpirun ", "mpiexec ", "mpirun.", "mpiexec."].iter().any(|name| text.contains(name));
     let has = |names: &[&str]| names.iter().any(|name| text.contains(name));
-    let options = NODE_OPTIONS.iter().find(|(names, _)| has(names)).map(|(_, options)| *options);
-    if options.is_none() && !is_mpi {
+    let is_mpi = has(&["mpirun ", "mpiexec ", "mpirun.", "mpiexec."]);
+    let options = NODE_OPTIONS.iter().find(|(names, _)| has(names)).map_or(&[][..], |row| row.1);
+    if options.is_empty() && !is_mpi {
         return;
     }
     let words: Vec<&str> =
         text.split([' ', '=']).filter(|word| !word.is_empty()).take(MAX_TOKENS).collect();
-    let value = |names: &[&str]| {
-        words.windows(2).find_map(|pair| match *pair {
-            [name, value] if names.contains(&name) => Some(value),
-            _ => None,
-        })
-    };
+    let value = |names: &[&str]| option_value(&words, names);
     let whole = |text: &str| text.split(|c: char| !c.is_ascii_digit()).next()?.parse::<u32>().ok();
     let joined = || words.iter().find_map(|word| whole(word.strip_prefix("-N")?));
-    let stated = options.and_then(|options| {
-        let joined = || options.contains(&"-N").then(joined)?;
-        value(options).and_then(whole).or_else(joined)
-    });
+    let stated = value(options).and_then(whole);
+    let stated = stated.or_else(|| options.contains(&"-N").then(joined)?);
     let listed = value(&["-H", "-host", "--host", "-hosts", "--hosts"])
-        .filter(|list| is_mpi && !list.contains('$'))
-        .map(|list| {
-            let mut hosts: Vec<&str> =
-                list.split(',').filter_map(|host| host.split(':').next()).collect();
-            hosts.sort_unstable();
-            hosts.dedup();
-            u32::try_from(hosts.len()).unwrap_or(1)
-        });
+        .filter(|list| is_mpi && !list.contains('$'));
+    let hosts = |list: &str| -> BTreeSet<String> {
+        list.split(',').filter_map(|host| Some(host.split(':').next()?.to_owned())).collect()
+    };
+    let listed = listed.map(|list| u32::try_from(hosts(list).len()).unwrap_or(1));
     // `--map-by ppr:8:node`.
     let by_map =
         || whole(words.iter().find_map(|word| word.strip_prefix("ppr:"))?.strip_suffix(":node")?);
     let processes = value(&["-np", "-n", "--ntasks"]).and_then(whole);
     context.processes = context.processes.or(processes.filter(|n| (1..=1 << 20).contains(n)));
-    let of_ranks = processes
-        .zip(value(&EACH_NODE).and_then(whole).or_else(by_map))
-        .filter(|(_, each)| *each > 0)
-        .map(|(ranks, each)| ranks.div_ceil(each));
+    let each = value(&EACH_NODE).and_then(whole).or_else(by_map).filter(|each| *each > 0);
+    let of_ranks = processes.zip(each).map(|(ranks, each)| ranks.div_ceil(each));
     let count = stated.or(listed).or(of_ranks).filter(|count| (1..=1 << 20).contains(count));
     context.nodes = context.nodes.or(count);
+}
+
+/// What stands behind one of several names of an option.
+pub fn option_value<'t>(words: &[&'t str], names: &[&str]) -> Option<&'t str> {
+    words.windows(2).find_map(|pair| match *pair {
+        [name, value] if names.contains(&name) => Some(value),
+        _ => None,
+    })
 }
 
 #[cfg(test)]

@@ -6,8 +6,8 @@ use pathline_schema::{Collective, Topology};
 use pathline_topo::LinkMatrix;
 
 pub use crate::paste_context::PasteContext;
+use crate::paste_context::RunTitle;
 use crate::plain_rows::PlainTable;
-use crate::run_title::RunTitle;
 
 /// First and last line of something, from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -481,6 +481,13 @@ pub struct NcclLog {
     pub reasons: Vec<String>,
     /// Host names that wrote it.
     pub hosts: Vec<String>,
+}
+
+impl NcclLog {
+    /// Whether a channel has a transport with this in its name.
+    pub fn has_transport(&self, part: &str) -> bool {
+        self.transports.keys().any(|name| name.contains(part))
+    }
 }
 
 /// A table of a profiler: rocprof, nvprof.

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use crate::clean::PasteLine;
 use crate::document::FileIoResult;
 use crate::file_io::elbencho_json;
-use crate::number::{MIB_GBS, number};
+use crate::number::number;
 
 /// Columns that a header has in every version; the file has about fifty.
 const NEEDED: [&str; 2] = ["operation", "MiB/s [last]"];
@@ -70,7 +70,7 @@ pub(crate) fn live_csv(lines: &[PasteLine], at: usize) -> Option<(Vec<FileIoResu
         }
         let Some((_, all, each)) = phases.last_mut() else { continue };
         let kept = if value(rank).eq_ignore_ascii_case("total") { all } else { each };
-        kept.push((value(time).parse().unwrap_or(0), mib * MIB_GBS));
+        kept.push((value(time).parse().unwrap_or(0), mib * (1u64 << 20) as f64 / 1e9));
     }
     let result = |(operation, all, each): (String, Intervals, Intervals)| {
         let intervals = if all.is_empty() { each } else { all };

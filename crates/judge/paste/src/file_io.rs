@@ -3,8 +3,9 @@
 use serde_json::Value;
 
 use crate::clean::PasteLine;
+use crate::counts::option_value;
 use crate::document::FileIoResult;
-use crate::number::{micros, number, rate_unit};
+use crate::number::{MIB_GBS, micros, number, rate_unit};
 
 /// A phase of elbencho: `OPERATION  RESULT TYPE  FIRST DONE  LAST DONE` and its rows.
 pub(crate) fn elbencho(lines: &[PasteLine], at: usize) -> Option<(Vec<FileIoResult>, usize)> {
@@ -12,6 +13,7 @@ pub(crate) fn elbencho(lines: &[PasteLine], at: usize) -> Option<(Vec<FileIoResu
     if !(first.starts_with("OPERATION") && first.contains("RESULT TYPE")) {
         return None;
     }
+    let is_rule = |at: usize| lines.get(at).is_some_and(|line| line.text.trim().starts_with("---"));
     let (mut found, mut last) = (Vec::<FileIoResult>::new(), at);
     for (index, line) in lines.iter().enumerate().skip(at + 1).take(400) {
         let text = line.text.trim();
@@ -19,7 +21,7 @@ pub(crate) fn elbencho(lines: &[PasteLine], at: usize) -> Option<(Vec<FileIoResu
             continue;
         }
         // Phases follow each other under one header: MKDIRS, WRITE, READ, RMFILES.
-        if text.starts_with("---") {
+        if is_rule(index) {
             last = index;
             continue;
         }
@@ -30,33 +32,24 @@ pub(crate) fn elbencho(lines: &[PasteLine], at: usize) -> Option<(Vec<FileIoResu
         let operation = what.split_once("Elapsed").map(|(name, _)| name.trim());
         let operation = operation.filter(|name| !name.is_empty() && !name.contains(' '));
         if let Some(operation) = operation {
-            let operation = operation.to_owned();
-            found.push(FileIoResult { tool: "elbencho", operation, ..FileIoResult::default() });
-        } else if lines
-            .get(index.saturating_sub(1))
-            .is_some_and(|l| l.text.trim().starts_with("---"))
-        {
+            found.push(FileIoResult::new("elbencho", operation, 0.0));
+        } else if is_rule(index.saturating_sub(1)) {
             break;
         }
         let Some(result) = found.last_mut() else { break };
+        let unit = if what.contains("MiB") { MIB_GBS } else { 1e-3 };
         match (what, value) {
-            (
-                "Throughput MiB/s" | "MiB/s total" | "Throughput MB/s" | "MB/s total",
-                Some(value),
-            ) => {
-                let unit = if what.contains("MiB") { (1u64 << 20) as f64 / 1e9 } else { 1e-3 };
-                result.gbs = value * unit;
+            ("Throughput MiB/s" | "MiB/s total" | "Throughput MB/s" | "MB/s total", Some(rate)) => {
+                result.gbs = rate * unit;
                 let both: Vec<f64> = values.split_whitespace().filter_map(number).collect();
-                result.first_done_gbs =
-                    both.first().filter(|_| both.len() == 2).map(|first| first * unit);
+                let first = both.first().filter(|_| both.len() == 2);
+                result.first_done_gbs = first.map(|first| first * unit);
             }
-            ("MiB/s write" | "MB/s write" | "MiB/s read" | "MB/s read", Some(value)) => {
-                let unit = if what.starts_with("MiB") { (1u64 << 20) as f64 / 1e9 } else { 1e-3 };
-                let (write, read) = result.mixed.unwrap_or_default();
-                result.mixed = Some(match what.ends_with("write") {
-                    true => (value * unit, read),
-                    false => (write, value * unit),
-                });
+            ("MiB/s write" | "MB/s write", Some(rate)) => {
+                result.mixed.get_or_insert_default().0 = rate * unit;
+            }
+            ("MiB/s read" | "MB/s read", Some(rate)) => {
+                result.mixed.get_or_insert_default().1 = rate * unit;
             }
             ("IOPS" | "IOPS total", value) => result.iops = value,
             ("Files total", Some(value)) if (1.0..4e9).contains(&value) => {
@@ -95,10 +88,10 @@ pub(crate) fn elbencho_json(root: &Value) -> Vec<FileIoResult> {
         };
         let count = |key: &str| value(key).filter(|v| *v >= 1.0 && *v < 4e9).map(|v| v as u32);
         let mib = value("MiB/s [last]").or(value("MiB/s [first]")).filter(|v| *v > 0.0)?;
+        let words = text("command").split_whitespace();
+        let path = words.rev().find(|word| word.contains('/'));
+        let first = value("MiB/s [first]").filter(|first| *first > 0.0);
         Some(FileIoResult {
-            tool: "elbencho",
-            operation: text("operation").to_owned(),
-            gbs: mib * (1u64 << 20) as f64 / 1e9,
             iops: value("IOPS [last]"),
             latency_us: value("IO lat us [avg]").filter(|us| *us > 0.0),
             workers: count("threads"),
@@ -106,15 +99,9 @@ pub(crate) fn elbencho_json(root: &Value) -> Vec<FileIoResult> {
             block: value("block size").filter(|b| *b >= 1.0).map(|b| b as u64),
             files: count("files"),
             direct: value("direct IO").map(|on| on > 0.0),
-            path: text("command")
-                .split_whitespace()
-                .rfind(|word| word.contains('/'))
-                .unwrap_or_default()
-                .to_owned(),
-            first_done_gbs: value("MiB/s [first]")
-                .filter(|first| *first > 0.0)
-                .map(|first| first * (1u64 << 20) as f64 / 1e9),
-            ..FileIoResult::default()
+            path: path.unwrap_or_default().to_owned(),
+            first_done_gbs: first.map(|first| first * (1u64 << 20) as f64 / 1e9),
+            ..FileIoResult::new("elbencho", text("operation"), mib * (1u64 << 20) as f64 / 1e9)
         })
     };
     all.iter().take(4096).filter_map(phase).collect()
@@ -144,9 +131,6 @@ pub(crate) fn gdsio(lines: &[PasteLine], at: usize) -> Option<(Vec<FileIoResult>
     let engine = word("XferType:")?.to_owned();
     let size = word("IOSize:").and_then(|w| w.split(['(', '-']).next()?.parse::<u64>().ok());
     let result = FileIoResult {
-        tool: "gdsio",
-        operation: word("IoType:")?.to_owned(),
-        gbs: rate,
         latency_us: value("Avg_Latency:").filter(|us| *us > 0.0),
         workers: value("Threads:").filter(|n| *n >= 1.0 && *n < 4e9).map(|n| n as u32),
         depth: Some(1),
@@ -155,7 +139,7 @@ pub(crate) fn gdsio(lines: &[PasteLine], at: usize) -> Option<(Vec<FileIoResult>
         gpu_direct: engine.starts_with("GPU"),
         staged: engine.starts_with("CPU_"),
         engine,
-        ..FileIoResult::default()
+        ..FileIoResult::new("gdsio", word("IoType:")?, rate)
     };
     (result.gbs > 0.0).then_some((vec![result], next))
 }
@@ -168,12 +152,7 @@ fn options_of_gdsio(lines: &[PasteLine], at: usize) -> Option<String> {
         above.map(|line| line.text.as_str()).take_while(|text| !text.contains("Throughput:"));
     let text = text.collect::<Vec<_>>().join(" ");
     let words: Vec<&str> = text.split([' ', '`', '=']).filter(|word| !word.is_empty()).collect();
-    let option = |name: &str| {
-        words.windows(2).find_map(|pair| match *pair {
-            [known, value] if known == name => Some(value),
-            _ => None,
-        })
-    };
+    let option = |name: &str| option_value(&words, &[name]);
     let kind = match option("-x") {
         _ if text.contains("CPU_GPU") => "CPU_GPU",
         Some("0") => "GPUD",
@@ -194,8 +173,7 @@ pub(crate) fn dd(lines: &[PasteLine], at: usize) -> Option<(Vec<FileIoResult>, u
     let mut parts = rest.split(", ");
     let seconds = number(parts.next()?.split(' ').next()?)?;
     let gbs = bytes / seconds.max(1e-9) / 1e9;
-    let result =
-        FileIoResult { tool: "dd", operation: "copy".to_owned(), gbs, ..FileIoResult::default() };
+    let result = FileIoResult::new("dd", "copy", gbs);
     let is_last = lines.iter().skip(at + 1).take(4).all(|line| !line.text.contains(" copied, "));
     (gbs > 0.0 && is_last && parts.next().is_some()).then_some((vec![result], at + 1))
 }
@@ -205,13 +183,9 @@ pub(crate) fn hdparm(lines: &[PasteLine], at: usize) -> Option<(Vec<FileIoResult
     let (what, rest) = lines.get(at)?.text.trim().strip_prefix("Timing ")?.split_once(" reads:")?;
     let (value, unit) = rest.rsplit_once("= ")?.1.split_once(' ')?;
     let gbs = number(value)? * rate_unit(unit)? * 1.048_576;
-    let result = FileIoResult {
-        tool: "hdparm",
-        operation: format!("{what} read"),
-        gbs,
-        is_cached: what.contains("cached") && !what.contains("disk"),
-        ..FileIoResult::default()
-    };
+    let result = FileIoResult::new("hdparm", format!("{what} read"), gbs);
+    let is_cached = what.contains("cached") && !what.contains("disk");
+    let result = FileIoResult { is_cached, ..result };
     Some((vec![result], at + 1))
 }
 
@@ -239,15 +213,12 @@ pub(crate) fn ior(lines: &[PasteLine], at: usize) -> Option<(Vec<FileIoResult>, 
         };
         next = index + 1;
         let result = FileIoResult {
-            tool: "IOR",
-            operation: words.first().copied().unwrap_or_default().to_owned(),
-            gbs: mib * 1.048_576e-3,
             iops: value(column("IOPS")),
             workers: option("tasks").or(option("clients")).and_then(first),
             depth: Some(1),
             block: value(column("xfer(KiB)")).map(|kib| (kib * 1024.0) as u64),
             path: option("test filename").unwrap_or_default().to_owned(),
-            ..FileIoResult::default()
+            ..FileIoResult::new("IOR", *words.first()?, mib * MIB_GBS)
         };
         match found.iter_mut().find(|known| known.operation == result.operation) {
             Some(known) if known.gbs < result.gbs => *known = result,

@@ -34,15 +34,13 @@ mod plain_table;
 mod profile;
 mod profiler;
 mod read;
-mod reading_size;
-mod row_kinds;
-mod run_title;
 mod sentence_rates;
 mod stated_rates;
 mod streams;
 
 pub use clean::clean_text;
 pub use context::{PRODUCT_TABLE, find_product, table_rows};
+pub use counts::option_value;
 pub use document::{
     CollectiveRow, CollectiveTable, CopyMeans, DeviceUse, FileIoResult, LineSpan, MatrixEnd,
     MatrixTool, MessageTable, MessageTest, NcclLog, NetworkTable, PasteContent, PasteContext,
@@ -50,7 +48,7 @@ pub use document::{
     TestDevice, TimedTransfer,
 };
 pub use number::size;
+pub use paste_context::RunTitle;
 pub use pathline_topo::{LinkMatrix, PEER_STATUSES};
 pub use plain_rows::{PlainColumn, PlainRows, PlainTable};
 pub use read::read_paste;
-pub use run_title::RunTitle;

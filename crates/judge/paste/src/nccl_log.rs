@@ -125,9 +125,7 @@ fn take_message(log: &mut NcclLog, text: &str, is_warning: bool) {
         return;
     }
     // `[send]` and `[receive] via NET/IB/0/GDRDMA` have their number of ranks in front.
-    if let Some(channels) = channels_before(text, " coll channels") {
-        log.channels = Some(channels);
-    }
+    log.channels = channels_before(text, " coll channels").or(log.channels);
     if let Some((_, list)) = text.split_once("NET/IB : Using ") {
         let adapters = list.split_whitespace().filter(|word| word.starts_with('[')).count();
         // `[RO]` behind them is relaxed ordering.
@@ -135,38 +133,29 @@ fn take_message(log: &mut NcclLog, text: &str, is_warning: bool) {
         log.adapters = log.adapters.max(u32::try_from(adapters).ok().filter(|n| *n > 0));
     }
     // `NET/IB: [0] mlx5_0:uverbs0:1/IB provider=Mlx5 speed=400000 context=...`, Mbit/s.
-    if let Some(mbits) = after(text, " speed=").filter(|mbits| *mbits >= 1000) {
-        log.adapter_gbits = log.adapter_gbits.or(Some(f64::from(mbits) / 1e3));
-    }
+    let gbits = after(text, " speed=").filter(|mbits| *mbits >= 1000);
+    log.adapter_gbits = log.adapter_gbits.or(gbits.map(|mbits| f64::from(mbits) / 1e3));
     // `NET/OFI Selected provider is cxi, fabric is cxi (found 4 nics)`: HPE's Slingshot adapters have 200 Gbit/s.
     if let Some((_, provider)) = text.split_once("Selected provider is ") {
         log.adapters = log.adapters.max(after(text, "(found").filter(|n| *n > 0));
         let gbits = provider.to_lowercase().starts_with("cxi").then_some(200.0);
         log.adapter_gbits = log.adapter_gbits.or(gbits);
     }
-    if let Some(nodes) = after(text, " nNodes") {
-        log.nodes = log.nodes.max(Some(nodes));
-    }
-    if let Some(ranks) = after(text, " nranks").or_else(|| after(text, " nRanks")) {
-        log.ranks = log.ranks.max(Some(ranks));
-    }
-    if text.contains("MNNVL 1 ")
-        && let Some(size) = after(text, "cliqueSize")
-    {
-        log.nvlink_domain = log.nvlink_domain.max(Some(size));
-    }
+    log.nodes = log.nodes.max(after(text, " nNodes"));
+    log.ranks = log.ranks.max(after(text, " nranks").or_else(|| after(text, " nRanks")));
+    let domain = after(text, "cliqueSize").filter(|_| text.contains("MNNVL 1 "));
+    log.nvlink_domain = log.nvlink_domain.max(domain);
     if let Some(channels) = channels_before(text, " nvls channels") {
         log.nvls = log.nvls.or((channels == 0).then_some(false));
     }
     if text.contains("NVLS multicast support is") {
         log.nvls = Some(!text.contains("not available"));
     }
-    if let Some(rest) = text.split_once("Using network ").map(|(_, rest)| rest) {
-        log.network = rest.trim().to_owned();
-    } else if text.starts_with("NET/Socket : Using") && log.network.is_empty() {
-        log.network = "Socket".to_owned();
-    } else if text.starts_with("NET/IB : Using") && log.network.is_empty() {
-        log.network = "IB".to_owned();
+    let plugin = ["Socket", "IB"].iter().find(|of| text.starts_with(&format!("NET/{of} : Using")));
+    if let Some((_, network)) = text.split_once("Using network ") {
+        network.trim().clone_into(&mut log.network);
+    } else if let Some(plugin) = plugin.filter(|_| log.network.is_empty()) {
+        log.network = (*plugin).to_owned();
     }
     if let Some((name, value)) = setting(text)
         && log.settings.len() < MAX_NAMES
@@ -192,11 +181,10 @@ fn version(text: &str) -> Option<&str> {
     let rest = rest.or_else(|| text.split_once("RCCL version : ").map(|(_, rest)| rest));
     let version = rest?.split_whitespace().next()?;
     let (number, build) = version.split_once(['+', '-']).unwrap_or((version, ""));
-    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+    let is_number = |part: &str| part.parse::<u32>().is_ok();
     let is_build = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || ".:-".contains(c);
-    let is_version =
-        number.contains('.') && number.split('.').all(is_number) && build.chars().all(is_build);
-    is_version.then_some(version)
+    let is_version = number.contains('.') && number.split('.').all(is_number);
+    Some(version).filter(|_| is_version && build.chars().all(is_build))
 }
 
 /// `16 coll channels, 16 collnet channels, 0 nvls channels, 32 p2p channels`.

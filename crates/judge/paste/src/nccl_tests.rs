@@ -269,7 +269,7 @@ pub(crate) fn from_json(root: &Value) -> Option<CollectiveTable> {
         set_program(&mut table, program);
         table.is_rccl |= program.contains("rccl");
     }
-    let devices = root.get("devices").or_else(|| root.get("config")?.get("devices"));
+    let devices = root.get("devices").or(root.pointer("/config/devices"));
     for device in devices.and_then(Value::as_array).into_iter().flatten() {
         let text = |key: &str| device.get(key).and_then(Value::as_str).unwrap_or_default();
         let rank = device.get("rank").and_then(Value::as_u64).unwrap_or(0);
@@ -277,31 +277,22 @@ pub(crate) fn from_json(root: &Value) -> Option<CollectiveTable> {
         table.is_rccl |= is_amd(&name);
         table.devices.push(TestDevice { rank: u32::try_from(rank).ok()?, host, name });
     }
-    let config = |key: &str| root.get("config").and_then(|config| config.get(key)?.as_u64());
-    table.gpus_per_thread = config("ngpus").and_then(|n| u32::try_from(n).ok());
+    let gpus = root.pointer("/config/ngpus").and_then(Value::as_u64);
+    table.gpus_per_thread = gpus.and_then(|gpus| u32::try_from(gpus).ok());
     for result in results {
-        let busbw = |place: &str| result.get(place)?.get("bus_bw")?.as_f64();
-        let place = if busbw("out_of_place").is_some() { "out_of_place" } else { "in_place" };
-        let Some(values) = result.get(place).filter(|values| values.is_object()) else { continue };
-        let value = |key: &str| values.get(key).and_then(Value::as_f64);
+        let busbw_of = |place: &str| result.pointer(&format!("/{place}/bus_bw"))?.as_f64();
+        let place = if busbw_of("out_of_place").is_some() { "out_of_place" } else { "in_place" };
+        let value = |key: &str| result.get(place)?.get(key)?.as_f64();
         let time = value("time").or(value("cpu_time"));
-        let (Some(bytes), Some(time_us), Some(algbw), Some(busbw_first)) =
+        let (Some(bytes), Some(time_us), Some(algbw), Some(busbw)) =
             (result.get("size").and_then(Value::as_u64), time, value("alg_bw"), value("bus_bw"))
         else {
             continue;
         };
-        let wrong = value("nwrong").unwrap_or(0.0);
+        let (in_place_busbw, wrong) = (busbw_of("in_place"), value("nwrong").unwrap_or(0.0));
         table.wrong += wrong;
-        let in_place_busbw = busbw("in_place");
-        table.rows.push(CollectiveRow {
-            bytes,
-            time_us,
-            algbw,
-            busbw: busbw_first,
-            in_place_busbw,
-            wrong,
-            parts: 0,
-        });
+        let row = CollectiveRow { bytes, time_us, algbw, busbw, in_place_busbw, wrong, parts: 0 };
+        table.rows.push(row);
     }
     let average = root.get("average_bus_bandwidth").or(root.get("average_bus_bw"));
     table.average_busbw = average.and_then(|a| a.get("bandwidth").unwrap_or(a).as_f64());

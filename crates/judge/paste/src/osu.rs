@@ -3,10 +3,11 @@
 use pathline_schema::Collective;
 
 use crate::clean::{PasteLine, rows_of};
+use crate::counts::option_value;
 use crate::document::{MessageTable, MessageTest};
 use crate::nccl_tests::operation;
 use crate::number::{number, whole};
-use crate::run_title::RunTitle;
+use crate::paste_context::RunTitle;
 
 /// Lines of other text that may stand between header and rows, or between rows.
 const MAX_GAP: usize = 12;
@@ -118,10 +119,8 @@ pub(crate) fn ucx_perftest(lines: &[PasteLine], at: usize) -> Option<(MessageTab
     };
     // Before 1.12 the rows of its box have no word: iterations, three times, four rates.
     let is_bare = |at: usize| {
-        let words = lines.get(at).map(|line| line.text.split_whitespace().map(number));
-        words.is_some_and(|words| {
-            words.clone().count() == 8 && words.into_iter().all(|n| n.is_some())
-        })
+        let mut words = lines.get(at).into_iter().flat_map(|line| line.text.split_whitespace());
+        words.clone().count() == 8 && words.all(|word| number(word).is_some())
     };
     let in_box = || {
         let above = lines.get(at.saturating_sub(MAX_BOX)..at).unwrap_or_default();
@@ -144,13 +143,8 @@ pub(crate) fn ucx_perftest(lines: &[PasteLine], at: usize) -> Option<(MessageTab
         // Of a command the size and the kind of test; the box says them again, where it is printed.
         if line.text.contains("ucx_perftest") {
             let words: Vec<&str> = line.text.split_whitespace().take(64).collect();
-            for pair in words.windows(2) {
-                match *pair {
-                    ["-s", size] => bytes = product(size).unwrap_or(bytes),
-                    ["-t", test] => is_latency = test.ends_with("_lat"),
-                    _ => {}
-                }
-            }
+            bytes = option_value(&words, &["-s"]).and_then(product).unwrap_or(bytes);
+            is_latency = option_value(&words, &["-t"]).map_or(is_latency, |t| t.ends_with("_lat"));
         }
         let text = line.text.trim_matches(['|', ' ', '+', '-']);
         let Some((name, value)) = text.split_once(':') else { continue };
@@ -220,19 +214,16 @@ fn other_threads(lines: &[PasteLine], at: usize) -> f64 {
 }
 
 fn test(title: &str) -> Option<MessageTest> {
-    if title.contains("Bi-Directional Bandwidth") || title.contains("Bidirectional Bandwidth") {
-        return Some(MessageTest::BothWays);
+    let has = |names: [&str; 2]| names.iter().any(|name| title.contains(name));
+    match collective(title) {
+        _ if has(["Bi-Directional Bandwidth", "Bidirectional Bandwidth"]) => {
+            Some(MessageTest::BothWays)
+        }
+        _ if has(["Multiple Bandwidth", "Message Rate"]) => Some(MessageTest::MultiPair),
+        Some(op) => Some(MessageTest::Group(op)),
+        None if title.contains("Bandwidth") => Some(MessageTest::OneWay),
+        None => title.contains("Latency").then_some(MessageTest::Latency),
     }
-    if title.contains("Multiple Bandwidth") || title.contains("Message Rate") {
-        return Some(MessageTest::MultiPair);
-    }
-    if let Some(op) = collective(title) {
-        return Some(MessageTest::Group(op));
-    }
-    if title.contains("Bandwidth") {
-        return Some(MessageTest::OneWay);
-    }
-    title.contains("Latency").then_some(MessageTest::Latency)
 }
 
 /// `MPI-CUDA Allreduce Latency Test`, `NCCL All-to-All Personalized Exchange`.
@@ -253,8 +244,7 @@ fn row(text: &str, table: &MessageTable, unit: f64) -> Option<(u64, f64)> {
     if table.rows.last().is_some_and(|&(before, _)| bytes < before) || value < 0.0 {
         return None;
     }
-    let is_rate = !matches!(table.test, MessageTest::Latency | MessageTest::Group(_));
-    Some((bytes, if is_rate { value * unit } else { value }))
+    Some((bytes, if table.is_time() { value } else { value * unit }))
 }
 
 #[cfg(test)]

@@ -5,8 +5,9 @@ use serde_json::{Map, Value};
 use crate::clean::PasteLine;
 use crate::fixed_lines::is_rule;
 use crate::number::{number, rate_of_name};
-use crate::plain_rows::{MAX_GAP, MAX_TITLE, PlainColumn, PlainTable};
-use crate::row_kinds::{has_aggregate, is_other_quantity, kind_of_rows};
+use crate::plain_rows::{
+    MAX_GAP, MAX_TITLE, PlainColumn, PlainTable, has_aggregate, is_other_quantity, kind_of_rows,
+};
 
 /// Rows of a table, and characters of a line that is tried.
 const MAX_ROWS: usize = 4096;

@@ -8,8 +8,8 @@ use crate::document::{
     PasteDocument, PasteReading, RateMatrix,
 };
 use crate::objects::{JsonDepth, json, json_lines, xml};
+use crate::paste_context::RunTitle;
 use crate::plain_rows::PlainTable;
-use crate::run_title::RunTitle;
 use crate::{
     amd_tools, context, copy_tools, elbencho_csv, failures, file_io, fio, fixed_lines, iperf,
     mdtest, nccl_log, nccl_tests, nvlink_state, osu, perftest, plain_matrix, plain_table, profile,
@@ -394,6 +394,22 @@ impl PasteSplitter<'_> {
             }
             _ => self.add([Kind::Collective(record)], next),
         }
+    }
+}
+
+impl PasteReading {
+    /// Figures of all documents, and lines of the paste that belong to them.
+    pub(crate) fn figures_and_lines(&self) -> (usize, u32) {
+        let figures = self.documents.iter().map(|document| document.content.figures()).sum();
+        let (mut lines, mut end) = (0, 0);
+        let spans = self.documents.iter().map(|document| (document.span.first, document.span.last));
+        let mut spans: Vec<(u32, u32)> = spans.collect();
+        spans.sort_unstable();
+        for (first, last) in spans {
+            lines += (last + 1).saturating_sub(first.max(end));
+            end = end.max(last + 1);
+        }
+        (figures, lines)
     }
 }
 

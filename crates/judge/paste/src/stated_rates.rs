@@ -41,10 +41,8 @@ fn memory(context: &mut PasteContext, text: &str) {
         |name: &str| leading_digits(lower.split_once(name)?.1.trim_start_matches([':', ' ']));
     let (clock, bits) = (value("memory clock rate"), value("memory bus width"));
     context.memory_mhz = context.memory_mhz.or(clock.filter(|_| lower.contains("mhz")));
-    let peak = context
-        .memory_mhz
-        .zip(bits)
-        .map(|(mhz, bits)| 2e-3 * f64::from(mhz) * f64::from(bits) / 8.0);
+    let peak = |(mhz, bits): (u32, u32)| 2e-3 * f64::from(mhz) * f64::from(bits) / 8.0;
+    let peak = context.memory_mhz.zip(bits).map(peak);
     context.memory_gbs = context.memory_gbs.or(peak);
 }
 
@@ -144,18 +142,18 @@ fn drive(context: &mut PasteContext, text: &str) {
     let lower = text.to_lowercase() + " ";
     if ["sata", "sas", "signaling"].iter().any(|name| lower.contains(name)) {
         let words: Vec<&str> = lower.split([' ', '(', ')', ',']).take(64).collect();
-        let rates = words.windows(2).filter_map(|pair| {
-            let [word, next] = *pair else { return None };
+        let rate = |pair: &[&str]| {
+            let &[word, next] = pair else { return None };
             let glued = word.strip_suffix("gb/s").or(word.strip_suffix("gbps"));
             let digits = glued.or(Some(word).filter(|_| ["gb/s", "gbps"].contains(&next)))?;
             number(digits).filter(|rate| DRIVE_RATES.contains(rate)).map(|rate| rate / 10.0)
-        });
-        let rates: Vec<f64> = rates.collect();
+        };
+        let rates: Vec<f64> = words.windows(2).filter_map(rate).collect();
         // `SATA 3.2, 6.0 Gb/s (current: 3.0 Gb/s)`, `SATA link up 6.0 Gbps`; hdparm has a line of each rate that a
         // drive can.
         let is_now = lower.contains("current:") || lower.contains("link up");
         context.drive_now = rates.last().copied().filter(|_| is_now).or(context.drive_now);
-        let most = rates.iter().take(if lower.contains("link up") { 0 } else { rates.len() });
+        let most = rates.iter().filter(|_| !lower.contains("link up"));
         context.drive_gbs = most.copied().chain(context.drive_gbs).reduce(f64::max);
     }
     rating(context, text);
@@ -276,10 +274,7 @@ fn pcie(context: &mut PasteContext, text: &str) {
         context.pcie = context.pcie.or(rate.zip(lanes).filter(is_link));
         return;
     }
-    let speed = text.split_once("Speed ").and_then(|(_, rest)| {
-        let end = rest.find("GT/s")?;
-        number(rest.get(..end)?)
-    });
+    let speed = text.split_once("Speed ").and_then(|(_, rest)| number(rest.split_once("GT/s")?.0));
     let width = text.split_once("Width x").and_then(|(_, rest)| leading_digits(rest));
     if let Some(link) = speed.zip(width).filter(is_link) {
         const DEVICES: [&str; 5] = ["3D", "VGA", "Display", "accelerators", "Non-Volatile"];
@@ -346,12 +341,12 @@ fn pcie_of_smi(context: &mut PasteContext, text: &str) {
         let value = |part: &str| cell(part).and_then(leading_digits);
         let part = cell("index").map(|index| format!("GPU {index}"));
         let part = part.or(cell("pci.bus_id").or(cell("name")).map(str::to_owned));
-        if let (Some(part), Some(now)) = (part, value("pcie.link.width.current")) {
-            keep_width(context, part, now, value("pcie.link.width.max").unwrap_or(0));
+        let (now, most) = (value("pcie.link.width.current"), value("pcie.link.width.max"));
+        if let (Some(part), Some(now)) = (part, now) {
+            keep_width(context, part, now, most.unwrap_or(0));
         }
         let speed = value("pcie.link.gen.max").or(value("pcie.link.gen")).map(lane_gts);
         let link = |width: Option<u32>| speed.zip(width).filter(is_link);
-        let (now, most) = (value("pcie.link.width.current"), value("pcie.link.width.max"));
         (context.pcie, context.pcie_most) =
             (context.pcie.or(link(now)), context.pcie_most.or(link(most)));
     }
