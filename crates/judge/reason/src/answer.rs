@@ -18,7 +18,7 @@ use crate::headline::{open_range, plateau, slow_start, take_model_limit};
 use crate::kernel_events::find_events;
 use crate::logs::is_of_one_host;
 use crate::model_edits::{add_collective_causes, add_model};
-use crate::node_facts::{NodeLimits, find_log};
+use crate::node_facts::{AnswerBasis, NodeLimits, find_log};
 use crate::pair_levels::times_alone;
 use crate::paste_answer::PasteAnswer;
 use crate::product_facts::{lanes_of, narrower_link, pcie_gbs};
@@ -27,7 +27,6 @@ use crate::row_predictor::{QueriedRow, RowPredictor};
 use crate::score::rank;
 use crate::stated_settings::{StatedSetting, find_settings, unset_engines};
 use crate::table_summary::TableSummary;
-use crate::usual_share::ABOVE;
 use crate::vendor_words::vendor_of;
 use crate::verdict::{JudgedFigure, decide, possible};
 use crate::{
@@ -116,6 +115,11 @@ impl<'a> PasteExplainer<'a> {
         Self { reading, limits, log: find_log(reading), node, evidence: None }
     }
 
+    fn basis(&self) -> AnswerBasis<'_> {
+        let (limits, context) = (self.limits.as_ref(), &self.reading.context);
+        AnswerBasis { limits, log: self.log, context }
+    }
+
     fn explain(&self) -> PasteExplanation {
         let reading = self.reading;
         let context = &reading.context;
@@ -143,7 +147,7 @@ impl<'a> PasteExplainer<'a> {
             let mut further = figures_of_matrices(&all);
             let rates: Vec<&RateMatrix> =
                 all.iter().copied().filter(|matrix| !matrix.is_latency).collect();
-            let mut drafts = copies::explain_matrices(&rates, self.limits.as_ref(), context);
+            let mut drafts = copies::explain_matrices(&rates, self.basis());
             if drafts.is_empty() {
                 drafts.push(times_alone(&all));
             }
@@ -275,15 +279,14 @@ impl<'a> PasteExplainer<'a> {
 
     /// The draft for one document; none for matrices, which are explained together.
     fn draft(&self, content: &PasteContent) -> Option<DraftAnswer> {
-        let (limits, context) = (self.limits.as_ref(), &self.reading.context);
+        let basis = self.basis();
+        let AnswerBasis { limits, context, .. } = basis;
         let topology = self.node.map(RowPredictor::topology);
         Some(match content {
             // A list of devices whose rows were not pasted has no figure.
             PasteContent::Collective(table) if is_empty(table) => return None,
-            PasteContent::Collective(table) => {
-                collectives::explain(table, limits, self.log, context)
-            }
-            PasteContent::Messages(table) => messages::explain(table, limits, context),
+            PasteContent::Collective(table) => collectives::explain(table, basis),
+            PasteContent::Messages(table) => messages::explain(table, basis),
             PasteContent::Network(table) => adapters::explain(table, limits),
             PasteContent::FileIo(result) => {
                 let files = self.reading.documents.iter().filter_map(|d| match &d.content {
@@ -294,7 +297,7 @@ impl<'a> PasteExplainer<'a> {
                 io::explain(result, &files.take(MAX_FILES).collect::<Vec<_>>(), context, desc)
             }
             PasteContent::Transfers(list) => {
-                let mut draft = copies::explain_transfers(list, limits);
+                let mut draft = copies::explain_transfers(list, basis);
                 if let Some(matrix) = copies::transfer_matrix(list) {
                     self.predict_matrices(&mut draft, &[&matrix]);
                 }
@@ -302,7 +305,7 @@ impl<'a> PasteExplainer<'a> {
             }
             PasteContent::Links(links) => wiring::explain_links(links, topology, limits),
             PasteContent::Topology(shown) => wiring::explain_topology(shown, topology, limits),
-            PasteContent::Profile(profile) => profiles::explain(profile, context, limits),
+            PasteContent::Profile(profile) => profiles::explain(profile, basis),
             PasteContent::NcclLog(log) => {
                 let has_table = self.reading.documents.iter().any(|document| {
                     matches!(&document.content, PasteContent::Collective(table) if !is_empty(table))
@@ -312,8 +315,8 @@ impl<'a> PasteExplainer<'a> {
                 }
                 logs::explain(log, limits, self.node, is_of_one_host(log, context))
             }
-            PasteContent::Streams(table) => memory::explain_streams(table, limits, context),
-            PasteContent::Plain(table) => plain_rates::explain(table, limits, context),
+            PasteContent::Streams(table) => memory::explain_streams(table, basis),
+            PasteContent::Plain(table) => plain_rates::explain(table, basis),
             PasteContent::Matrix(_) => return None,
         })
     }
@@ -324,7 +327,7 @@ impl<'a> PasteExplainer<'a> {
         let rows = match content {
             PasteContent::Messages(table) => node.message_rows(table, context),
             PasteContent::Collective(table) => {
-                let ranks = TableSummary::new(table, self.log, self.limits.as_ref(), context);
+                let ranks = TableSummary::new(table, self.basis());
                 let Some(ranks) = ranks.of_one_node(table) else { return };
                 node.collective_rows(table, ranks, context)
             }
@@ -369,9 +372,8 @@ impl<'a> PasteExplainer<'a> {
                 edited.get_mut(row.table)?.cells.get_mut(row.at)?.2 = row.measured;
             }
             let edited: Vec<&RateMatrix> = edited.iter().collect();
-            let (limits, context) = (self.limits.as_ref(), &self.reading.context);
-            let drafts = copies::explain_matrices(&edited, limits, context);
-            drafts.into_iter().find(|again| again.subject == draft.subject)
+            let mut drafts = copies::explain_matrices(&edited, self.basis()).into_iter();
+            drafts.find(|again| again.subject == draft.subject)
         };
         let mut predicted = draft.clone();
         add_model(&mut predicted, node, rows, &again);
@@ -405,43 +407,31 @@ impl<'a> PasteExplainer<'a> {
             evidence.apply(&mut draft, node);
             evidence.outcome(node, before.iter().take(MAX_CAUSES))
         });
-        let mut causes = rank(&draft.features, draft.edits);
-        let is_modelled = !draft.rows.is_empty() || checked.is_some();
-        let range = self.node.and_then(|node| open_range(node, &draft.rows));
-        let plateau = self.node.and_then(|_| plateau(&draft.rows));
-        let (outliers, note) = (draft.outliers.as_slice(), draft.note.as_str());
+        let mut causes = rank(&draft.features, std::mem::take(&mut draft.edits));
         // Sound copies of a node exclude its parts; those of a simulated one say nothing of the node of the paste.
         let is_real = self.node.is_some_and(|node| node.desc().is_none());
-        let is_checked =
-            checked.is_some() && evidence.is_some_and(|found| is_real || found.is_slow());
-        let condition = draft.condition.as_str();
+        let is_evidence = evidence.is_some_and(|found| is_real || found.is_slow());
         // A link that the paste shows is no other.
-        let is_open = draft.limit.contains("PCIe (assumed");
         let product = self.limits.as_ref().and_then(|limits| limits.product);
-        let narrower = draft.value.zip(draft.limit_gbs).filter(|_| is_open);
-        let narrower =
-            narrower.and_then(|(gbs, limit)| narrower_link(gbs, limit, lanes_of(product)));
-        let narrower = narrower.as_deref().unwrap_or_default();
+        let assumed = draft.value.zip(draft.limit_gbs);
+        let narrower = assumed
+            .filter(|_| draft.limit.contains("PCIe (assumed"))
+            .and_then(|(gbs, limit)| narrower_link(gbs, limit, lanes_of(product)));
         let judged = JudgedFigure {
-            outliers,
-            value: draft.value,
-            share,
-            usual: draft.usual,
-            is_modelled,
-            is_checked,
-            range,
-            plateau,
-            note,
-            narrower,
-            condition,
+            draft: &draft,
+            is_modelled: !draft.rows.is_empty() || checked.is_some(),
+            is_checked: checked.is_some() && is_evidence,
+            range: self.node.and_then(|node| open_range(node, &draft.rows)),
+            plateau: self.node.and_then(|_| plateau(&draft.rows)),
+            narrower: narrower.unwrap_or_default(),
         };
         let decision = decide(&causes, &judged);
-        let is_open = decision.cause.is_none() && decision.verdict != NodeVerdict::Ok;
+        let is_ok = decision.verdict == NodeVerdict::Ok;
+        let is_open = decision.cause.is_none() && !is_ok;
         // What is below the figure is no limit of its path.
-        let most = draft.usual.map_or(ABOVE, |usual| usual.most);
-        let is_above =
-            share.is_some_and(|share| share > most) && decision.verdict != NodeVerdict::Ok;
-        if let Some(value) = draft.value.filter(|_| is_above && (is_open || !outliers.is_empty())) {
+        let is_above = share.is_some_and(|share| share > draft.most_share()) && !is_ok;
+        let is_unlike = is_above && (is_open || !draft.outliers.is_empty());
+        if let Some(value) = draft.value.filter(|_| is_unlike) {
             draft.limit = format!("unknown: {} are more than {}", rate(value), draft.limit);
             draft.limit_gbs = None;
         }

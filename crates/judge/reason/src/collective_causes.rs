@@ -8,7 +8,7 @@ use crate::draft::DraftAnswer;
 use crate::logs::{lacks_direct_channels, uses_sockets};
 use crate::node_facts::{NodeLimits, is_set};
 use crate::product_facts::FabricKind;
-use crate::score::{AnswerClass, WorldEdit};
+use crate::score::WorldEdit;
 use crate::table_summary::{RING_SHARE, TableSummary, links_among};
 
 /// Share of the data rate of the links that NVLink SHARP reaches on the wire; its busbw is that times 2(n-1)/(n+1), because
@@ -175,35 +175,32 @@ impl CollectiveCase<'_> {
             () if no_peer => "the driver of this product offers no P2P over PCIe",
             () => "P2P is not used (no access, or across sockets)",
         };
-        let prior = match (has_links, no_peer) {
-            (true, _) => 0.05,
-            (false, true) => 0.6,
-            (false, false) => 0.25,
-        };
-        let class = if no_peer { AnswerClass::AsExpected } else { AnswerClass::SetUpSo };
-        let facts = CauseFacts::new(&[("pcie", node.pcie_gbs), ("prior", prior)]).word("why", why);
+        let facts = CauseFacts::new(&[("pcie", node.pcie_gbs)]).word("why", why);
         let seen = match (is_known, via.known) {
             (true, _) => 3.0,
             (false, true) => -3.0,
             _ => 0.0,
         };
-        let host = facts.cause("collective.through-host-memory").seen(seen);
-        let host = WorldEdit { class, ..host };
+        let host = facts.cause(match (has_links, no_peer) {
+            (true, _) => "collective.through-host-memory#with-links",
+            (false, true) => "collective.through-host-memory#refused",
+            (false, false) => "collective.through-host-memory",
+        });
+        let host = host.seen(seen);
         draft.edits.push(if is_known { host.stated() } else { host });
         if no_peer {
             return;
         }
-        let (prior, class, why) = match has_links {
-            true => (0.04, AnswerClass::SetUpSo, "NVLink or xGMI is not used; P2P over PCIe"),
-            false => (0.35, AnswerClass::AsExpected, "P2P over PCIe without other links"),
-        };
         let seen = match (via.peer && !via.shm, is_known) {
             (true, _) => 1.5,
             (false, true) => -3.0,
             _ => 0.0,
         };
-        let peer = facts.with("prior", prior).word("why", why).cause("collective.pcie-peer");
-        draft.edits.push(WorldEdit { class, ..peer.seen(seen) });
+        let peer = match has_links {
+            true => facts.cause("collective.pcie-peer#with-links"),
+            false => facts.cause("collective.pcie-peer"),
+        };
+        draft.edits.push(peer.seen(seen));
     }
 
     /// What log and settings say of the transports, whatever the limit is.
@@ -290,12 +287,9 @@ struct Transports {
 
 impl Transports {
     fn new(log: Option<&NcclLog>, context: &PasteContext) -> Self {
-        let via = |part: &str| {
-            log.is_some_and(|log| log.transports.keys().any(|name| name.contains(part)))
-        };
-        let peer_off = is_set(context, "NCCL_P2P_DISABLE", "1")
-            || is_set(context, "NCCL_P2P_LEVEL", "LOC")
-            || is_set(context, "NCCL_P2P_LEVEL", "0");
+        let via = |part: &str| log.is_some_and(|log| log.has_transport(part));
+        let off = [("NCCL_P2P_DISABLE", "1"), ("NCCL_P2P_LEVEL", "LOC"), ("NCCL_P2P_LEVEL", "0")];
+        let peer_off = off.iter().any(|(name, value)| is_set(context, name, value));
         Self {
             shm: via("SHM"),
             peer: via("P2P"),

@@ -1,6 +1,6 @@
 //! Tables of nccl-tests and rccl-tests: what busbw counts, its limit, and what gives such a figure.
 
-use pathline_paste::{CollectiveRow, CollectiveTable, NcclLog, PasteContext};
+use pathline_paste::{CollectiveRow, CollectiveTable};
 use pathline_schema::Collective;
 
 use crate::checks::CheckPath;
@@ -8,7 +8,7 @@ use crate::collective_causes::{CollectiveCase, certain_edit};
 use crate::collective_limits::{ALL_TO_ALL, set_limit};
 use crate::draft::{DraftAnswer, ProbeSubject};
 use crate::figures::figure;
-use crate::node_facts::NodeLimits;
+use crate::node_facts::AnswerBasis;
 use crate::outlier::{ASYMMETRY, DIP, Outlier, falls_off, moving_rows, slow_rows};
 use crate::score::ObservedFeature;
 use crate::table_summary::TableSummary;
@@ -22,13 +22,9 @@ const STILL_GROWS: f64 = 1.15;
 const STILL_LEVEL: f64 = 0.85;
 
 /// The draft of an answer.
-pub(crate) fn explain(
-    table: &CollectiveTable,
-    node: Option<&NodeLimits>,
-    log: Option<&NcclLog>,
-    context: &PasteContext,
-) -> DraftAnswer {
-    let shape = TableSummary::new(table, log, node, context);
+pub(crate) fn explain(table: &CollectiveTable, basis: AnswerBasis<'_>) -> DraftAnswer {
+    let AnswerBasis { limits: node, log, context } = basis;
+    let shape = TableSummary::new(table, basis);
     let fitted = node.and_then(|node| node.fitted(shape.best, "ring.links"));
     let node = fitted.as_ref().or(node);
     // Without a name the rows say what the factor is: only a reduction to all has 1 or more.

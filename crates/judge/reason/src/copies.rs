@@ -13,7 +13,7 @@ use crate::figures::figure;
 use crate::host_copies::with_host;
 use crate::host_outliers::{EXACT, by_gpu, slow_columns};
 use crate::memory::explain_memory;
-use crate::node_facts::NodeLimits;
+use crate::node_facts::{AnswerBasis, NodeLimits};
 use crate::outlier::{Outlier, median, slow_pairs};
 use crate::pair_levels::{
     PairRates, check_of_links, describe_blocks, pairs, shares_of_links, slow_of_links,
@@ -21,7 +21,7 @@ use crate::pair_levels::{
 };
 use crate::pair_limit::{SLOWER_THAN_STAGED, ask_for_links, set_pair_limit};
 use crate::product_facts::{FabricKind, PCIE_SHARE};
-use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
+use crate::score::ObservedFeature;
 use crate::usual_share::{UsualShare, usual_share};
 
 /// Share of NVLink that a copy engine reaches: 16 of 17 flits are payload, 16 of 17 bits are not error
@@ -74,11 +74,8 @@ pub(crate) fn sums_alone(sums: &[&RateMatrix]) -> DraftAnswer {
 }
 
 /// Drafts for the matrices of one tool: between GPUs, with the host, within a GPU.
-pub(crate) fn explain_matrices(
-    all: &[&RateMatrix],
-    node: Option<&NodeLimits>,
-    context: &PasteContext,
-) -> Vec<DraftAnswer> {
+pub(crate) fn explain_matrices(all: &[&RateMatrix], basis: AnswerBasis<'_>) -> Vec<DraftAnswer> {
+    let node = basis.limits;
     // GPUs of another product have other links: they are no peers, and their limit is another one.
     let own = node.map(|node| &node.own_gpus).filter(|own| !own.is_empty());
     let kept: Vec<RateMatrix> = own.map_or_else(Vec::new, |own| {
@@ -92,7 +89,7 @@ pub(crate) fn explain_matrices(
     let kept: Vec<&RateMatrix> = kept.iter().collect();
     let all = if own.is_some() { &kept[..] } else { all };
     let between = between_gpus(all, node);
-    let host = with_host(all, node, context);
+    let host = with_host(all, basis);
     let between = between.map(|draft| DraftAnswer { subject: ProbeSubject::GpuPairs, ..draft });
     let host = host.map(|draft| DraftAnswer { subject: ProbeSubject::HostLinks, ..draft });
     between.into_iter().chain(host).chain(within_gpu(all, node)).collect()
@@ -339,16 +336,12 @@ fn pair_edits(
         let edit = edit.expects("pair", pcie * 0.15, 1.0);
         draft.edits.push(edit.expects("least", 0.93, 0.15));
     }
-    let (class, prior, why) = match (no_peer, node.pair_gbs > 0.0) {
-        (true, false) => {
-            (AnswerClass::AsExpected, 0.6, "the driver of this product offers no P2P over PCIe")
-        }
-        (true, true) => (AnswerClass::SetUpSo, 0.6, "no P2P between these GPUs"),
-        (false, true) => (AnswerClass::SetUpSo, 0.08, "no P2P between these GPUs"),
-        (false, false) => (AnswerClass::SetUpSo, 0.3, "no P2P between these GPUs"),
-    };
-    let staged = facts.with("prior", prior).word("why", why).cause("pair.staged");
-    draft.edits.push(WorldEdit { class, ..staged });
+    draft.edits.push(facts.cause(match (no_peer, node.pair_gbs > 0.0) {
+        (true, false) => "pair.staged#refused",
+        (true, true) => "pair.staged#no-peer",
+        (false, true) => "pair.staged#with-links",
+        (false, false) => "pair.staged",
+    }));
 }
 
 /// Single transfers of TransferBench as a matrix; those of one test run at once.
@@ -373,10 +366,11 @@ pub(crate) fn transfer_matrix(list: &[TimedTransfer]) -> Option<RateMatrix> {
 }
 
 /// Single transfers of TransferBench.
-pub(crate) fn explain_transfers(list: &[TimedTransfer], node: Option<&NodeLimits>) -> DraftAnswer {
+pub(crate) fn explain_transfers(list: &[TimedTransfer], basis: AnswerBasis<'_>) -> DraftAnswer {
     let best = list.iter().map(|t| t.gbs).fold(0.0, f64::max);
     let draft = DraftAnswer { value: Some(best), ..DraftAnswer::default() };
     let Some(matrix) = transfer_matrix(list) else { return draft };
-    let found = explain_matrices(&[&matrix], node, &PasteContext::default());
+    let context = &PasteContext::default();
+    let found = explain_matrices(&[&matrix], AnswerBasis { context, ..basis });
     found.into_iter().next().unwrap_or(draft)
 }

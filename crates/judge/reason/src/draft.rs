@@ -7,7 +7,7 @@ use crate::figures::figure;
 use crate::outlier::Outlier;
 use crate::predicted_row::PredictedRow;
 use crate::score::{ObservedFeature, WorldEdit};
-use crate::usual_share::{UsualShare, usual_share};
+use crate::usual_share::{ABOVE, UsualShare, usual_share};
 
 /// The paths that the causes of an answer are about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -92,6 +92,11 @@ impl DraftAnswer {
     pub(crate) fn share(&self) -> Option<f64> {
         let limit = self.limit_gbs.filter(|limit| *limit > 0.0);
         Some(self.value? / limit?)
+    }
+
+    /// The share above which the limit is not that of its path.
+    pub(crate) fn most_share(&self) -> f64 {
+        self.usual.map_or(ABOVE, |usual| usual.most)
     }
 
     /// Whether the headline figure has less than the usual share of its limit.

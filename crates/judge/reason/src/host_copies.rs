@@ -8,7 +8,7 @@ use crate::draft::{ASK_PRODUCT, DraftAnswer};
 use crate::figures::figure;
 use crate::fitting_links::{assume_link, standard_links};
 use crate::host_outliers::{shared_paths, slow_host_links};
-use crate::node_facts::NodeLimits;
+use crate::node_facts::{AnswerBasis, NodeLimits};
 use crate::outlier::{Outlier, RUN_SHARE, median};
 use crate::pair_levels::{DIRECTION, host_cells, slow_direction};
 use crate::product_facts::{PCIE_SHARE, ProductFacts, lanes_of, narrower_link};
@@ -120,11 +120,8 @@ fn describe_rates(
 }
 
 /// Host memory and GPUs.
-pub(crate) fn with_host(
-    matrices: &[&RateMatrix],
-    node: Option<&NodeLimits>,
-    context: &PasteContext,
-) -> Option<DraftAnswer> {
+pub(crate) fn with_host(matrices: &[&RateMatrix], basis: AnswerBasis<'_>) -> Option<DraftAnswer> {
+    let AnswerBasis { limits: node, context, .. } = basis;
     let one_way = |inward| host_rates(matrices, inward, RateCount::OneWay, false);
     let both = |inward| host_rates(matrices, inward, RateCount::OneOfBoth, false);
     let kernel = |inward| host_rates(matrices, inward, RateCount::OneWay, true);
@@ -155,7 +152,9 @@ pub(crate) fn with_host(
         draft.outliers = slow_runs(matrices, context);
     }
     if draft.outliers.is_empty() {
-        draft.outliers.extend(slow_direction(matrices, node));
+        draft
+            .outliers
+            .extend(slow_direction(matrices, node.is_some_and(|node| node.c2c_gbs > 0.0)));
     }
     if draft.outliers.is_empty() && !by_kernel {
         let of = [("H2D", inward, kernel(true)), ("D2H", outward, kernel(false))];
@@ -270,13 +269,12 @@ fn host_edits(draft: &mut DraftAnswer, node: &NodeLimits, has_both: bool, contex
     }
     let narrower = draft.value.and_then(|value| narrower_link(value, pcie, lanes));
     let is_down = context.pcie.zip(context.pcie_most).is_some_and(|(now, most)| now != most);
-    for (part, prior, what) in [
-        (0.5, 0.12, "half the lanes or the generation below"),
-        (0.25, 0.05, "a quarter of the lanes or two generations below"),
+    for (key, what) in [
+        ("host.narrow-pcie", "half the lanes or the generation below"),
+        ("host.narrow-pcie#quarter", "a quarter of the lanes or two generations below"),
     ] {
         let narrower = narrower.clone().unwrap_or_else(|| format!("PCIe runs at {what}"));
-        let facts = facts.with("part", part).with("prior", prior).word("narrower", narrower);
-        let edit = facts.cause("host.narrow-pcie");
+        let edit = facts.word("narrower", narrower).cause(key);
         draft.edits.push(if is_down { edit.seen(3.0) } else { edit });
     }
     draft.edits.push(facts.cause("host.far-memory"));

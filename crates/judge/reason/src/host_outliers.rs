@@ -29,14 +29,12 @@ pub(crate) fn slow_columns(
     let Some((slow, usual)) = slow_values(&values, 0.25).or_else(|| slower_of_two(&values)) else {
         return Vec::new();
     };
+    let check = "lspci -vv | grep LnkSta of that GPU and of each bridge above it, under load: width and speed against LnkCap";
     let each = slow.iter().filter_map(|at| {
         let (gpu, value) = *rates.get(*at)?;
         let one = Outlier::new(format!("gpu{gpu}"), value, usual, "GB/s", "the other GPUs");
         let text = format!("{what}: {}", one.text);
-        let one = Outlier { text, ..one };
-        Some((gpu, one.checked_by(
-            "lspci -vv | grep LnkSta of that GPU and of each bridge above it, under load: width and speed against LnkCap",
-        )))
+        Some((gpu, Outlier { text, ..one }.checked_by(check)))
     });
     each.collect()
 }

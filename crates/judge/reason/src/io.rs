@@ -1,7 +1,7 @@
 //! elbencho, fio and gdsio: what a rate of files is, and what gives it.
 
 use pathline_flow::MachineDesc;
-use pathline_paste::{FileIoResult, PasteContext, size};
+use pathline_paste::{FileIoResult, PasteContext, option_value, size};
 
 use crate::cause_table::{CauseFacts, cause};
 use crate::checks::CheckPath;
@@ -38,10 +38,7 @@ const SYNCHRONOUS: [&str; 6] = ["sync", "psync", "vsync", "pvsync", "pvsync2", "
 fn option(context: &PasteContext, names: &[&str]) -> Option<String> {
     context.commands.iter().find_map(|command| {
         let words: Vec<&str> = command.split([' ', '=', '"']).filter(|w| !w.is_empty()).collect();
-        words.windows(2).find_map(|pair| match *pair {
-            [name, value] if names.contains(&name) => Some(value.to_owned()),
-            _ => None,
-        })
+        option_value(&words, names).map(str::to_owned)
     })
 }
 
@@ -204,11 +201,11 @@ fn other_path(
 
 /// I/Os that take so long that one rotating disk would make more of them: no kind of drive is slower.
 fn slower_than_a_disk(
-    result: &FileIoResult,
+    io: &FileIoResult,
     in_flight: Option<f64>,
     block: Option<f64>,
 ) -> Option<Outlier> {
-    let iops = result.iops.filter(|iops| *iops > 0.0 && *iops < LEAST_DISK_IOPS)?;
+    let iops = io.iops.filter(|iops| *iops > 0.0 && *iops < LEAST_DISK_IOPS)?;
     let in_flight = in_flight.filter(|n| *n >= 4.0)?;
     block.filter(|block| *block <= SMALL_BLOCK)?;
     let (made, ms) = (figure(iops), figure(in_flight / iops * 1e3));
@@ -239,13 +236,13 @@ fn full_processor(result: &FileIoResult) -> Option<WorldEdit> {
 
 /// Submissions that take as long as an I/O comes: the depth is not in flight, whatever it is set to.
 fn blocked_submission(
-    result: &FileIoResult,
+    io: &FileIoResult,
     workers: Option<f64>,
     depth: Option<f64>,
 ) -> Option<WorldEdit> {
     let depth = depth.filter(|depth| *depth > 1.0)?;
-    let each = result.iops.filter(|iops| *iops > 0.0)? / workers.unwrap_or(1.0).max(1.0);
-    let us = result.submission_us.filter(|us| *us > LEAST_BLOCKED && us * each > BLOCKED * 1e6)?;
+    let each = io.iops.filter(|iops| *iops > 0.0)? / workers.unwrap_or(1.0).max(1.0);
+    let us = io.submission_us.filter(|us| *us > LEAST_BLOCKED && us * each > BLOCKED * 1e6)?;
     let facts = [("us", us), ("between", 1e6 / each), ("depth", depth)];
     Some(CauseFacts::new(&facts).cause("file.submission-blocks"))
 }

@@ -60,9 +60,8 @@ pub(crate) fn is_of_one_host(log: &NcclLog, context: &PasteContext) -> bool {
 
 /// Whether nodes exchange over sockets.
 pub(crate) fn uses_sockets(log: &NcclLog) -> bool {
-    let via = |part: &str| log.transports.keys().any(|name| name.contains(part));
-    via("NET/Socket")
-        || log.network.contains("Socket") && (via("NET/") || log.transports.is_empty())
+    let is_net = log.has_transport("NET/") || log.transports.is_empty();
+    log.has_transport("NET/Socket") || log.network.contains("Socket") && is_net
 }
 
 /// Whether some channels over RDMA go through host memory.
@@ -72,7 +71,7 @@ pub(crate) fn lacks_direct_channels(log: &NcclLog) -> bool {
 
 /// What the transports of a log say: at most one cause.
 fn transport_edit(log: &NcclLog) -> Option<WorldEdit> {
-    let has = |part: &str| log.transports.keys().any(|name| name.contains(part));
+    let has = |part: &str| log.has_transport(part);
     match () {
         () if !log.mixed_networks.is_empty() => {
             let of = |(network, ranks): (&String, &u32)| format!("{network} of {ranks}");

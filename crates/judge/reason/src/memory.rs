@@ -6,7 +6,7 @@ use crate::cause_table::CauseFacts;
 use crate::checks::CheckPath;
 use crate::draft::DraftAnswer;
 use crate::figures::figure;
-use crate::node_facts::NodeLimits;
+use crate::node_facts::{AnswerBasis, NodeLimits};
 use crate::outlier::slow_named;
 use crate::processor_facts::processor_memory;
 
@@ -27,11 +27,8 @@ pub(crate) fn explain_memory(gbs: f64, factor: f64, node: Option<&NodeLimits>) -
 }
 
 /// STREAM counts bytes read and written; of a GPU's memory if the paste names one.
-pub(crate) fn explain_streams(
-    table: &StreamTable,
-    node: Option<&NodeLimits>,
-    context: &PasteContext,
-) -> DraftAnswer {
+pub(crate) fn explain_streams(table: &StreamTable, basis: AnswerBasis<'_>) -> DraftAnswer {
+    let AnswerBasis { limits: node, context, .. } = basis;
     let best = table.rows.iter().map(|row| row.1).fold(0.0, f64::max);
     let each: Vec<String> =
         table.rows.iter().map(|(name, gbs)| format!("{name} {}", figure(*gbs))).collect();

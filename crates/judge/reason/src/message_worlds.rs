@@ -43,7 +43,7 @@ pub(crate) fn add_message_worlds(
     let sound: Vec<f64> = predicted.iter().map(|row| row.predicted).collect();
     let plain = fit_curve(&measured, &sound);
     let mut worlds = variants(of, rows, &sound);
-    note_copy_kernel(draft, &worlds, rows, &sound);
+    note_copy_kernel(draft, &worlds, rows.last().zip(sound.last().copied()));
     worlds.extend(broken.into_iter().map(|(fault, others, values)| MessageWorld {
         edit: fault_edit(&fault, &others).of_fault(fault),
         values,
@@ -54,14 +54,12 @@ pub(crate) fn add_message_worlds(
     };
     worlds.retain(shows);
     let edits_cost = (measured.len().max(2) as f64).ln();
-    let mut fitted: Vec<(MessageWorld, CurveFit)> = worlds
-        .into_iter()
-        .map(|world| {
-            let CurveFit { score, off_by } = fit_curve(&measured, &world.values);
-            (world, CurveFit { score: score - edits_cost, off_by })
-        })
-        .filter(|(_, fit)| fit.off_by <= EXPLAINS)
-        .collect();
+    let fit = |world: MessageWorld| {
+        let fit = fit_curve(&measured, &world.values);
+        (world, CurveFit { score: fit.score - edits_cost, ..fit })
+    };
+    let fitted = worlds.into_iter().map(fit).filter(|(_, fit)| fit.off_by <= EXPLAINS);
+    let fitted: Vec<(MessageWorld, CurveFit)> = fitted.collect();
     let found = fitted.iter().map(|(_, fit)| fit);
     let best = found.fold(plain, |best, fit| if fit.score > best.score { *fit } else { best });
     if best.off_by > EXPLAINS {
@@ -69,10 +67,8 @@ pub(crate) fn add_message_worlds(
     }
     // A cause that predicts no row spreads them ten times as far.
     let n = measured.len() as f64;
-    let broad = {
-        let wide = fit_with_scale(&measured, &sound, SCALE * BROADER);
-        wide.score.max(-n) - n * BROADER.ln()
-    };
+    let wide = fit_with_scale(&measured, &sound, SCALE * BROADER).score.max(-n);
+    let broad = wide - n * BROADER.ln();
     for edit in &mut draft.edits {
         if is_in_model(edit) || edit.id == "as-modelled" {
             edit.evidence += plain.score - best.score;
@@ -83,12 +79,11 @@ pub(crate) fn add_message_worlds(
     // The model says of these causes what the rules only guess.
     let modelled: Vec<&str> = fitted.iter().map(|(world, _)| world.edit.id).collect();
     draft.edits.retain(|edit| edit.fault.is_some() || !modelled.contains(&edit.id));
-    for (world, fit) in fitted.drain(..) {
+    for (world, fit) in fitted {
         let mut edit = world.edit.modelled().seen(fit.score - best.score);
-        edit.text.push_str(&format!(
-            ": the model with that gives these rows within {:.0} % in the median",
-            fit.off_by * 100.0
-        ));
+        let off = fit.off_by * 100.0;
+        edit.text +=
+            &format!(": the model with that gives these rows within {off:.0} % in the median");
         for feature in &draft.features {
             edit.expects.retain(|(id, ..)| *id != feature.id);
             edit = edit.expects(feature.id, feature.value, 0.08 + fit.off_by);
@@ -101,35 +96,27 @@ pub(crate) fn add_message_worlds(
 fn note_copy_kernel(
     draft: &mut DraftAnswer,
     worlds: &[MessageWorld],
-    rows: &[QueriedRow],
-    sound: &[f64],
+    last: Option<(&QueriedRow, f64)>,
 ) {
     let kernel = worlds.iter().find(|world| world.edit.id == "copy-kernel");
-    let last = kernel.and_then(|world| world.values.last()).zip(sound.last()).zip(rows.last());
-    let Some(((faster, _), row)) = last.filter(|((faster, now), _)| **faster > **now * GAIN) else {
-        return;
-    };
+    let faster = kernel.and_then(|world| world.values.last());
+    let Some((faster, (row, now))) = faster.zip(last) else { return };
     let RowQuery::Rate(exchange) = &row.query else { return };
+    if *faster <= now * GAIN {
+        return;
+    }
     for edit in draft.edits.iter_mut().filter(|edit| edit.id == "sdma-cap") {
-        let gbs = figure(*faster);
-        edit.text.push_str(&format!(
-            "; with HSA_ENABLE_SDMA=0 the model has {gbs} GB/s at {}",
-            exchange.bytes
-        ));
+        let (gbs, bytes) = (figure(*faster), exchange.bytes);
+        edit.text += &format!("; with HSA_ENABLE_SDMA=0 the model has {gbs} GB/s at {bytes}");
     }
 }
 
 /// What may be other than the model has it, without a broken part.
 fn variants(of: &RowPredictor, rows: &[QueriedRow], sound: &[f64]) -> Vec<MessageWorld> {
-    let first = rows.iter().find_map(|row| match &row.query {
-        RowQuery::Rate(exchange) | RowQuery::Time(exchange) => Some(exchange),
-        RowQuery::Copies { .. } => None,
-    });
+    let first = rows.iter().find_map(|row| row.query.exchange());
     let Some(first) = first else { return Vec::new() };
-    let mut worlds: Vec<MessageWorld> = other_copier(of, rows, first).into_iter().collect();
-    worlds.extend(other_memory(of, rows, first));
-    worlds.extend(other_count(first, sound));
-    worlds
+    let moved = other_copier(of, rows, first).into_iter().chain(other_memory(of, rows, first));
+    moved.chain(other_count(first, sound)).collect()
 }
 
 /// The rows with another exchange in each.
@@ -155,17 +142,12 @@ fn other_copier(
     rows: &[QueriedRow],
     first: &ExchangeSpec,
 ) -> Option<MessageWorld> {
-    let (by, key) = match first.by {
-        MessageLibrary::CrayMpich { sdma: true } | MessageLibrary::Ucx { sdma: true } => {
-            (false, "world.copy-kernel")
-        }
-        _ => (true, "world.sdma-cap"),
-    };
-    let by = match first.by {
-        MessageLibrary::CrayMpich { .. } => MessageLibrary::CrayMpich { sdma: by },
-        MessageLibrary::Ucx { .. } => MessageLibrary::Ucx { sdma: by },
+    let (sdma, by) = match first.by {
+        MessageLibrary::CrayMpich { sdma } => (sdma, MessageLibrary::CrayMpich { sdma: !sdma }),
+        MessageLibrary::Ucx { sdma } => (sdma, MessageLibrary::Ucx { sdma: !sdma }),
         MessageLibrary::Rccl | MessageLibrary::Nccl { .. } => return None,
     };
+    let key = if sdma { "world.copy-kernel" } else { "world.sdma-cap" };
     let values = predict_changed(of, rows, &|exchange| exchange.by = by)?;
     Some(MessageWorld { edit: cause(key), values })
 }

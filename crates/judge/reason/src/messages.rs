@@ -7,9 +7,9 @@ use crate::checks::CheckPath;
 use crate::draft::{ASK_PRODUCT, DraftAnswer, ProbeSubject};
 use crate::figures::{figure, rate};
 use crate::fitting_links::{fitting_text, standard_links};
-use crate::node_facts::NodeLimits;
+use crate::node_facts::{AnswerBasis, NodeLimits};
 use crate::outlier::{Outlier, falls_off, long_tails, moving_rows, slow_rows, unsteady};
-use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
+use crate::score::ObservedFeature;
 
 /// Share of its neighbours below which a size is slow: a protocol that begins there costs less.
 const MESSAGE_DIP: f64 = 0.5;
@@ -123,11 +123,8 @@ fn names_gpu(context: &PasteContext) -> bool {
 }
 
 /// Rates and times of messages.
-pub(crate) fn explain(
-    table: &MessageTable,
-    node: Option<&NodeLimits>,
-    context: &PasteContext,
-) -> DraftAnswer {
+pub(crate) fn explain(table: &MessageTable, basis: AnswerBasis<'_>) -> DraftAnswer {
+    let AnswerBasis { limits: node, context, .. } = basis;
     let memory = memory_of(table, context);
     let where_ = match memory {
         Some((true, true)) => "GPU to GPU memory",
@@ -337,12 +334,10 @@ fn bandwidth_edits(
         draft.edits.push(facts.cause("message.sdma-cap"));
     }
     if pcie > 0.0 {
-        let (prior, class) = match pair > 0.0 {
-            true => (0.06, AnswerClass::SetUpSo),
-            false => (0.3, AnswerClass::AsExpected),
-        };
-        let peer = facts.with("prior", prior).cause("message.pcie-peer");
-        draft.edits.push(WorldEdit { class, ..peer });
+        draft.edits.push(match pair > 0.0 {
+            true => facts.cause("message.pcie-peer#with-links"),
+            false => facts.cause("message.pcie-peer"),
+        });
         draft.edits.push(facts.cause("message.through-host-memory"));
     }
 }

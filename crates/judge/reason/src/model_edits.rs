@@ -82,7 +82,7 @@ pub(crate) fn add_model(
     let ratios = || predicted.iter().map(PredictedRow::ratio);
     let Some((level, least)) = level_and_least(ratios()) else { return };
     let usual = of.usual_level();
-    let are_exchanges = rows.iter().any(|row| row.query.is_exchange());
+    let are_exchanges = rows.iter().any(|row| row.query.exchange().is_some());
     expect_levels(draft, usual, (level, least), are_exchanges);
     let with = |values: &[f64]| {
         let revalued = |(row, value): (&QueriedRow, &f64)| QueriedRow {
@@ -168,12 +168,8 @@ pub(crate) fn add_model(
 fn keep_unpredicted(draft: &mut DraftAnswer, rows: &[QueriedRow], predicted: &[PredictedRow]) {
     let is_predicted = |one: &Outlier| {
         let sizes = one.sizes()?;
-        let own = rows.iter().zip(predicted).filter(|(row, _)| match &row.query {
-            RowQuery::Rate(exchange) | RowQuery::Time(exchange) => {
-                sizes.contains(&exchange.bytes.0)
-            }
-            RowQuery::Copies { .. } => false,
-        });
+        let is_of = |row: &QueriedRow| Some(sizes.contains(&row.query.exchange()?.bytes.0));
+        let own = rows.iter().zip(predicted).filter(|(row, _)| is_of(row) == Some(true));
         own.map(|(_, row)| row.ratio()).reduce(f64::min).map(|least| least >= SOUND)
     };
     let (same, kept): (Vec<Outlier>, Vec<Outlier>) =
@@ -184,10 +180,7 @@ fn keep_unpredicted(draft: &mut DraftAnswer, rows: &[QueriedRow], predicted: &[P
 
 /// The row that a broken part has to slow if it is the cause: the largest message, or the slowest copy.
 fn telling_row(rows: &[QueriedRow], predicted: &[PredictedRow]) -> Option<usize> {
-    let size = |row: &QueriedRow| match &row.query {
-        RowQuery::Rate(exchange) | RowQuery::Time(exchange) => exchange.bytes.0,
-        RowQuery::Copies { .. } => 0,
-    };
+    let size = |row: &QueriedRow| row.query.exchange().map_or(0, |exchange| exchange.bytes.0);
     let slower = |a: &usize, b: &usize| {
         let ratio = |at: &usize| predicted.get(*at).map_or(1.0, PredictedRow::ratio);
         ratio(a).total_cmp(&ratio(b))
@@ -289,17 +282,14 @@ fn candidate_faults(
     let mut gpus: BTreeSet<u32> = BTreeSet::new();
     let mut has_host = false;
     for (row, found) in rows.iter().zip(predicted) {
-        let case = match &row.query {
-            RowQuery::Copies { case, .. } => case,
+        let RowQuery::Copies { case, .. } = &row.query else {
             // A collective is as slow as its slowest member: any may be the one.
-            RowQuery::Rate(exchange) | RowQuery::Time(exchange) => {
-                if found.ratio() <= SOUND {
-                    let buffers = exchange.buffers;
-                    has_host |= [buffers.from, buffers.to].contains(&BufferPlace::Host);
-                    gpus.extend(exchange.members().iter().map(|member| member.gpu));
-                }
-                continue;
+            if let Some(exchange) = row.query.exchange().filter(|_| found.ratio() <= SOUND) {
+                let buffers = exchange.buffers;
+                has_host |= [buffers.from, buffers.to].contains(&BufferPlace::Host);
+                gpus.extend(exchange.members().iter().map(|member| member.gpu));
             }
+            continue;
         };
         if found.ratio() > level * SOUND {
             continue;
@@ -366,11 +356,12 @@ fn element_name(element: FaultElement) -> String {
 /// A broken part as a cause. `others` have the same effect on the rows.
 pub(crate) fn fault_edit(fault: &MachineFault, others: &str) -> WorldEdit {
     let element = element_name(fault.element);
-    let is_host = matches!(
-        fault.element,
-        FaultElement::Bundle { from: LinkEnd::Numa(_), .. }
-            | FaultElement::Bundle { to: LinkEnd::Numa(_), .. }
-    );
+    let is_host = match fault.element {
+        FaultElement::Bundle { from, to, .. } => {
+            [from, to].iter().any(|end| matches!(end, LinkEnd::Numa(_)))
+        }
+        _ => false,
+    };
     let (key, share) = match fault.effect {
         FaultEffect::Engine { share } => ("fault.engine-slow", share),
         FaultEffect::Speed { share } if is_host => ("fault.narrow-pcie", share),

@@ -5,16 +5,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use pathline_diagnose::{NodePeers, unit_shape};
 use pathline_flow::NVLINK_CODING;
 use pathline_paste::{NcclLog, PasteContent, PasteContext, PasteReading, find_product, table_rows};
-use pathline_schema::{LinkEnd, LinkKind, Topology};
+use pathline_schema::{Gpu, Link, LinkEnd, LinkKind, Topology};
 
 use crate::figures::figure;
 use crate::processor_facts::{processor_fabric, processor_generation};
 use crate::product_facts::{
-    FabricKind, ProductFacts, gpus_of_modules, link_gbs, link_peak_gbs, pcie_gbs, product_facts,
+    FabricKind, ProductFacts, gpus_of_modules, link_gbs, link_peak_gbs, nvlinks, pcie_gbs,
+    product_facts,
 };
 
 /// Where a fact comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum FactSource {
     /// The machine that the user named.
     Machine,
@@ -23,6 +24,7 @@ pub(crate) enum FactSource {
     /// The slot of the adapter, which the paste shows to carry less than the port.
     Slot,
     /// The product's data sheet.
+    #[default]
     Assumed,
     /// The processor and the GPU that the paste names.
     Pair,
@@ -48,11 +50,19 @@ impl FactSource {
     }
 }
 
+/// What a document is judged by, besides its figures.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AnswerBasis<'a> {
+    pub(crate) limits: Option<&'a NodeLimits>,
+    pub(crate) log: Option<&'a NcclLog>,
+    pub(crate) context: &'a PasteContext,
+}
+
 /// GPUs of a node whose classes of peers are sought.
 const MAX_CLASSED: usize = 32;
 
 /// The links of a node.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct NodeLimits {
     /// Product, where one is known.
     pub(crate) product: Option<&'static ProductFacts>,
@@ -99,8 +109,6 @@ pub(crate) struct NodeLimits {
     pub(crate) adapter_slot_known: bool,
     /// Whether every adapter is on another socket than some GPU, by a matrix of links.
     pub(crate) adapters_are_far: bool,
-    /// Whether GPU pairs cross sockets, by a matrix of links.
-    pub(crate) crosses_sockets: bool,
 }
 
 impl NodeLimits {
@@ -132,15 +140,12 @@ impl NodeLimits {
         if product.is_none() && !has_links && !names_links(reading) {
             return None;
         }
-        let assumed = FactSource::Assumed;
         let mut facts = Self {
             product,
             fabric: product.map_or(FabricKind::Pcie, |p| p.fabric),
             links_gbs: product.map_or(0.0, |p| p.links_gbs),
             pair_gbs: product.map_or(0.0, |p| p.pair_gbs),
-            links_source: assumed,
             link_gbs: link_gbs(product),
-            pair_links: BTreeMap::new(),
             no_access: context.no_access.clone(),
             no_peer: !context.has_access && product.is_some_and(|product| !product.pcie_p2p),
             has_one_product: context.gpus.len() <= 1 || !own_gpus.is_empty(),
@@ -148,20 +153,12 @@ impl NodeLimits {
             peer_classes: machine.map(peer_classes).unwrap_or_default(),
             // The maker of a notebook wires 8 lanes or 16, whatever the GPU can.
             pcie_gbs: product.filter(|p| !p.name.contains("Laptop")).map_or(0.0, |p| p.pcie_gbs),
-            pcie_source: assumed,
             host_link: "PCIe",
             memory_gbs: context.memory_gbs,
             c2c_gbs: product.map_or(0.0, |p| p.c2c_gbs),
-            c2c_source: assumed,
             gpus: context.gpu_count.map(|count| gpus_of_modules(product, count)),
-            nics: None,
-            nics_used: None,
-            nic_gbs: 0.0,
-            nic_source: assumed,
             is_downgraded: context.pcie_downgraded,
-            adapter_slot_known: false,
-            adapters_are_far: false,
-            crosses_sockets: false,
+            ..Self::default()
         };
         // Bridges of a pair are an option that few nodes have: without a matrix of links there are none.
         if facts.fabric == FabricKind::Pcie {
@@ -259,27 +256,21 @@ impl NodeLimits {
         let gpus = links.pairs.keys().map(|&(a, b)| a.max(b) + 1).max();
         self.gpus = self.gpus.max(gpus);
         let each = self.link_gbs;
-        self.pair_links = links
-            .pairs
-            .iter()
-            .map(|(&(a, b), text)| ((a.min(b), a.max(b)), text.clone()))
-            .collect();
-        let width = |text: &String| text.strip_prefix("NV").and_then(|n| n.parse::<u32>().ok());
-        let widest = links.pairs.values().filter_map(width).max();
+        let ordered =
+            |(&(a, b), text): (&(u32, u32), &String)| ((a.min(b), a.max(b)), text.clone());
+        self.pair_links = links.pairs.iter().map(ordered).collect();
+        let width = |text: &String| nvlinks(text);
+        let widest = links.pairs.values().filter_map(width).reduce(f64::max);
         let pairs = links.pairs.len();
         let joined = links.pairs.values().filter(|text| width(text).is_some()).count();
         if let Some(widest) = widest {
-            self.pair_gbs = f64::from(widest) * each;
-            let first: u32 = links
-                .pairs
-                .iter()
-                .filter(|((a, _), _)| *a == 0)
-                .filter_map(|(_, t)| width(t))
-                .sum();
+            self.pair_gbs = widest * each;
+            let of_first = links.pairs.iter().filter(|((a, _), _)| *a == 0);
+            let first: f64 = of_first.filter_map(|(_, text)| width(text)).sum();
             // Through switches each pair has all links; in a mesh they add up.
-            let is_switched = joined == pairs && pairs > 2 && widest >= 6;
+            let is_switched = joined == pairs && pairs > 2 && widest >= 6.0;
             self.fabric = if is_switched { FabricKind::Switched } else { FabricKind::Meshed };
-            self.links_gbs = if is_switched { self.pair_gbs } else { f64::from(first) * each };
+            self.links_gbs = if is_switched { self.pair_gbs } else { first * each };
             // A bridge of pairs in a larger node leaves the ring to PCIe.
             if joined < pairs && self.product.is_some_and(|p| p.fabric == FabricKind::Pcie) {
                 (self.fabric, self.links_gbs) = (FabricKind::Pcie, 0.0);
@@ -299,7 +290,6 @@ impl NodeLimits {
             (self.fabric, self.links_gbs, self.pair_gbs) = (FabricKind::Pcie, 0.0, 0.0);
             self.links_source = FactSource::Paste;
         }
-        self.crosses_sockets |= links.pairs.values().any(|text| text == "SYS" || text == "SOC");
         if !links.nics.is_empty() {
             let near = |links: &std::collections::BTreeMap<u32, String>| {
                 links.values().any(|text| ["PIX", "PXB", "PHB", "NODE"].contains(&text.as_str()))
@@ -312,18 +302,17 @@ impl NodeLimits {
 
     fn take_topology(&mut self, topology: &Topology, source: FactSource) {
         self.gpus = u32::try_from(topology.gpus.len()).ok();
-        let of_fabric = |link: &&pathline_schema::Link| {
-            let is_gpu_link = link.kind == LinkKind::Nvlink || link.kind == LinkKind::Xgmi;
-            let to_host = matches!(link.a, LinkEnd::Numa(_)) || matches!(link.b, LinkEnd::Numa(_));
-            is_gpu_link && !to_host
-        };
+        let has = |link: &Link, is: fn(LinkEnd) -> bool| is(link.a) || is(link.b);
+        let to_host = |link: &Link| has(link, |end| matches!(end, LinkEnd::Numa(_)));
+        let of_fabric =
+            |link: &&Link| matches!(link.kind, LinkKind::Nvlink | LinkKind::Xgmi) && !to_host(link);
         let links_of = |gpu: u32| {
-            let at = LinkEnd::Gpu(gpu);
-            let mine = topology.links.iter().filter(|link| link.a == at || link.b == at);
+            let mine =
+                topology.links.iter().filter(|link| [link.a, link.b].contains(&LinkEnd::Gpu(gpu)));
             mine.filter(of_fabric).collect::<Vec<_>>()
         };
         // Some sources have the rate of the data sheet.
-        let rate = |link: &pathline_schema::Link| {
+        let rate = |link: &Link| {
             let width = f64::from(link.width);
             let gbs = link.peak.map_or(25.0 * width, |peak| peak.gbs());
             let is_sheet = gbs * NVLINK_CODING == self.link_gbs * width;
@@ -331,15 +320,12 @@ impl NodeLimits {
         };
         // A collective passes the GPU with the fewest links, too; one without any goes through the host.
         let total = |gpu: u32| links_of(gpu).iter().map(|link| rate(link)).sum::<f64>();
-        let fewest = |a: &&pathline_schema::Gpu, b: &&pathline_schema::Gpu| {
-            total(a.index).total_cmp(&total(b.index))
-        };
+        let fewest = |a: &&Gpu, b: &&Gpu| total(a.index).total_cmp(&total(b.index));
         let linked = topology.gpus.iter().filter(|gpu| total(gpu.index) > 0.0);
         let Some(first) = linked.min_by(fewest).or(topology.gpus.first()) else { return };
         let (fabric, total) = (links_of(first.index), total(first.index));
-        let switched = fabric.iter().any(|link| {
-            matches!(link.a, LinkEnd::Switch(_)) || matches!(link.b, LinkEnd::Switch(_))
-        });
+        let to_switch = |link: &&Link| has(link, |end| matches!(end, LinkEnd::Switch(_)));
+        let switched = fabric.iter().any(to_switch);
         if total > 0.0 {
             let widest = fabric.iter().map(|link| rate(link)).fold(0.0, f64::max);
             self.fabric = match (switched, fabric.first().map(|link| link.kind)) {
@@ -356,12 +342,11 @@ impl NodeLimits {
         if let Some(host) = host.filter(|gbs| *gbs > 0.0) {
             (self.pcie_gbs, self.pcie_source) = (host, source);
         }
-        let c2c = topology.links.iter().find(|link| {
-            let ends = [link.a, link.b];
-            link.kind == LinkKind::Nvlink
-                && ends.iter().any(|end| matches!(end, LinkEnd::Numa(_)))
-                && ends.iter().any(|end| matches!(end, LinkEnd::Gpu(_)))
-        });
+        let is_c2c = |link: &&Link| {
+            let to_gpu = has(link, |end| matches!(end, LinkEnd::Gpu(_)));
+            link.kind == LinkKind::Nvlink && to_host(link) && to_gpu
+        };
+        let c2c = topology.links.iter().find(is_c2c);
         if let Some(peak) = c2c.and_then(|link| link.peak) {
             (self.c2c_gbs, self.c2c_source) = (peak.gbs(), source);
         }
@@ -412,11 +397,8 @@ impl NodeLimits {
         kinds.sort_unstable();
         kinds.dedup();
         for kind in &kinds {
-            let links = kind.strip_prefix("NV").and_then(|links| links.parse::<f64>().ok());
-            let links = links.filter(|_| self.link_gbs > 0.0);
-            parts.extend(links.map(|links| {
-                format!("{kind} {} GB/s each way a pair", figure(links * self.link_gbs))
-            }));
+            let gbs = nvlinks(kind).map(|links| links * self.link_gbs).filter(|gbs| *gbs > 0.0);
+            parts.extend(gbs.map(|gbs| format!("{kind} {} GB/s each way a pair", figure(gbs))));
         }
         if parts.is_empty() {
             parts.push(self.link_text());

@@ -10,10 +10,11 @@ use crate::draft::DraftAnswer;
 use crate::figures::figure;
 use crate::node_facts::NodeLimits;
 use crate::outlier::{Outlier, median, slow_pairs};
-use crate::product_facts::FabricKind;
+use crate::product_facts::{FabricKind, nvlinks};
 
-/// Rates of ordered pairs of GPUs.
+/// Rates of ordered pairs of GPUs, and what the links of each pair carry.
 pub(crate) type PairRates = Vec<(u32, u32, f64)>;
+pub(crate) type LinkRates = BTreeMap<(u32, u32), f64>;
 
 /// Cells between two GPUs.
 pub(crate) fn pairs(matrix: &RateMatrix) -> PairRates {
@@ -81,30 +82,24 @@ pub(crate) fn describe_blocks(list: &[(u32, u32, f64)]) -> Option<String> {
 }
 
 /// What the links of a pair carry, where a matrix counts NVLinks and pairs have unlike numbers of them.
-pub(crate) fn unlike_limits(node: Option<&NodeLimits>) -> Option<BTreeMap<(u32, u32), f64>> {
+pub(crate) fn unlike_limits(node: Option<&NodeLimits>) -> Option<LinkRates> {
     let node = node?;
-    let limit = |text: &String| Some(text.strip_prefix("NV")?.parse::<f64>().ok()? * node.link_gbs);
-    let limits: BTreeMap<(u32, u32), f64> =
-        node.pair_links.iter().filter_map(|(pair, text)| Some((*pair, limit(text)?))).collect();
+    let limit =
+        |(pair, text): (&(u32, u32), &String)| Some((*pair, nvlinks(text)? * node.link_gbs));
+    let limits: LinkRates = node.pair_links.iter().filter_map(limit).collect();
     let most = limits.values().copied().fold(0.0, f64::max);
     limits.values().any(|limit| *limit < most).then_some(limits)
 }
 
 /// The shares of their own links that pairs reach.
-pub(crate) fn shares_of_links(
-    list: &[(u32, u32, f64)],
-    limits: &BTreeMap<(u32, u32), f64>,
-) -> PairRates {
+pub(crate) fn shares_of_links(list: &[(u32, u32, f64)], limits: &LinkRates) -> PairRates {
     let share =
         |&(a, b, value): &(u32, u32, f64)| Some((a, b, value / limits.get(&(a.min(b), a.max(b)))?));
     list.iter().filter_map(share).collect()
 }
 
 /// Pairs that reach less of their links than the others do of theirs.
-pub(crate) fn slow_of_links(
-    list: &[(u32, u32, f64)],
-    limits: &BTreeMap<(u32, u32), f64>,
-) -> Vec<Outlier> {
+pub(crate) fn slow_of_links(list: &[(u32, u32, f64)], limits: &LinkRates) -> Vec<Outlier> {
     let found = slow_pairs(&shares_of_links(list, limits));
     let name = |one: Outlier| {
         let text = format!(
@@ -156,12 +151,8 @@ fn access_times(matrices: &[&RateMatrix]) -> Option<(f64, f64)> {
 pub(crate) const DIRECTION: f64 = 0.8;
 
 /// The direction of host copies that is slower than the other one, by the same means.
-pub(crate) fn slow_direction(
-    matrices: &[&RateMatrix],
-    node: Option<&NodeLimits>,
-) -> Option<Outlier> {
+pub(crate) fn slow_direction(matrices: &[&RateMatrix], is_c2c: bool) -> Option<Outlier> {
     // NVLink-C2C is slower towards the host by its protocol.
-    let is_c2c = node.is_some_and(|node| node.c2c_gbs > 0.0);
     let middle = |inward: bool, count: RateCount| {
         let mine = matrices.iter().filter(|m| {
             m.count == count && !m.is_latency && !m.concurrent && m.means != CopyMeans::Kernel
@@ -178,9 +169,8 @@ pub(crate) fn slow_direction(
         let part = format!("{}{how}", names[0]);
         let peers = format!("{}{how}, of the same GPUs", names[1]);
         let one = Outlier::new(part, slow, fast, "GB/s", &peers).of_row();
-        Some(one.checked_by(
-            "lspci -vv | grep -e MaxReadReq -e RlxdOrd; iommu=pt; performance governor; NPS and memory channels in use",
-        ))
+        let check = "lspci -vv | grep -e MaxReadReq -e RlxdOrd; iommu=pt; performance governor; NPS and memory channels in use";
+        Some(one.checked_by(check))
     });
     each.filter(|one| one.share < DIRECTION).min_by(|a, b| a.share.total_cmp(&b.share))
 }

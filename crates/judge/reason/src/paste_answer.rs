@@ -110,24 +110,26 @@ impl PasteAnswer {
         self.verdict == NodeVerdict::Ok
     }
 
-    /// With a line by which the tool states that it failed.
-    pub(crate) fn failed(mut self, (number, text): &(u32, String)) -> Self {
+    /// With a line of the paste as what it is about.
+    fn at_line(mut self, (number, text): &(u32, String), reason: String) -> Self {
         let text: String = text.chars().take(MAX_TEXT).collect();
-        let cause =
-            if self.action.is_empty() { String::new() } else { format!(": {}", self.reason) };
-        self.reason = format!("line {number} states that it failed{cause}");
-        self.meaning = format!("\"{text}\"");
-        (self.first_line, self.last_line, self.verdict) = (*number, *number, NodeVerdict::Fail);
+        (self.reason, self.meaning) = (reason, format!("\"{text}\""));
+        (self.first_line, self.last_line) = (*number, *number);
         self
     }
 
+    /// With a line by which the tool states that it failed.
+    pub(crate) fn failed(mut self, line: &(u32, String)) -> Self {
+        let known = format!(": {}", self.reason);
+        let cause = if self.action.is_empty() { "" } else { &*known };
+        self.verdict = NodeVerdict::Fail;
+        self.at_line(line, format!("line {} states that it failed{cause}", line.0))
+    }
+
     /// With the line that has its text, below which the program went on.
-    pub(crate) fn stated_at(mut self, (number, text): &(u32, String)) -> Self {
-        let text: String = text.chars().take(MAX_TEXT).collect();
-        self.reason = format!("line {number}, after which results follow: {}", self.reason);
-        self.meaning = format!("\"{text}\"");
-        (self.first_line, self.last_line) = (*number, *number);
-        self
+    pub(crate) fn stated_at(self, line: &(u32, String)) -> Self {
+        let reason = format!("line {}, after which results follow: {}", line.0, self.reason);
+        self.at_line(line, reason)
     }
 
     /// An error without a known meaning, below which the program went on.

@@ -1,14 +1,14 @@
 //! Tables of rates whose tool is not known: the figure, the part below its peers, and the limit that the paste states
 //! for what the rows name.
 
-use pathline_paste::{PasteContext, PlainColumn, PlainRows, PlainTable, StreamTable, size};
+use pathline_paste::{PlainColumn, PlainRows, PlainTable, StreamTable, size};
 
 use crate::cause_table::CauseFacts;
 use crate::checks::CheckPath;
 use crate::draft::DraftAnswer;
 use crate::figures::{figure, rate};
 use crate::host_outliers::slower_of_two;
-use crate::node_facts::NodeLimits;
+use crate::node_facts::AnswerBasis;
 use crate::outlier::{DIP, Outlier, median, slow_named, slow_rows, slow_values};
 use crate::sentence_rates::explain_sentences;
 
@@ -18,13 +18,10 @@ const MAX_NAMED: usize = 8;
 const FEW: f64 = 0.34;
 
 /// A table of rates.
-pub(crate) fn explain(
-    table: &PlainTable,
-    node: Option<&NodeLimits>,
-    context: &PasteContext,
-) -> DraftAnswer {
+pub(crate) fn explain(table: &PlainTable, basis: AnswerBasis<'_>) -> DraftAnswer {
+    let AnswerBasis { limits: node, context, .. } = basis;
     if table.tool == StreamTable::STATED {
-        return explain_sentences(table, node, context);
+        return explain_sentences(table, basis);
     }
     let outliers: Vec<Outlier> = match table.is_matrix {
         true => slow_ends(table),
@@ -42,17 +39,16 @@ pub(crate) fn explain(
     let values = |column: &PlainColumn| -> Vec<f64> {
         column.values.iter().flatten().copied().filter(|value| *value > 0.0).collect()
     };
-    let all: Vec<f64> = match table.is_matrix {
-        true => table.columns.iter().flat_map(values).collect(),
-        false => headline.map(values).unwrap_or_default(),
+    let shown: Vec<&PlainColumn> = if table.is_matrix {
+        table.columns.iter().collect()
+    } else {
+        headline.into_iter().collect()
     };
+    let all: Vec<f64> = shown.into_iter().flat_map(values).collect();
     let is_rate = headline.is_some_and(|column| column.is_rate);
     let best = all.iter().copied().fold(0.0, f64::max);
-    let value = match table.rows {
-        PlainRows::Parts => median(&all).unwrap_or(best),
-        _ => best,
-    };
-    let value = table.total.unwrap_or(value);
+    let middle = median(&all).filter(|_| table.rows == PlainRows::Parts);
+    let value = table.total.or(middle).unwrap_or(best);
     let name = headline.filter(|_| !table.is_matrix).map_or("", |column| column.name.as_str());
     let what = [table.title.as_str(), name].into_iter().filter(|part| !part.is_empty());
     let what = what.collect::<Vec<_>>().join(", ");
@@ -97,7 +93,7 @@ pub(crate) fn explain(
             draft.path = CheckPath::NetCollective;
             draft.set_limit(gbs, "ring.network", text);
         }
-        None => set_limit(&mut draft, &words, node, context),
+        None => set_limit(&mut draft, &words, basis),
     }
     // One stream of TCP is the work of one core at each end.
     if table.tool == "iperf" && table.labels.len() == 1 && draft.is_less() {
@@ -118,12 +114,8 @@ fn names(words: &str, all: &str) -> bool {
 }
 
 /// The limit that the paste states for what the words name; more than one is none.
-fn set_limit(
-    draft: &mut DraftAnswer,
-    words: &str,
-    node: Option<&NodeLimits>,
-    context: &PasteContext,
-) {
+fn set_limit(draft: &mut DraftAnswer, words: &str, basis: AnswerBasis<'_>) {
+    let AnswerBasis { limits: node, context, .. } = basis;
     let has = |all: &str| names(words, all);
     let drive = match has("write") && !has("read") {
         true => context.rated_gbs.1,

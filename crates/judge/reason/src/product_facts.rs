@@ -7,7 +7,7 @@ use pathline_flow::NVLINK_CODING;
 use pathline_paste::PRODUCT_TABLE;
 
 /// How the GPUs of a node are joined.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FabricKind {
     /// NVLink through NVSwitch: every pair has all links of a GPU.
     Switched,
@@ -16,6 +16,7 @@ pub enum FabricKind {
     /// xGMI between single GPUs.
     Xgmi,
     /// PCIe alone.
+    #[default]
     Pcie,
 }
 
@@ -147,6 +148,11 @@ pub(crate) fn link_gbs(product: Option<&ProductFacts>) -> f64 {
         _ => 25.0,
     };
     sheet * line_coding(name)
+}
+
+/// NVLinks of a pair by a matrix of links, such as `NV4`.
+pub(crate) fn nvlinks(text: &str) -> Option<f64> {
+    text.strip_prefix("NV")?.parse().ok()
 }
 
 /// Share of PCIe that pinned copies reach: 256 B packets with 24 B of headers, acknowledgements and flow

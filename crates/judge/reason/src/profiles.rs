@@ -1,33 +1,25 @@
 //! Tables of a profiler: times and shares of kernels and copies.
 
-use pathline_paste::{MatrixEnd, MatrixTool, PasteContext, ProfileRow, ProfileTable, RateMatrix};
+use pathline_paste::{MatrixEnd, MatrixTool, ProfileRow, ProfileTable, RateMatrix};
 
 use crate::checks::CheckPath;
 use crate::copies;
 use crate::draft::{DraftAnswer, ProbeSubject};
 use crate::figures::figure;
-use crate::node_facts::NodeLimits;
+use crate::node_facts::AnswerBasis;
 
 /// Rows of a profile that are named.
 const MAX_PROFILED: usize = 3;
 
 /// The rate of its copies where one follows, else its times.
-pub(crate) fn explain(
-    profile: &ProfileTable,
-    context: &PasteContext,
-    limits: Option<&NodeLimits>,
-) -> DraftAnswer {
-    let copies = copies_of_profile(profile, context, limits);
+pub(crate) fn explain(profile: &ProfileTable, basis: AnswerBasis<'_>) -> DraftAnswer {
+    let copies = copies_of_profile(profile, basis);
     copies.unwrap_or_else(|| explain_profile(profile))
 }
 
 /// The rate of a profile's host copies, where the text states the one size that a copy has.
-fn copies_of_profile(
-    profile: &ProfileTable,
-    context: &PasteContext,
-    limits: Option<&NodeLimits>,
-) -> Option<DraftAnswer> {
-    let [bytes] = context.sizes.as_slice() else { return None };
+fn copies_of_profile(profile: &ProfileTable, basis: AnswerBasis<'_>) -> Option<DraftAnswer> {
+    let [bytes] = basis.context.sizes.as_slice() else { return None };
     let ends = |name: &str| {
         let (host, gpu) = (MatrixEnd::Host(None), MatrixEnd::Gpu(0));
         match name {
@@ -36,7 +28,7 @@ fn copies_of_profile(
             _ => None,
         }
     };
-    let most = limits.map_or(f64::INFINITY, |limits| limits.pcie_gbs.max(limits.c2c_gbs));
+    let most = basis.limits.map_or(f64::INFINITY, |limits| limits.pcie_gbs.max(limits.c2c_gbs));
     let cell = |row: &ProfileRow| {
         let (from, to) = ends(&row.name)?;
         let gbs = *bytes as f64 / (row.total_us / row.calls.max(1) as f64) / 1e3;
@@ -48,7 +40,7 @@ fn copies_of_profile(
         cells,
         ..RateMatrix::new(MatrixTool::BandwidthSample, format!("copies of {bytes} B"))
     };
-    let mut draft = copies::explain_matrices(&[&matrix], limits, context).into_iter().next()?;
+    let mut draft = copies::explain_matrices(&[&matrix], basis).into_iter().next()?;
     let meaning = explain_profile(profile).meaning;
     draft.also.push(format!("if each moves the {bytes} B of the text; {meaning}"));
     draft.subject = ProbeSubject::Nothing;

@@ -13,6 +13,7 @@ const TIME_SHARE: f64 = 0.67;
 const MAX_RUNS: usize = 64;
 
 /// What a run measured: a name of it, which runs are peers, and its rates by size, GB/s.
+#[derive(Default)]
 struct MeasuredRun {
     name: String,
     key: String,
@@ -29,21 +30,20 @@ struct MeasuredRun {
 
 /// The run of a content; none of times, of matrices and of links.
 fn measured(content: &PasteContent, context: &PasteContext) -> Option<MeasuredRun> {
-    let run = |name: &str, key: String, rates: Vec<(u64, f64)>| {
-        let (because, check) = ("", "the commands and settings of both runs, side by side");
-        let (name, part, title) = (name.to_owned(), String::new(), RunTitle::default());
-        Some(MeasuredRun { name, key, title, part, rates, is_time: false, because, check })
+    let run = |name: &str, key: String, rates: Vec<(u64, f64)>| MeasuredRun {
+        name: name.to_owned(),
+        key,
+        rates,
+        check: "the commands and settings of both runs, side by side",
+        ..MeasuredRun::default()
     };
-    match content {
+    Some(match content {
         PasteContent::Collective(table) => {
             let key = format!("{:?} {:?} {}", table.ranks, table.op, table.is_sendrecv);
-            let average = || table.average_busbw.map(|busbw| (0, busbw));
+            let average = table.average_busbw.filter(|_| table.rows.is_empty());
             let rows = table.rows.iter().map(|row| (row.bytes, row.busbw));
-            let rates = match table.rows.is_empty() {
-                true => average().into_iter().collect(),
-                false => rows.collect(),
-            };
-            Some(MeasuredRun { title: table.title.clone(), ..run("this run", key, rates)? })
+            let rates = rows.chain(average.map(|busbw| (0, busbw))).collect();
+            MeasuredRun { title: table.title.clone(), ..run("this run", key, rates) }
         }
         PasteContent::Messages(table) => {
             // `osu_bw D H`: memories that the command names.
@@ -55,34 +55,34 @@ fn measured(content: &PasteContent, context: &PasteContext) -> Option<MeasuredRu
             let is_time = table.is_time();
             let rate =
                 |&(bytes, value): &(u64, f64)| (bytes, if is_time { 1.0 / value } else { value });
-            let one = run("this run", key, table.rows.iter().map(rate).collect())?;
+            let one = run("this run", key, table.rows.iter().map(rate).collect());
             let mut title = table.title.clone();
             title.conditions.extend(table.command.split_whitespace().map(str::to_owned));
-            Some(MeasuredRun { title, is_time, ..one })
+            MeasuredRun { title, is_time, ..one }
         }
         PasteContent::Network(table) if !table.is_latency && !table.is_short() => {
             let family = table.device.trim_end_matches(|c: char| c.is_ascii_digit());
             let key = format!("{family} {}", table.both_ways);
             let by = if table.device.is_empty() { "" } else { " by " };
             let name = format!("{}{by}{}", table.test, table.device);
-            let mut one = run(&name, key, table.rows.clone())?;
-            one.part.clone_from(&table.device);
-            one.check = "the same with the options of the other test; ib_read_bw -o 16";
-            if table.outstanding_reads == Some(1) {
-                one.because = "; one read in flight at once (-o 1): each waits for the one before";
+            let because = "; one read in flight at once (-o 1): each waits for the one before";
+            MeasuredRun {
+                part: table.device.clone(),
+                because: if table.outstanding_reads == Some(1) { because } else { "" },
+                check: "the same with the options of the other test; ib_read_bw -o 16",
+                ..run(&name, key, table.rows.clone())
             }
-            Some(one)
         }
         PasteContent::FileIo(result) => {
             let (key, rates) = (file_key(result, context)?, vec![(0, result.gbs)]);
-            let one = run(&format!("this {}", result.operation), key, rates)?;
-            Some(MeasuredRun { part: result.path.clone(), ..one })
+            let one = run(&format!("this {}", result.operation), key, rates);
+            MeasuredRun { part: result.path.clone(), ..one }
         }
         PasteContent::Plain(table) if table.tool == "iperf" => {
             run("this run", "iperf".to_owned(), vec![(0, table.total?)])
         }
-        _ => None,
-    }
+        _ => return None,
+    })
 }
 
 /// Results of files are peers where their options are the same, or one command is theirs.

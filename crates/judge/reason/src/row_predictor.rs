@@ -53,14 +53,17 @@ pub(crate) enum RowQuery {
 }
 
 impl RowQuery {
-    /// Whether messages are measured, not copies.
-    pub(crate) const fn is_exchange(&self) -> bool {
-        matches!(self, Self::Rate(_) | Self::Time(_))
+    /// The exchange of messages, where no copies are measured.
+    pub(crate) const fn exchange(&self) -> Option<&ExchangeSpec> {
+        match self {
+            Self::Rate(exchange) | Self::Time(exchange) => Some(exchange),
+            Self::Copies { .. } => None,
+        }
     }
 
     /// Whether an MPI moves them.
     pub(crate) fn is_mpi(&self) -> bool {
-        matches!(self, Self::Rate(exchange) | Self::Time(exchange) if exchange.by.is_mpi())
+        self.exchange().is_some_and(|exchange| exchange.by.is_mpi())
     }
 
     /// Whether less is faster.

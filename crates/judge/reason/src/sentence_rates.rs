@@ -1,12 +1,12 @@
 //! Rates in sentences, compared with the rate that the text expects or with what its parts carry.
 
-use pathline_paste::{PasteContext, PlainTable, StreamTable};
+use pathline_paste::{PlainTable, StreamTable};
 
 use crate::checks::CheckPath;
 use crate::draft::DraftAnswer;
 use crate::figures::rate;
 use crate::memory::explain_streams;
-use crate::node_facts::NodeLimits;
+use crate::node_facts::{AnswerBasis, NodeLimits};
 use crate::verdict::percent;
 
 /// Words in a text and the path that they refer to. The first row with a match decides.
@@ -25,11 +25,8 @@ const SUBJECTS: [(&str, CheckPath); 8] = [
 ];
 
 /// Rates that sentences state, next to what they name or what the parts that they name carry. Words give no cause.
-pub(crate) fn explain_sentences(
-    table: &PlainTable,
-    node: Option<&NodeLimits>,
-    context: &PasteContext,
-) -> DraftAnswer {
+pub(crate) fn explain_sentences(table: &PlainTable, basis: AnswerBasis<'_>) -> DraftAnswer {
+    let context = basis.context;
     let column = |at: usize| table.columns.get(at).map_or(&[][..], |column| &column.values);
     let rows: Vec<(Option<f64>, Option<f64>)> =
         column(0).iter().copied().zip(column(1).iter().copied()).collect();
@@ -56,21 +53,19 @@ pub(crate) fn explain_sentences(
         CheckPath::Files if !context.gpus.is_empty() && !is_words("fio ") => CheckPath::DirectFiles,
         path => path,
     };
-    let node = node.filter(|_| context.gpus.len() <= 1);
+    let node = basis.limits.filter(|_| context.gpus.len() <= 1);
     let stated: Vec<f64> = rows.iter().filter_map(|row| row.0).collect();
     // No link of a GPU reaches a TB/s: such a rate is of its memory.
     let is_memory = !stated.is_empty() && stated.iter().all(|gbs| *gbs >= 1e3);
     if is_memory && context.gpus.len() == 1 && is_words("hbm|memory|triad|stream|vram|copy kernel")
     {
         let rows = stated.into_iter().map(|gbs| ("stated".to_owned(), gbs)).collect();
-        return explain_streams(&StreamTable { tool: StreamTable::STATED, rows }, node, context);
+        let table = StreamTable { tool: StreamTable::STATED, rows };
+        return explain_streams(&table, AnswerBasis { limits: node, ..basis });
     }
     let of_parts = node.and_then(|node| node.limit_of(path));
-    let mut draft = DraftAnswer::new(
-        path,
-        format!("rates that the text states: {}", each.collect::<Vec<_>>().join("; ")),
-        None,
-    );
+    let each = each.collect::<Vec<_>>().join("; ");
+    let mut draft = DraftAnswer::new(path, format!("rates that the text states: {each}"), None);
     draft.limit = "unknown: the paste does not say what joins these parts".to_owned();
     draft.note = "words show no cause: the output of the tool would".to_owned();
     let pair = rows.iter().find_map(|row| row.0.zip(row.1));

@@ -77,32 +77,22 @@ pub(crate) fn add_store_worlds(
     let (expected, saturated) = store_rate(store, targets, 1.0, load);
     let many = IoLoad { in_flight: 1e6, ..load };
     let (full, _) = store_rate(store, targets, 1.0, many);
-    draft.limit =
-        format!("{} GB/s of {} ({} targets, of the machine)", figure(full), store.path, targets);
-    draft.limit_gbs = Some(full);
+    let (in_flight, block, path) = (figure(load.in_flight), load.block, &store.path);
     let measured = draft.value.unwrap_or(0.0);
-    let row = PredictedRow {
-        subject: format!(
-            "{} {} blocks of {} B in flight on {}",
-            if load.writes { "writes," } else { "reads," },
-            figure(load.in_flight),
-            load.block,
-            store.path
-        ),
+    let [shown, predicted, limit] = [measured, expected, full].map(figure);
+    draft.limit = format!("{limit} GB/s of {path} ({targets} targets, of the machine)");
+    draft.limit_gbs = Some(full);
+    let way = if load.writes { "writes" } else { "reads" };
+    let subject = format!("{way}, {in_flight} blocks of {block} B in flight on {path}");
+    draft.model = format!("{subject}: measured {shown}, predicted {predicted}, limit {limit} GB/s");
+    draft.rows = vec![PredictedRow {
+        subject,
         unit: "GB/s",
         measured,
         predicted: expected,
         limit: Some(full),
         sent: None,
-    };
-    draft.model = format!(
-        "{}: measured {}, predicted {}, limit {} GB/s",
-        row.subject,
-        figure(measured),
-        figure(expected),
-        figure(full)
-    );
-    draft.rows = vec![row];
+    }];
     draft.edits.retain(|edit| !["few-in-flight", "one-file"].contains(&edit.id));
     if !is_direct {
         // No cache serves more than memory does, and what is below the device's rate needs no cache.

@@ -3,7 +3,9 @@
 use pathline_message::{
     BufferPair, BufferPlace, ExchangeMember, ExchangeOp, ExchangeSpec, MessageLibrary,
 };
-use pathline_paste::{CollectiveTable, MessageTable, MessageTest, PasteContext, RunTitle};
+use pathline_paste::{
+    CollectiveTable, MessageTable, MessageTest, PasteContext, RunTitle, option_value,
+};
 use pathline_schema::{Bytes, Collective};
 
 use crate::node_facts::is_set;
@@ -195,8 +197,5 @@ fn group_rows(
 /// Ranks that a launcher is asked for: `mpirun -np 8`, `srun -n 8`, `--ntasks=8`.
 fn rank_count(command: &str) -> Option<u64> {
     let words: Vec<&str> = command.split([' ', '=']).filter(|word| !word.is_empty()).collect();
-    words.windows(2).find_map(|pair| match *pair {
-        ["-np" | "-n" | "--np" | "-ntasks" | "--ntasks", count] => count.parse().ok(),
-        _ => None,
-    })
+    option_value(&words, &["-np", "-n", "--np", "-ntasks", "--ntasks"])?.parse().ok()
 }

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use pathline_paste::{CollectiveRow, CollectiveTable, NcclLog, PasteContext};
+use pathline_paste::{CollectiveRow, CollectiveTable, NcclLog};
 
 use crate::draft::DraftAnswer;
-use crate::node_facts::{FactSource, NodeLimits};
+use crate::node_facts::{AnswerBasis, FactSource, NodeLimits};
 use crate::product_facts::FabricKind;
 use crate::score::ObservedFeature;
 
@@ -34,12 +34,8 @@ pub(crate) struct TableSummary {
 }
 
 impl TableSummary {
-    pub(crate) fn new(
-        table: &CollectiveTable,
-        log: Option<&NcclLog>,
-        node: Option<&NodeLimits>,
-        context: &PasteContext,
-    ) -> Self {
+    pub(crate) fn new(table: &CollectiveTable, basis: AnswerBasis<'_>) -> Self {
+        let AnswerBasis { limits: node, log, context } = basis;
         let hosts: BTreeSet<&str> =
             table.devices.iter().map(|device| device.host.as_str()).collect();
         let listed = u32::try_from(hosts.len().max(1)).unwrap_or(1);

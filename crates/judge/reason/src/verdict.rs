@@ -2,11 +2,10 @@
 
 use pathline_schema::NodeVerdict;
 
+use crate::draft::DraftAnswer;
 use crate::figures::{figure, rate};
-use crate::outlier::Outlier;
 use crate::predicted_row::{PredictedRow, is_within};
 use crate::score::{AnswerClass, CauseBasis, LikelyCause};
-use crate::usual_share::{ABOVE, UsualShare};
 
 /// Causes that say no more than that a figure is the usual share of its limit: where that share is known it decides.
 const FULL: &str = "line-full link-full network-full pcie-full pcie-peer ring";
@@ -71,15 +70,10 @@ const fn is_good(class: AnswerClass) -> bool {
 }
 
 /// What a verdict is made from, besides the causes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct JudgedFigure<'a> {
-    pub(crate) outliers: &'a [Outlier],
-    /// GB/s.
-    pub(crate) value: Option<f64>,
-    /// Share of the limit.
-    pub(crate) share: Option<f64>,
-    /// The share that is usual for this kind of path.
-    pub(crate) usual: Option<UsualShare>,
+    /// The answer before its causes were ranked.
+    pub(crate) draft: &'a DraftAnswer,
     /// Whether a model of the node predicts the rows.
     pub(crate) is_modelled: bool,
     /// Whether a probe of the node took part.
@@ -88,17 +82,15 @@ pub(crate) struct JudgedFigure<'a> {
     pub(crate) range: Option<(PredictedRow, (f64, f64))>,
     /// The row of the headline, where it and all that the bytes decide are as fast as predicted.
     pub(crate) plateau: Option<PredictedRow>,
-    pub(crate) note: &'a str,
     /// The narrower link that the figure fits; empty if none.
-    pub(crate) narrower: &'a str,
-    /// What the limit holds for; empty where it is that of the path.
-    pub(crate) condition: &'a str,
+    pub(crate) narrower: String,
 }
 
 /// Judges a figure.
 pub(crate) fn decide(causes: &[LikelyCause], judged: &JudgedFigure<'_>) -> Decision {
-    let &JudgedFigure { outliers, share, is_modelled, note, .. } = judged;
-    let Some(first) = causes.first() else { return by_outliers(outliers, share, note) };
+    let draft = judged.draft;
+    let (outliers, share) = (&draft.outliers, draft.share());
+    let Some(first) = causes.first() else { return by_outliers(draft) };
     let by = |cause: &LikelyCause| {
         let verdict = if is_good(cause.class) { NodeVerdict::Ok } else { NodeVerdict::Suspect };
         Decision::of_cause(verdict, cause)
@@ -112,7 +104,7 @@ pub(crate) fn decide(causes: &[LikelyCause], judged: &JudgedFigure<'_>) -> Decis
     if let Some(within) = within_range(judged) {
         return within;
     }
-    if is_modelled {
+    if judged.is_modelled {
         // Two causes that give the rows alike are no single one.
         let is_rival = |other: &LikelyCause| {
             other.fits && other.share >= RIVAL && !is_good(other.class) && !is_good(first.class)
@@ -126,7 +118,7 @@ pub(crate) fn decide(causes: &[LikelyCause], judged: &JudgedFigure<'_>) -> Decis
         let is_open = is_good(first.class) && (!outliers.is_empty() || judged.range.is_some());
         return match is_said && is_shown && !is_open {
             true => by(first),
-            false if !outliers.is_empty() => by_outliers(outliers, share, note),
+            false if !outliers.is_empty() => by_outliers(draft),
             false => match &judged.plateau {
                 Some(row) => as_fast(causes, row),
                 None => below_range(judged),
@@ -134,7 +126,7 @@ pub(crate) fn decide(causes: &[LikelyCause], judged: &JudgedFigure<'_>) -> Decis
         };
     }
     if !outliers.is_empty() {
-        return by_outliers(outliers, share, note);
+        return by_outliers(draft);
     }
     // What is stated of these rows speaks before what a sound node would show.
     let shown = |cause: &&LikelyCause| match cause.basis {
@@ -147,10 +139,10 @@ pub(crate) fn decide(causes: &[LikelyCause], judged: &JudgedFigure<'_>) -> Decis
         }
         _ => false,
     };
-    let is_less = judged.usual.zip(share).is_some_and(|(usual, share)| share < usual.least);
+    let is_less = draft.is_less();
     // A text that states less than the figure is no reason for it.
     let is_below = |cause: &LikelyCause| {
-        cause.predicted.zip(judged.value).is_some_and(|(most, value)| {
+        cause.predicted.zip(draft.value).is_some_and(|(most, value)| {
             value > most * EXCEEDED && cause.text.contains(&figure(most))
         })
     };
@@ -163,20 +155,21 @@ pub(crate) fn decide(causes: &[LikelyCause], judged: &JudgedFigure<'_>) -> Decis
     match (good, cause) {
         (Some(good), Some(cause)) if good.share >= cause.share => by(good),
         (_, Some(cause)) => by(cause),
-        (Some(good), None) if note.is_empty() => by(good),
+        (Some(good), None) if draft.note.is_empty() => by(good),
         (None, None) if let Some(decision) = by_share(judged) => decision,
-        _ if share.is_some_and(|share| share > judged.usual.map_or(ABOVE, |usual| usual.most)) => {
+        _ if share.is_some_and(|share| share > draft.most_share()) => {
             Decision::undecided("more than the limit: the limit is not that of this path")
         }
-        _ => by_outliers(outliers, share, note),
+        _ => by_outliers(draft),
     }
 }
 
 /// A figure by its share of the limit, where a usual one is known: as usual, less than that, or far below.
 fn by_share(judged: &JudgedFigure<'_>) -> Option<Decision> {
+    let draft = judged.draft;
     let (usual, share) =
-        judged.usual.zip(judged.share).filter(|(usual, share)| *share <= usual.most)?;
-    if !judged.note.is_empty() || !judged.condition.is_empty() {
+        draft.usual.zip(draft.share()).filter(|(usual, share)| *share <= usual.most)?;
+    if !draft.note.is_empty() || !draft.condition.is_empty() {
         return None;
     }
     let (verdict, reason, action) = match share {
@@ -187,7 +180,7 @@ fn by_share(judged: &JudgedFigure<'_>) -> Option<Decision> {
         }
         _ => (
             NodeVerdict::Suspect,
-            judged.narrower,
+            judged.narrower.as_str(),
             "lspci -vv | grep -e LnkCap -e LnkSta of the GPU and each bridge above it, under load",
         ),
     };
@@ -208,7 +201,8 @@ fn within_range(judged: &JudgedFigure<'_>) -> Option<Decision> {
     if width <= WEAK {
         return Some(Decision::ok(reason));
     }
-    let below = judged.usual.zip(judged.share).filter(|(usual, share)| *share < usual.least);
+    let draft = judged.draft;
+    let below = draft.usual.zip(draft.share()).filter(|_| draft.is_less());
     let open = format!("the model leaves a factor of {width:.1} open: {reason}");
     // So wide a range does not outweigh what such nodes usually reach.
     Some(match below {
@@ -239,7 +233,7 @@ fn below_range(judged: &JudgedFigure<'_>) -> Decision {
             verdict: NodeVerdict::Suspect,
             ..Decision::undecided(format!("by no single cause: {}", range_text(row, *range)))
         },
-        None => by_outliers(judged.outliers, judged.share, judged.note),
+        None => by_outliers(judged.draft),
     }
 }
 
@@ -252,10 +246,11 @@ fn range_text(row: &PredictedRow, (low, high): (f64, f64)) -> String {
 }
 
 /// The part that is slower than its peers; else nothing decides.
-fn by_outliers(outliers: &[Outlier], share: Option<f64>, note: &str) -> Decision {
+fn by_outliers(draft: &DraftAnswer) -> Decision {
+    let outliers = &draft.outliers;
     let Some(first) = outliers.first() else {
-        return Decision::undecided(match (note.is_empty(), share) {
-            (false, _) => note,
+        return Decision::undecided(match (draft.note.is_empty(), draft.share()) {
+            (false, _) => draft.note.as_str(),
             (true, None) => "the limit is not known",
             (true, Some(_)) => "neither arithmetic nor a message decides",
         });

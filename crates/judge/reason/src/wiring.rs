@@ -13,6 +13,7 @@ use crate::draft::DraftAnswer;
 use crate::figures::figure;
 use crate::node_facts::NodeLimits;
 use crate::peer_access::peer_access;
+use crate::product_facts::nvlinks;
 use crate::score::WorldEdit;
 
 /// Of more facts than this share another node is shown, not a fault.
@@ -179,10 +180,7 @@ pub(crate) fn explain_links(
         }
     }
     let mut seen = WiringFacts::new();
-    let width = |text: &str| match text.strip_prefix("NV").and_then(|n| n.parse::<u32>().ok()) {
-        Some(links) => f64::from(links),
-        None => f64::from(u8::from(text == "XGMI")),
-    };
+    let width = |text: &str| nvlinks(text).unwrap_or(f64::from(u8::from(text == "XGMI")));
     let is_joined = |text: &String| width(text) > 0.0;
     let has_switches = usual.keys().any(|part| matches!(part, WiringPart::Switches(_)));
     let is_switched = match usual.is_empty() {
