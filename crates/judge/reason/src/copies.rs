@@ -16,10 +16,9 @@ use crate::memory::explain_memory;
 use crate::node_facts::{AnswerBasis, NodeLimits};
 use crate::outlier::{Outlier, median, slow_pairs};
 use crate::pair_levels::{
-    PairRates, check_of_links, describe_blocks, pairs, shares_of_links, slow_of_links,
-    unlike_limits, usual_for_another_slot,
+    PairRates, SLOWER_THAN_STAGED, ask_for_links, check_of_links, describe_blocks, pairs,
+    set_pair_limit, shares_of_links, slow_of_links, unlike_limits, usual_for_another_slot,
 };
-use crate::pair_limit::{SLOWER_THAN_STAGED, ask_for_links, set_pair_limit};
 use crate::product_facts::{FabricKind, PCIE_SHARE};
 use crate::score::ObservedFeature;
 use crate::usual_share::{UsualShare, usual_share};

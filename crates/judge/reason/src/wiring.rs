@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::mem::discriminant;
 
-use pathline_paste::LinkMatrix;
+use pathline_paste::{LinkMatrix, PEER_STATUSES};
 use pathline_schema::{Gpu, LinkEnd, LinkKind, PcieLink, Topology};
 
 use crate::cause_table::{CauseFacts, cause};
@@ -12,7 +12,6 @@ use crate::checks::CheckPath;
 use crate::draft::DraftAnswer;
 use crate::figures::figure;
 use crate::node_facts::NodeLimits;
-use crate::peer_access::peer_access;
 use crate::product_facts::nvlinks;
 use crate::score::WorldEdit;
 
@@ -433,5 +432,25 @@ fn text(one: &WiringDifference, basis: &str) -> String {
             let (seen, usual) = (one.seen, one.usual);
             format!("{name} is shown at NUMA domain {seen:.0}, {basis} it at {usual:.0}")
         }
+    }
+}
+
+/// What a matrix of statuses says: of the driver, and not of any link.
+pub(crate) fn peer_access(shown: &LinkMatrix) -> DraftAnswer {
+    let count = |status: &str| {
+        shown.pairs.iter().filter(|((a, b), text)| a < b && text.as_str() == status).count()
+    };
+    let counted = PEER_STATUSES.iter().map(|(status, text)| (count(status), status, text));
+    let counted = counted.filter(|one| one.0 > 0);
+    let kinds: Vec<String> =
+        counted.map(|(n, status, text)| format!("{n} x {status} ({text})")).collect();
+    DraftAnswer {
+        edits: vec![cause("wiring.peer-access")],
+        meaning: format!("peer access of GPU pairs, as the driver allows it: {}", kinds.join(", ")),
+        limit: "none shown; where reads or writes (-p2p r, w) are refused, copies go through host memory"
+            .to_owned(),
+        is_description: true,
+        path: CheckPath::Wiring,
+        ..DraftAnswer::default()
     }
 }
