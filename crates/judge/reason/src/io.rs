@@ -7,10 +7,11 @@ use crate::cause_table::{CauseFacts, cause};
 use crate::checks::CheckPath;
 use crate::draft::DraftAnswer;
 use crate::figures::{figure, rate};
-use crate::io_limits::{IO_US, SMALL_BLOCK, set_limit, unfilled};
+use crate::io_limits::{
+    IO_US, IoLoad, SMALL_BLOCK, add_store_worlds, set_limit, store_of, unfilled,
+};
 use crate::outlier::{DIP, Outlier, median, slow_intervals, slow_values};
 use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
-use crate::store_worlds::{self, IoLoad};
 
 /// Longest time and most bytes of a read of one page of flash, us and bytes.
 const FLASH_US: f64 = 120.0;
@@ -119,12 +120,12 @@ pub(crate) fn explain(
     draft.outliers.extend(slower_than_a_disk(result, in_flight, block));
     draft.outliers.extend(slow_worker(result));
     draft.outliers.extend(other_path(result, all, block, context));
-    let store = desc.and_then(|desc| store_worlds::store_of(desc, result, context));
+    let store = desc.and_then(|desc| store_of(desc, result, context));
     let block = block.filter(|block| *block >= 1.0 && *block < 1e12);
     if let (Some(store), Some(block), Some(in_flight)) = (store, block, in_flight) {
         let writes = !result.operation.to_lowercase().contains("read");
         let load = IoLoad { in_flight, block: block as u64, writes };
-        store_worlds::add_store_worlds(&mut draft, store, load, direct == Some(true));
+        add_store_worlds(&mut draft, store, load, direct == Some(true));
     }
     slow_parts(&mut draft, result, all, store.is_some());
     let is_exact = draft.edits.iter().any(|edit| edit.exact.is_some());
