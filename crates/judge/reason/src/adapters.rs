@@ -41,10 +41,9 @@ pub(crate) fn explain(table: &NetworkTable, node: Option<&NodeLimits>) -> DraftA
     let test = if table.test.is_empty() { "RDMA bandwidth" } else { &table.test };
     let memory = if table.on_gpu { "GPU" } else { "host" };
     let counted = if table.both_ways { "both directions, summed" } else { "one direction" };
+    let [gbs, gbits] = [best, best * 8.0].map(figure);
     let meaning = format!(
-        "{test}, {memory} memory: {} GB/s = {} Gbit/s (perftest's MB is 2^20 B, its Gb 1e9 bit); {counted}",
-        figure(best),
-        figure(best * 8.0)
+        "{test}, {memory} memory: {gbs} GB/s = {gbits} Gbit/s (perftest's MB is 2^20 B, its Gb 1e9 bit); {counted}"
     );
     let mut draft = DraftAnswer::new(CheckPath::Adapter, meaning, rate);
     // Rows of one size are intervals of a run.
@@ -57,6 +56,7 @@ pub(crate) fn explain(table: &NetworkTable, node: Option<&NodeLimits>) -> DraftA
         let last = table.rows.last().map_or(0.0, |row| row.1 / ways);
         draft.outliers.extend(below_peak(table, last, most));
     }
+    let is_full = rate >= line * least_share("adapter.line");
     if named.is_some() {
         let source = node.map_or("", |node| node.nic_source.label());
         draft.limit =
@@ -73,20 +73,17 @@ pub(crate) fn explain(table: &NetworkTable, node: Option<&NodeLimits>) -> DraftA
             false => "unknown: messages this small say nothing of the line".to_owned(),
         };
         draft.ask = "what is the rate of the adapter's port (ibstat, ethtool)?".to_owned();
-        draft.note = match rate >= line * least_share("adapter.line") {
-            true => format!(
-                "as expected if the port has {} Gbit/s, of which it is {:.0} %; slow if it has more",
-                figure(line * 8.0),
-                rate / line * 100.0
-            ),
-            false => "the paste does not say the adapter's rate".to_owned(),
-        };
+        let (gbits, share) = (figure(line * 8.0), rate / line * 100.0);
+        let expected = format!(
+            "as expected if the port has {gbits} Gbit/s, of which it is {share:.0} %; slow if it has more"
+        );
+        let unknown = || "the paste does not say the adapter's rate".to_owned();
+        draft.note = if is_full { expected } else { unknown() };
     }
-    let is_usual = named.is_some() && rate >= line * least_share("adapter.line");
+    let is_usual = named.is_some() && is_full;
     if ["rxe", "siw"].iter().any(|name| table.device.starts_with(name)) && !is_usual {
         // A full line shows that the processor keeps up with it.
         let facts = CauseFacts::default().word("device", &*table.device);
-        let is_full = named.is_none() && rate >= line * least_share("adapter.line");
         let edit = facts.cause("adapter.software-rdma");
         match is_full {
             true => draft.note = format!("{}; {}", draft.note, edit.text),

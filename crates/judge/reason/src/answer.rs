@@ -117,7 +117,7 @@ impl<'a> PasteExplainer<'a> {
 
     fn basis(&self) -> AnswerBasis<'_> {
         let (limits, context) = (self.limits.as_ref(), &self.reading.context);
-        AnswerBasis { limits, log: self.log, context }
+        AnswerBasis { limits, log: self.log, context, node: self.node }
     }
 
     fn explain(&self) -> PasteExplanation {
@@ -280,21 +280,18 @@ impl<'a> PasteExplainer<'a> {
     /// The draft for one document; none for matrices, which are explained together.
     fn draft(&self, content: &PasteContent) -> Option<DraftAnswer> {
         let basis = self.basis();
-        let AnswerBasis { limits, context, .. } = basis;
-        let topology = self.node.map(RowPredictor::topology);
         Some(match content {
             // A list of devices whose rows were not pasted has no figure.
             PasteContent::Collective(table) if is_empty(table) => return None,
             PasteContent::Collective(table) => collectives::explain(table, basis),
             PasteContent::Messages(table) => messages::explain(table, basis),
-            PasteContent::Network(table) => adapters::explain(table, limits),
+            PasteContent::Network(table) => adapters::explain(table, self.limits.as_ref()),
             PasteContent::FileIo(result) => {
                 let files = self.reading.documents.iter().filter_map(|d| match &d.content {
                     PasteContent::FileIo(io) => Some(io),
                     _ => None,
                 });
-                let desc = self.node.and_then(RowPredictor::desc);
-                io::explain(result, &files.take(MAX_FILES).collect::<Vec<_>>(), context, desc)
+                io::explain(result, &files.take(MAX_FILES).collect::<Vec<_>>(), basis)
             }
             PasteContent::Transfers(list) => {
                 let mut draft = copies::explain_transfers(list, basis);
@@ -303,8 +300,8 @@ impl<'a> PasteExplainer<'a> {
                 }
                 draft
             }
-            PasteContent::Links(links) => wiring::explain_links(links, topology, limits),
-            PasteContent::Topology(shown) => wiring::explain_topology(shown, topology, limits),
+            PasteContent::Links(links) => wiring::explain_links(links, basis),
+            PasteContent::Topology(shown) => wiring::explain_topology(shown, basis),
             PasteContent::Profile(profile) => profiles::explain(profile, basis),
             PasteContent::NcclLog(log) => {
                 let has_table = self.reading.documents.iter().any(|document| {
@@ -313,7 +310,7 @@ impl<'a> PasteExplainer<'a> {
                 if has_table {
                     return None;
                 }
-                logs::explain(log, limits, self.node, is_of_one_host(log, context))
+                logs::explain(log, basis)
             }
             PasteContent::Streams(table) => memory::explain_streams(table, basis),
             PasteContent::Plain(table) => plain_rates::explain(table, basis),

@@ -25,7 +25,7 @@ const STILL_LEVEL: f64 = 0.85;
 
 /// The draft of an answer.
 pub(crate) fn explain(table: &CollectiveTable, basis: AnswerBasis<'_>) -> DraftAnswer {
-    let AnswerBasis { limits: node, log, context } = basis;
+    let AnswerBasis { limits: node, log, context, .. } = basis;
     let shape = TableSummary::new(table, basis);
     let fitted = node.and_then(|node| node.fitted(shape.best, "ring.links"));
     let node = fitted.as_ref().or(node);

@@ -1,6 +1,5 @@
 //! elbencho, fio and gdsio: what a rate of files is, and what gives it.
 
-use pathline_flow::MachineDesc;
 use pathline_paste::{FileIoResult, PasteContext, option_value, size};
 
 use crate::cause_table::{CauseFacts, cause};
@@ -10,7 +9,9 @@ use crate::figures::{figure, rate};
 use crate::io_limits::{
     IO_US, IoLoad, SMALL_BLOCK, add_store_worlds, set_limit, store_of, unfilled,
 };
+use crate::node_facts::AnswerBasis;
 use crate::outlier::{DIP, Outlier, median, slow_intervals, slow_values};
+use crate::row_predictor::RowPredictor;
 use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
 
 /// Longest time and most bytes of a read of one page of flash, us and bytes.
@@ -55,9 +56,9 @@ fn block_of_rates(result: &FileIoResult) -> Option<f64> {
 pub(crate) fn explain(
     result: &FileIoResult,
     all: &[&FileIoResult],
-    context: &PasteContext,
-    desc: Option<&MachineDesc>,
+    basis: AnswerBasis<'_>,
 ) -> DraftAnswer {
+    let (context, desc) = (basis.context, basis.node.and_then(RowPredictor::desc));
     let number = |names: &[&str]| option(context, names).and_then(|v| v.parse::<f64>().ok());
     let threads = || number(&["-t", "--threads", "--numjobs", "-numjobs"]);
     let workers = result.workers.map(f64::from).or_else(threads);
@@ -382,18 +383,20 @@ fn page_cache(draft: &mut DraftAnswer, result: &FileIoResult, direct: Option<boo
 mod tests {
     use super::*;
 
+    fn alone(result: &FileIoResult) -> DraftAnswer {
+        let context = &PasteContext::default();
+        explain(result, &[result], AnswerBasis { limits: None, log: None, context, node: None })
+    }
+
     fn gdsio(block: u64, threads: u32, us: f64, gbs: f64) -> DraftAnswer {
         let result = FileIoResult {
-            tool: "gdsio",
-            operation: "READ".into(),
-            gbs,
             latency_us: Some(us),
             workers: Some(threads),
             depth: Some(1),
             block: Some(block),
-            ..FileIoResult::default()
+            ..FileIoResult::new("gdsio", "READ", gbs)
         };
-        explain(&result, &[&result], &PasteContext::default(), None)
+        alone(&result)
     }
 
     #[test]
@@ -424,7 +427,7 @@ mod tests {
                 block: Some(1 << 20),
                 ..FileIoResult::default()
             };
-            let draft = explain(&result, &[&result], &PasteContext::default(), None);
+            let draft = alone(&result);
             let known = ["cpu-full", "submission-blocks"];
             draft.edits.iter().map(|edit| edit.id).filter(|id| known.contains(id)).collect()
         };
@@ -444,7 +447,7 @@ mod tests {
             files: Some(800),
             ..FileIoResult::default()
         };
-        let draft = explain(&result, &[&result], &PasteContext::default(), None);
+        let draft = alone(&result);
         assert!(!draft.meaning.contains("in flight"), "{}", draft.meaning);
         assert!(draft.edits.iter().all(|edit| edit.id != "slow-device"));
     }

@@ -6,7 +6,7 @@ use pathline_paste::{NcclLog, PasteContext};
 use crate::cause_table::{CauseFacts, cause};
 use crate::checks::CheckPath;
 use crate::draft::DraftAnswer;
-use crate::node_facts::NodeLimits;
+use crate::node_facts::{AnswerBasis, NodeLimits};
 use crate::row_predictor::RowPredictor;
 use crate::score::{AnswerClass, WorldEdit};
 
@@ -14,12 +14,8 @@ use crate::score::{AnswerClass, WorldEdit};
 const ENOUGH_CHANNELS: usize = 16;
 
 /// What a log says.
-pub(crate) fn explain(
-    log: &NcclLog,
-    limits: Option<&NodeLimits>,
-    node: Option<&RowPredictor>,
-    is_one_host: bool,
-) -> DraftAnswer {
+pub(crate) fn explain(log: &NcclLog, basis: AnswerBasis<'_>) -> DraftAnswer {
+    let AnswerBasis { limits, node, context, .. } = basis;
     let transports: Vec<String> =
         log.transports.iter().map(|(name, n)| format!("{n} x {name}")).collect();
     let via = match (transports.is_empty(), log.network.as_str()) {
@@ -39,7 +35,9 @@ pub(crate) fn explain(
     let mut draft = DraftAnswer::new(CheckPath::Log, format!("log of {name}: {via}"), None);
     let none = || "none: a log has no figure".to_owned();
     draft.limit = limits.map_or_else(none, NodeLimits::wiring_text);
-    draft.edits.extend(transport_edit(log).filter(|edit| !(is_one_host && edit.id == "tcp")));
+    draft.edits.extend(
+        transport_edit(log).filter(|edit| !(is_of_one_host(log, context) && edit.id == "tcp")),
+    );
     match node {
         Some(node) => add_node_causes(&mut draft, log, node),
         // Nothing is asked of a log in which all is as it should be.

@@ -13,6 +13,7 @@ use crate::product_facts::{
     FabricKind, ProductFacts, gpus_of_modules, link_gbs, link_peak_gbs, nvlinks, pcie_gbs,
     product_facts,
 };
+use crate::row_predictor::RowPredictor;
 
 /// Where a fact comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -56,6 +57,8 @@ pub(crate) struct AnswerBasis<'a> {
     pub(crate) limits: Option<&'a NodeLimits>,
     pub(crate) log: Option<&'a NcclLog>,
     pub(crate) context: &'a PasteContext,
+    /// The node whose rows are predicted.
+    pub(crate) node: Option<&'a RowPredictor>,
 }
 
 /// GPUs of a node whose classes of peers are sought.

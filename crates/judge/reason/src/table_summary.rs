@@ -35,7 +35,7 @@ pub(crate) struct TableSummary {
 
 impl TableSummary {
     pub(crate) fn new(table: &CollectiveTable, basis: AnswerBasis<'_>) -> Self {
-        let AnswerBasis { limits: node, log, context } = basis;
+        let AnswerBasis { limits: node, log, context, .. } = basis;
         let hosts: BTreeSet<&str> =
             table.devices.iter().map(|device| device.host.as_str()).collect();
         let listed = u32::try_from(hosts.len().max(1)).unwrap_or(1);

@@ -11,7 +11,7 @@ use crate::cause_table::{CauseFacts, cause};
 use crate::checks::CheckPath;
 use crate::draft::DraftAnswer;
 use crate::figures::figure;
-use crate::node_facts::NodeLimits;
+use crate::node_facts::{AnswerBasis, NodeLimits};
 use crate::product_facts::nvlinks;
 use crate::score::WorldEdit;
 
@@ -76,13 +76,10 @@ struct WiringDifference {
 }
 
 /// The answer to a topology file: what differs from the node, or among its parts; else what it has.
-pub(crate) fn explain_topology(
-    shown: &Topology,
-    node: Option<&Topology>,
-    limits: Option<&NodeLimits>,
-) -> DraftAnswer {
+pub(crate) fn explain_topology(shown: &Topology, basis: AnswerBasis<'_>) -> DraftAnswer {
+    let AnswerBasis { limits, node, .. } = basis;
     let seen = facts_of_topology(shown, false);
-    let usual = node.map(|node| facts_of_topology(node, true)).unwrap_or_default();
+    let usual = node.map(|node| facts_of_topology(node.topology(), true)).unwrap_or_default();
     let adapters = shown.nics.len();
     let mut counts = format!("{} GPUs and {adapters} adapters", shown.gpus.len());
     let c2c = limits.map_or(0.0, |limits| limits.c2c_gbs);
@@ -161,15 +158,12 @@ fn plain(counts: String, limits: Option<&NodeLimits>, is_compared: bool) -> Draf
 }
 
 /// The same of a matrix of links.
-pub(crate) fn explain_links(
-    shown: &LinkMatrix,
-    node: Option<&Topology>,
-    limits: Option<&NodeLimits>,
-) -> DraftAnswer {
+pub(crate) fn explain_links(shown: &LinkMatrix, basis: AnswerBasis<'_>) -> DraftAnswer {
+    let AnswerBasis { limits, node, .. } = basis;
     if shown.has_statuses() {
         return peer_access(shown);
     }
-    let mut usual = node.map(|node| facts_of_topology(node, true)).unwrap_or_default();
+    let mut usual = node.map(|node| facts_of_topology(node.topology(), true)).unwrap_or_default();
     let is_rocm = shown.tool == "rocm-smi";
     if is_rocm {
         // It prints the kind of a link, not its width.
