@@ -217,8 +217,8 @@ pub struct MessageTable {
     pub intervals: Vec<f64>,
 }
 
-/// The tools that print matrices.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The tools that print matrices, in the order of their answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MatrixTool {
     /// NVIDIA's nvbandwidth.
     Nvbandwidth,

@@ -29,7 +29,7 @@ pub(crate) fn read(lines: &[PasteLine], at: usize) -> Option<(CollectiveTable, u
     for (index, line) in lines.iter().enumerate().skip(at) {
         let text = line.text.trim();
         let begun = !table.rows.is_empty() || !table.devices.is_empty();
-        if index > at && begins_next(text, begun) {
+        if index > at && begun && begins_run(text) {
             break;
         }
         if !begun && index > at + MAX_HEADER {
@@ -64,20 +64,17 @@ pub(crate) fn read(lines: &[PasteLine], at: usize) -> Option<(CollectiveTable, u
 }
 
 fn is_header(text: &str) -> bool {
-    (text.contains("nThread") && text.contains("nGpus"))
-        || text.contains("Collective test starting:")
-        || text.contains("nccl-tests version")
+    begins_run(text)
         || text.contains("rccl-tests: Version")
         || text.contains("Avg bus bandwidth")
         || device(text.trim_start_matches(['#', ' '])).is_some()
 }
 
-/// Whether a line starts another run of the tool, once one `has_begun`.
-fn begins_next(text: &str, has_begun: bool) -> bool {
-    has_begun
-        && ((text.contains("nThread") && text.contains("nGpus"))
-            || text.contains("Collective test starting:")
-            || text.contains("nccl-tests version"))
+/// Whether a line starts a run of the tool.
+fn begins_run(text: &str) -> bool {
+    (text.contains("nThread") && text.contains("nGpus"))
+        || text.contains("Collective test starting:")
+        || text.contains("nccl-tests version")
 }
 
 /// Takes what a line of the header or the end says.

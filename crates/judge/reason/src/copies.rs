@@ -37,19 +37,13 @@ const STAGED_MOST: f64 = 0.8;
 pub(crate) fn by_tool<'a>(
     matrices: &[(LineSpan, &'a RateMatrix)],
 ) -> Vec<(LineSpan, &'static str, Vec<&'a RateMatrix>)> {
-    use MatrixTool::{
-        BandwidthSample, Nvbandwidth, P2pTest, RocmBandwidth, Rvs, TransferBench, Unnamed,
-    };
-    let tools = [Nvbandwidth, P2pTest, BandwidthSample, TransferBench, RocmBandwidth, Unnamed, Rvs];
-    let mut found = Vec::new();
-    for tool in tools {
-        let of = || matrices.iter().filter(|(_, m)| m.tool == tool);
-        let Some((first, _)) = of().next() else { continue };
-        let last = of().map(|(span, _)| span.last).max().unwrap_or(first.last);
-        let span = LineSpan { first: first.first, last };
-        found.push((span, tool.name(), of().map(|(_, matrix)| *matrix).collect()));
+    let mut found: BTreeMap<MatrixTool, (LineSpan, Vec<&RateMatrix>)> = BTreeMap::new();
+    for (span, matrix) in matrices {
+        let (all, kept) = found.entry(matrix.tool).or_insert((*span, Vec::new()));
+        all.last = all.last.max(span.last);
+        kept.push(matrix);
     }
-    found
+    found.into_iter().map(|(tool, (span, all))| (span, tool.name(), all)).collect()
 }
 
 /// Sums over all cells of matrices that were not pasted, of a number of GPUs that is not known.

@@ -34,19 +34,14 @@ fn of_collective(table: &CollectiveTable) -> Vec<String> {
         (by_size().min_by_key(|row| row.bytes), by_size().max_by_key(|row| row.bytes))
     {
         let place = large.in_place_busbw.map(|busbw| format!(", in place {}", figure(busbw)));
-        let (least, time) = match small.bytes == large.bytes {
-            true => (String::new(), format!(", {} us", figure(large.time_us))),
-            false => (
-                format!("; smallest, {} B: {} us", small.bytes, figure(small.time_us)),
-                String::new(),
-            ),
+        let rest = match small.bytes == large.bytes {
+            true => format!(", {} us", figure(large.time_us)),
+            false => format!("; smallest, {} B: {} us", small.bytes, figure(small.time_us)),
         };
+        let (bytes, [busbw, algbw]) = (large.bytes, [large.busbw, large.algbw].map(figure));
+        let place = place.unwrap_or_default();
         lines.push(format!(
-            "largest size, {} B: busbw {}{}, algbw {} GB/s{time}{least}",
-            large.bytes,
-            figure(large.busbw),
-            place.unwrap_or_default(),
-            figure(large.algbw)
+            "largest size, {bytes} B: busbw {busbw}{place}, algbw {algbw} GB/s{rest}"
         ));
     }
     let wrong = by_size().filter(|row| row.wrong > 0.0).take(MAX_LISTED);

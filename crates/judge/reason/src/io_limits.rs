@@ -83,16 +83,15 @@ pub(crate) fn set_limit(
     }
     if let Some(now) = context.drive_now.filter(|now| *now < SATA_GBS) {
         let most = context.drive_gbs.filter(|most| *most > now);
-        let facts =
-            CauseFacts::new(&[("now", now * 10.0), ("most", most.unwrap_or(SATA_GBS) * 10.0)]);
+        let gbits = now * 10.0;
+        let facts = CauseFacts::new(&[("now", gbits), ("most", most.unwrap_or(SATA_GBS) * 10.0)]);
+        let unknown = format!(
+            "the SATA link runs at {} Gbit/s, drives since 2009 take 6: smartctl -i says what this one can",
+            figure(gbits)
+        );
         match most {
             Some(_) => draft.edits.push(facts.cause("state.narrow-sata")),
-            None => {
-                draft.note = format!(
-                    "the SATA link runs at {} Gbit/s, drives since 2009 take 6: smartctl -i says what this one can",
-                    figure(now * 10.0)
-                );
-            }
+            None => draft.note = unknown,
         }
     }
 }

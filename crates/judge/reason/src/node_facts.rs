@@ -178,15 +178,14 @@ impl NodeLimits {
     }
 
     fn take_paste(&mut self, reading: &PasteReading) {
+        let (context, log) = (&reading.context, find_log(reading));
         for document in &reading.documents {
             match &document.content {
                 PasteContent::Links(links) if links.has_statuses() => {
-                    let is_access = [" -p2p r", " -p2p w"].iter();
-                    let is_access = is_access.clone().any(|of| reading.context.prose.contains(of));
-                    let refused = links
-                        .pairs
-                        .iter()
-                        .filter(|(_, status)| is_access && !["OK", "U"].contains(&status.as_str()));
+                    let is_access =
+                        [" -p2p r", " -p2p w"].iter().any(|of| context.prose.contains(of));
+                    let is_refused = |status: &str| is_access && !["OK", "U"].contains(&status);
+                    let refused = links.pairs.iter().filter(|(_, status)| is_refused(status));
                     self.no_access.extend(refused.map(|(pair, _)| *pair));
                 }
                 PasteContent::Links(links) => self.take_links(links),
@@ -194,33 +193,32 @@ impl NodeLimits {
             }
         }
         let total = (self.links_gbs / self.link_gbs).round();
-        let named = reading.context.nvlinks.map(f64::from).filter(|links| *links < total);
+        let named = context.nvlinks.map(f64::from).filter(|links| *links < total);
         if let Some(links) = named.filter(|_| self.links_source == FactSource::Assumed) {
             // A pair has fewer links than a GPU: the GPUs are joined without switches.
             self.pair_gbs = links * self.link_gbs;
             self.fabric = FabricKind::Meshed;
             self.links_source = FactSource::Paste;
         }
-        let generation = processor_generation(&reading.context.processor);
+        let generation = processor_generation(&context.processor);
         if let Some((product, generation)) = self.product.zip(generation) {
             let port = pcie_gbs(generation) * product.pcie_lanes / 16.0;
             if port < self.pcie_gbs * 0.9 {
                 (self.pcie_gbs, self.pcie_source) = (port, FactSource::Processor);
             }
         }
-        if let Some((speed, width)) = reading.context.pcie_most.or(reading.context.pcie) {
+        if let Some((speed, width)) = context.pcie_most.or(context.pcie) {
             // A slot of a later generation gives a card no more than the card has.
             let gbs = link_peak_gbs((speed, width));
             if self.pcie_gbs <= 0.0 || gbs < self.pcie_gbs * 1.1 {
                 (self.pcie_gbs, self.pcie_source) = (gbs, FactSource::Paste);
             }
         } else if let Some(gbs) =
-            self.product.and_then(|p| processor_fabric(&reading.context.processor, p.name))
+            self.product.and_then(|p| processor_fabric(&context.processor, p.name))
         {
             self.host_link = "Infinity Fabric";
             (self.pcie_gbs, self.pcie_source) = (gbs, FactSource::Pair);
         }
-        let (context, log) = (&reading.context, find_log(reading));
         let gbits = context.network_gbits.or(log.and_then(|log| log.adapter_gbits));
         // The data sheet of a named system, where the text states neither number nor rate.
         let system = system_adapters(&context.prose).filter(|_| gbits.is_none());

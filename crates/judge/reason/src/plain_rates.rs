@@ -164,11 +164,6 @@ fn is_links(table: &PlainTable) -> bool {
 
 /// Rows of a column that are below their peers, or below the sizes next to them.
 fn slow_labels(table: &PlainTable, column: &PlainColumn) -> Vec<Outlier> {
-    let unit = match column.is_rate {
-        true => "GB/s",
-        false if is_links(table) => "links",
-        false => "a second",
-    };
     let pairs = table.labels.iter().zip(&column.values);
     let pairs: Vec<(&String, f64)> =
         pairs.filter_map(|(label, value)| Some((label, (*value)?))).collect();
@@ -205,16 +200,16 @@ fn slow_labels(table: &PlainTable, column: &PlainColumn) -> Vec<Outlier> {
         };
         return fewer.map(one).take(MAX_NAMED).collect();
     }
+    let unit = if column.is_rate { "GB/s" } else { "a second" };
+    let check =
+        "the same on that part alone, then exchanged with a peer: its link, slot and settings";
     let slow = slow_values(&values, FEW).or_else(|| slower_of_two(&values));
     let Some((slow, usual)) = slow else { return Vec::new() };
     let each = slow.into_iter().take(MAX_NAMED).filter_map(|at| {
         let (label, value) = *pairs.get(at)?;
         let part = [label.as_str(), &column.name].into_iter().filter(|part| !part.is_empty());
         let part = part.collect::<Vec<_>>().join(", ");
-        let one = Outlier::new(part, value, usual, unit, "its peers");
-        Some(one.checked_by(
-            "the same on that part alone, then exchanged with a peer: its link, slot and settings",
-        ))
+        Some(Outlier::new(part, value, usual, unit, "its peers").checked_by(check))
     });
     each.collect()
 }

@@ -224,7 +224,11 @@ const SUREST: f64 = 0.95;
 pub(crate) fn rank(features: &[ObservedFeature], edits: Vec<WorldEdit>) -> Vec<LikelyCause> {
     let only_certain = edits.iter().any(|edit| edit.is_certain);
     let mut scored: Vec<(f64, LikelyCause)> = Vec::new();
-    for edit in edits.into_iter().filter(|edit| edit.is_certain || !only_certain) {
+    let unknown = WorldEdit::new("unknown", AnswerClass::Unknown, UNKNOWN_PRIOR)
+        .says("none of the known causes gives these figures")
+        .decided_by("pathline run --quick, on the node");
+    let all = edits.into_iter().chain([unknown]);
+    for edit in all.filter(|edit| edit.is_certain || !only_certain) {
         let mut score = edit.prior.ln() + edit.evidence.clamp(-5.0, 5.0);
         for feature in features {
             let expected = edit.expects.iter().find(|(id, ..)| *id == feature.id);
@@ -251,20 +255,6 @@ pub(crate) fn rank(features: &[ObservedFeature], edits: Vec<WorldEdit>) -> Vec<L
             score,
             LikelyCause { id, class, share: 0.0, text, predicted, check, basis, fits },
         ));
-    }
-    if !only_certain {
-        let score = features.iter().map(|f| f.unexpected().ln()).sum::<f64>() + UNKNOWN_PRIOR.ln();
-        let cause = LikelyCause {
-            id: "unknown",
-            class: AnswerClass::Unknown,
-            share: 0.0,
-            text: "none of the known causes gives these figures".to_owned(),
-            predicted: None,
-            check: "pathline run --quick, on the node".to_owned(),
-            basis: CauseBasis::Rule,
-            fits: false,
-        };
-        scored.push((score, cause));
     }
     let best = scored.iter().map(|(score, _)| *score).fold(f64::NEG_INFINITY, f64::max);
     let total: f64 = scored.iter().map(|(score, _)| (score - best).exp()).sum();
