@@ -319,6 +319,12 @@ mod tests {
         ] {
             assert_eq!(format!("{:?}", readers(name)), expected, "{name}");
         }
+        let [mpich, cray, own] =
+            [MpiBrand::Mpich, MpiBrand::CrayMpich, MpiBrand::OpenMpi].map(|brand| brand.name());
+        let text =
+            format!("MPICH_X is a variable of {mpich} and {cray}, and the script uses {own}");
+        assert_eq!(of_another_mpi("MPICH_X", MpiBrand::OpenMpi), Some(text));
+        assert_eq!(of_another_mpi("MPICH_X", MpiBrand::Mpich), None);
         for (name, expected) in [
             ("MPICH_MPIIO_HINTS", true),
             ("MPICH_X_MPIIO_", false),
