@@ -7,7 +7,7 @@ use std::rc::Rc;
 use pathline_flow::{MachineDesc, RuntimeEnv};
 use pathline_hal::{CallError, CallResult, Machine, StartGate};
 use pathline_schema::{
-    Bytes, JournalRecord, Ns, RunSettings, SampledCase, Severity, StopReason, TimerKind,
+    Bytes, Case, JournalRecord, Ns, RunSettings, SampledCase, Severity, StopReason, TimerKind,
     VerifyResult,
 };
 
@@ -511,5 +511,51 @@ fn sizes_that_no_machine_has_do_not_fit() {
             fits(&machine, Bytes::gib(64), &pool::buffers(&case).collect(), &ByGpu::new())
         });
         assert_eq!(fit, [true, false], "{place}");
+    }
+}
+
+/// The steps and records of two cases of a batch, without repeated visits. A run that is told to end starts
+/// nothing more and verifies nothing.
+#[test]
+fn each_step_is_announced_and_a_run_that_ends_begins_nothing() {
+    let cases = [COPY, "gpu1.vram > gpu0.vram by dma@gpu1 x 64MiB"];
+    let trace = |most_checks: usize| {
+        let machine = machine();
+        let mut engine = CaseEngine::new(&machine, default_settings(Bytes::gib(64)));
+        let task = CaseTask { entries: cases.map(planned).to_vec(), carried: Vec::new() };
+        let nth = |case: &Case| usize::from(*case != cases[0].parse().unwrap());
+        let (mut events, checks) = (Vec::new(), Cell::new(0));
+        let interrupt = || {
+            checks.set(checks.get() + 1);
+            (checks.get() > most_checks).then(|| "time".to_owned())
+        };
+        let mut sink = |event: TaskEvent| {
+            let text = match event {
+                TaskEvent::StepStarted { case, step } => format!("{}{}", step.word(), nth(&case)),
+                TaskEvent::Record(JournalRecord::Measured(m)) => {
+                    format!("measured{}", nth(&m.case))
+                }
+                TaskEvent::Record(JournalRecord::Sampled(_)) => return Ok(()),
+                TaskEvent::Record(other) => format!("{other:?}"),
+            };
+            if events.last() != Some(&text) {
+                events.push(text);
+            }
+            Ok(())
+        };
+        engine.measure(&task, &interrupt, &mut sink).unwrap();
+        events.join(" ")
+    };
+    let whole = trace(usize::MAX);
+    assert!(whole.starts_with("bind0 visit0 bind1 visit1 visit0 visit1"), "{whole}");
+    assert!(whole.ends_with("verify0 measured0 visit1 verify1 measured1"), "{whole}");
+    for (checks, expected) in [
+        (0, ""),
+        (1, "bind0"),
+        (2, "bind0 visit0 bind1"),
+        (3, "bind0 visit0 bind1 visit0"),
+        (4, "bind0 visit0 bind1 visit1 visit0"),
+    ] {
+        assert_eq!(trace(checks), expected, "{checks}");
     }
 }

@@ -204,7 +204,10 @@ fn skips_have_reasons() {
     assert!(skip(&t, "gpu0.vram > gpu1.vram by dma@gpu0 x 2GiB").contains("which has 1GiB"));
     let both =
         "numa0.paged > gpu0.vram by dma@gpu0 x 1MiB & gpu0.vram > numa0.paged by dma@gpu0 x 1MiB";
-    assert!(skip(&t, both).contains("blocks the calling thread"));
+    assert!(skip(&t, both).starts_with("a pageable copy blocks the calling thread"));
+    let calls =
+        "gpu0.reg > gpu0.reg by call@gpu0[launch] x 1B & gpu0.vram > gpu1.vram by dma@gpu0 x 1B";
+    assert!(skip(&t, calls).starts_with("a runtime call blocks the calling thread"));
 }
 
 pub(crate) fn disk() -> StoreFacts {

@@ -475,6 +475,20 @@ fn a_device_that_fails_for_good_is_retired_and_the_rest_goes_on() {
     }
 }
 
+/// Two errors after which other calls work cost their cases, and a third case of that GPU is measured.
+#[test]
+fn a_device_that_fails_twice_and_works_is_not_retired() {
+    let faults = [3, 4].map(|nth| FaultOrder::fails("copy", nth, Severity::Transient)).to_vec();
+    let cases = [
+        "gpu0.vram > gpu1.vram by dma@gpu0 x 1MiB",
+        "gpu0.vram > gpu1.vram by dma@gpu0 x 2MiB",
+        "gpu0.vram > gpu1.vram by dma@gpu0 x 1MiB & gpu2.vram > gpu3.vram by dma@gpu2 x 1MiB",
+    ];
+    let (_, journal) = journal_of(&SimOptions { faults, ..SimOptions::default() }, &cases);
+    let measured = journal.outcomes.iter().map(|o| matches!(o, CaseOutcome::Measured(_)));
+    assert_eq!(measured.collect::<Vec<_>>(), [false, false, true]);
+}
+
 #[test]
 fn interrupted_anywhere_and_resumed_each_case_is_measured_once() {
     let dir = TempDir::new().unwrap();
