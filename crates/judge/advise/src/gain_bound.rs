@@ -82,6 +82,14 @@ mod tests {
         assert!((bound.median().unwrap() - 0.003).abs() < 1e-12);
     }
 
+    /// A least gain below 0 is one of 0, and a loss of 2 % lies below that.
+    #[test]
+    fn a_bound_is_not_negative() {
+        let mut bound = GainBound::new(-0.5);
+        assert!((0..6).all(|_| bound.add(&block(-0.02))));
+        assert_eq!(bound.shown_at(0.01), Some(0.0));
+    }
+
     #[test]
     fn a_gain_has_no_bound() {
         let mut bound = GainBound::new(0.01);
