@@ -325,4 +325,36 @@ mod tests {
         assert!(failures.retired(&local(0)).is_none());
         assert_eq!(failures.retired(&local(1)), Some(("gpu0 of host1".to_owned(), "first")));
     }
+
+    /// Each GPU of a case once, out and in, in order; no host. A GPU that worked since its error is not blamed.
+    #[test]
+    fn the_copies_that_show_whether_gpus_work_are_listed_once() {
+        let mut failures = made(&[]);
+        let both = case(
+            "gpu1.vram > gpu0.vram by dma@gpu1 x 1GiB & numa0.pinned > gpu1.vram by dma@gpu1 x 1GiB",
+        );
+        let copies = failures.copies(&both, &[]).map(|all| {
+            all.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ").replace("r0.", "")
+        });
+        let of = |gpu: &str| {
+            let copy = |from: String, to: String| format!("{from} > {to} by dma@{gpu} x 1MiB");
+            let (own, host) = (format!("{gpu}.vram"), "numa0.pinned".to_owned());
+            [copy(own.clone(), host.clone()), copy(host, own)]
+        };
+        let mut expected: Vec<Case> =
+            ["gpu0", "gpu1"].iter().flat_map(|gpu| of(gpu)).map(|c| case(&c)).collect();
+        expected.sort();
+        let expected: Vec<String> =
+            expected.iter().map(|c| c.to_string().replace("r0.", "")).collect();
+        assert_eq!(copies, Some(expected.join("; ")));
+        assert!(!failures.has_errors());
+        failures.count(&case("gpu0.vram > gpu1.vram by dma@gpu0 x 1MiB"), "first", &[]);
+        failures.count(&case("gpu2.vram > gpu3.vram by dma@gpu2 x 1MiB"), "second", &[]);
+        assert!(failures.has_errors());
+        // GPU 1 works after its error, which is one of two: only GPU 0 is blamed for both of its errors.
+        failures.note_work(&case("gpu1.vram > gpu1.vram by blit@gpu1 x 1MiB"));
+        let retired =
+            failures.count(&case("gpu0.vram > gpu1.vram by dma@gpu0 x 2MiB"), "third", &[]);
+        assert_eq!(retired, named("gpu0", "first"));
+    }
 }
