@@ -20,7 +20,9 @@ type Ends = (LinkEnd, LinkEnd);
 /// Expected links between GPUs, or between a GPU and its switch or socket.
 fn expected_bundles(topology: &Topology, network: Option<&Network>) -> BTreeMap<Ends, LinkBundle> {
     let described = network.filter(|network| network.is_described());
-    let Some(network) = described else { return board_bundles(topology).unwrap_or_default() };
+    let Some(network) = described else {
+        return board(topology).as_ref().map(between_gpus).unwrap_or_default();
+    };
     let known = |link: &Link| Some(((link.a, link.b), network.routes().direct(link.a, link.b)?));
     fabric(topology).filter_map(known).collect()
 }
@@ -29,25 +31,27 @@ fn fabric(topology: &Topology) -> impl Iterator<Item = &Link> {
     topology.links.iter().filter(|l| matches!(l.kind, LinkKind::Xgmi | LinkKind::Nvlink))
 }
 
-/// The links of the preset that matches this node: as many GPUs of the same architecture, the same pairs joined, no
-/// link wider and at most a quarter narrower.
-fn board_bundles(topology: &Topology) -> Option<BTreeMap<Ends, LinkBundle>> {
+/// Links between GPUs, and between GPUs and switches.
+fn between_gpus(topology: &Topology) -> BTreeMap<Ends, LinkBundle> {
+    let of_gpus = fabric(topology).filter(|l| !matches!((l.a, l.b), (_, LinkEnd::Numa(_))));
+    let bundle = |l: &Link| LinkBundle { kind: l.kind, width: l.width, peak: l.peak };
+    of_gpus.map(|l| ((l.a.min(l.b), l.a.max(l.b)), bundle(l))).collect()
+}
+
+/// The preset that matches this node: as many GPUs of the same architecture, all of its links, none wider, and at most
+/// a quarter of the preset's narrower or missing.
+fn board(topology: &Topology) -> Option<Topology> {
     let gpu = topology.gpus.first()?;
-    let between_gpus = |topology: &Topology| -> BTreeMap<Ends, LinkBundle> {
-        let of_gpus = fabric(topology).filter(|l| !matches!((l.a, l.b), (_, LinkEnd::Numa(_))));
-        let bundle = |l: &Link| LinkBundle { kind: l.kind, width: l.width, peak: l.peak };
-        of_gpus.map(|l| ((l.a.min(l.b), l.a.max(l.b)), bundle(l))).collect()
-    };
     let own = between_gpus(topology);
-    let is_it = |board: &BTreeMap<Ends, LinkBundle>| {
-        let narrower =
-            own.iter().filter(|(ends, l)| board.get(ends).is_some_and(|b| l.width < b.width));
+    let is_it = |node: &Topology| {
+        let board = between_gpus(node);
+        let whole =
+            own.iter().filter(|(ends, l)| board.get(ends).is_some_and(|b| l.width == b.width));
         let alike = |(ends, l): (&Ends, &LinkBundle)| {
             board.get(ends).is_some_and(|b| b.kind == l.kind && l.width <= b.width)
         };
-        own.len() == board.len()
-            && own.iter().all(alike)
-            && narrower.count() as f64 <= NARROWER_SHARE * own.len() as f64
+        let less = board.len() - whole.count().min(board.len());
+        own.iter().all(alike) && less as f64 <= NARROWER_SHARE * board.len() as f64
     };
     let named = MachineDesc::presets().iter().filter(|(_, text)| text.contains(&*gpu.arch));
     let mut nodes = named.filter_map(|(name, _)| MachineDesc::preset(name).ok());
@@ -56,8 +60,21 @@ fn board_bundles(topology: &Topology) -> Option<BTreeMap<Ends, LinkBundle>> {
         let alike = node.gpus.len() == topology.gpus.len()
             && !own.is_empty()
             && node.gpus.iter().zip(&topology.gpus).all(|(a, b)| a.arch == b.arch);
-        alike.then(|| between_gpus(node)).filter(is_it)
+        (alike && is_it(node)).then(|| node.clone())
     })
+}
+
+/// Links between two GPUs of the node as it should be, its board or what is known of it, that it does not show.
+fn missing_links(topology: &Topology, twin: Option<&Topology>) -> Vec<Link> {
+    let Some(known) = twin.cloned().or_else(|| board(topology)) else { return Vec::new() };
+    let own = between_gpus(topology);
+    let is_gpu = |end: LinkEnd| topology.gpus.iter().any(|gpu| LinkEnd::Gpu(gpu.index) == end);
+    let is_missing = |l: &&Link| {
+        // A source that shows no link of a kind knows none.
+        let is_shown = own.values().any(|shown| shown.kind == l.kind);
+        is_shown && is_gpu(l.a) && is_gpu(l.b) && !own.contains_key(&(l.a.min(l.b), l.a.max(l.b)))
+    };
+    fabric(&known).filter(is_missing).cloned().collect()
 }
 
 /// The node with its links as they should be.
@@ -71,13 +88,15 @@ pub(crate) fn expected_topology(topology: &Topology, network: Option<&Network>) 
         link.peak = link.peak.map(|peak| Rate(peak.0 * factor));
         link.width = bundle.width;
     }
+    topology.links.extend(missing_links(&topology, None));
     topology
 }
 
-/// Links of the fabric that are known as they should be.
+/// Links of the fabric that are known as they should be; those that are missing have no width.
 fn fabric_links(
     topology: &Topology,
     network: Option<&Network>,
+    twin: Option<&Topology>,
     is_counted: &dyn Fn(&Link) -> bool,
 ) -> Vec<TrainedLink> {
     let expected = expected_bundles(topology, network);
@@ -87,7 +106,13 @@ fn fabric_links(
         let (now, full) = (each(link.peak, link.width), each(known.peak, known.width));
         Some((link, known.width, now, full))
     });
-    let known: Vec<_> = known.collect();
+    let missing = missing_links(topology, twin);
+    let none: Vec<Link> = missing.iter().map(|link| Link { width: 0, ..link.clone() }).collect();
+    let missing = none.iter().zip(&missing).map(|(none, link)| {
+        let full = each(link.peak, link.width);
+        (none, link.width, full, full)
+    });
+    let known: Vec<_> = known.chain(missing).collect();
     // Sources count coding and error correction or not: what most links of a kind lack is theirs.
     let share =
         |(_, _, now, full): &(&Link, u32, f64, f64)| if *full > 0.0 { now / full } else { 0.0 };
@@ -128,10 +153,11 @@ pub struct NodeReadings<'a> {
 }
 
 /// Trained and expected width and speed of each link, and what could not be known about them. `network` describes the
-/// node without faults.
+/// node without faults, `twin` the parts that it should have.
 pub fn trained_links(
     topology: &Topology,
     network: Option<&Network>,
+    twin: Option<&Topology>,
     readings: &NodeReadings<'_>,
 ) -> (Vec<TrainedLink>, Vec<String>) {
     let (mut links, mut limits) = (Vec::new(), Vec::new());
@@ -144,7 +170,7 @@ pub fn trained_links(
     };
     let is_counted =
         |link: &Link| link.kind == LinkKind::Nvlink && (counts(link.a) || counts(link.b));
-    links.extend(fabric_links(topology, network, &is_counted));
+    links.extend(fabric_links(topology, network, twin, &is_counted));
     (links, limits)
 }
 
@@ -157,7 +183,7 @@ pub fn reduced_links(
 ) -> Vec<TrainedLink> {
     let none = BTreeMap::new();
     let readings = NodeReadings { facts, idle: &none, loaded, counters: (&none, &none) };
-    let (mut links, _) = trained_links(topology, network, &readings);
+    let (mut links, _) = trained_links(topology, network, None, &readings);
     links.retain(|link| link.loss().is_some());
     links
 }
@@ -294,6 +320,10 @@ mod tests {
         assert_eq!(expected_topology(&narrow, None).links, desc.topology().links);
         assert_eq!(losses(&desc.topology()), Vec::<String>::new());
         assert_eq!(losses(&with_link(&desc, (0, 6), 3)), Vec::<String>::new());
+        let mut without = desc.topology();
+        without.links.retain(|l| (l.a, l.b) != (LinkEnd::Gpu(0), LinkEnd::Gpu(2)));
+        assert_eq!(losses(&without), ["xGMI gpu0-gpu2 is missing (0 of 1 links)"]);
+        assert_eq!(expected_topology(&without, None).links.len(), desc.topology().links.len());
         let slice = desc.slice(&[0, 1, 2, 3]).expect("a slice");
         assert_eq!(losses(&with_link(&slice, (0, 1), 2)), Vec::<String>::new());
         let mut half = desc.topology();

@@ -13,7 +13,7 @@ pub struct TrainedLink {
     pub name: String,
     /// Its kind.
     pub kind: LinkKind,
-    /// Lanes or links in use; 0 if unknown.
+    /// Lanes or links in use; 0 if unknown, and of a link between two GPUs that is missing.
     pub width: u32,
     /// Lanes or links that both ends have; 0 if unknown.
     pub max_width: u32,
@@ -52,6 +52,9 @@ impl TrainedLink {
             LinkKind::Pcie => ("lanes", "GT/s"),
             _ => ("links", "GB/s a link"),
         };
+        if self.width == 0 && self.max_width > 0 && self.name.contains('-') {
+            return Some(format!("{} is missing (0 of {} {of})", self.name, self.max_width));
+        }
         if self.width > 0 && self.width < self.max_width {
             return Some(format!("{} runs {} of {} {of}", self.name, self.width, self.max_width));
         }

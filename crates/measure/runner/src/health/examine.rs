@@ -287,7 +287,7 @@ impl HealthCheck<'_> {
     fn link_facts(&mut self, view: &NodeView) {
         let twin = self.request.twin.as_ref().map(|twin| &twin.topology);
         let network = self.network(view);
-        let (links, limits) = trained::trained_links(view, &self.readings, network.as_ref());
+        let (links, limits) = trained::trained_links(view, &self.readings, network.as_ref(), twin);
         self.facts.links = links;
         self.facts.limits.extend(limits);
         self.facts.limits.extend(trained::not_offered(view));

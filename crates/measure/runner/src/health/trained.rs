@@ -22,6 +22,7 @@ pub(super) fn trained_links(
     view: &NodeView,
     readings: &LinkReadings,
     network: Option<&Network>,
+    twin: Option<&Topology>,
 ) -> (Vec<TrainedLink>, Vec<String>) {
     let readings = NodeReadings {
         facts: &view.facts,
@@ -29,7 +30,7 @@ pub(super) fn trained_links(
         loaded: &readings.loaded,
         counters: (&view.counters, &readings.after),
     };
-    pathline_diagnose::trained_links(&view.topology, network, &readings)
+    pathline_diagnose::trained_links(&view.topology, network, twin, &readings)
 }
 
 /// Parts that the twin has and the node does not show.
@@ -125,7 +126,8 @@ pub(super) fn memory_errors(
         ));
         notes.extend(count(
             new(|state| state.ecc_corrected),
-            "corrected memory errors while it was measured",
+            "corrected memory errors while it was measured: no data was wrong; check again, and if they go on, ask \
+             the vendor",
         ));
     }
     (faults, notes)
@@ -210,11 +212,11 @@ mod tests {
     #[test]
     fn a_slot_that_holds_all_gpus_back_is_a_limit_and_one_gpu_a_fault() {
         let (links, limits) =
-            trained_links(&view(&[(16, 16.0); 4]), &LinkReadings::default(), None);
+            trained_links(&view(&[(16, 16.0); 4]), &LinkReadings::default(), None, None);
         assert!(links.iter().all(|l| (l.width, l.max_width) == (16, 16) && l.speed == l.max_speed));
         assert_eq!(limits.len(), 1, "{limits:?}");
         let one = view(&[(16, 32.0), (8, 32.0), (16, 32.0)]);
-        let (links, limits) = trained_links(&one, &LinkReadings::default(), None);
+        let (links, limits) = trained_links(&one, &LinkReadings::default(), None, None);
         assert_eq!((links[1].width, links[1].max_width), (8, 16));
         assert!(limits.is_empty(), "{limits:?}");
     }
@@ -224,13 +226,13 @@ mod tests {
         let mut node = view(&[(16, 32.0), (16, 32.0)]);
         let facts = |active| GpuFacts { nvlinks: Some((active, 18)), ..GpuFacts::default() };
         node.facts = BTreeMap::from([(0, facts(12)), (1, facts(12))]);
-        let (links, limits) = trained_links(&node, &LinkReadings::default(), None);
+        let (links, limits) = trained_links(&node, &LinkReadings::default(), None, None);
         assert!(
             links.iter().filter(|l| l.kind == LinkKind::Nvlink).all(|l| l.width == l.max_width)
         );
         assert_eq!(limits, ["no X uses more than 12 of 18 NVLinks"]);
         node.facts.insert(1, facts(11));
-        let (links, _) = trained_links(&node, &LinkReadings::default(), None);
+        let (links, _) = trained_links(&node, &LinkReadings::default(), None, None);
         let second = links.iter().find(|l| l.name == "gpu1 NVLink").expect("it is listed");
         assert_eq!((second.width, second.max_width), (11, 12));
     }
@@ -318,6 +320,6 @@ mod tests {
         readings.after.extend([(0, state(9, 1)), (1, state(0, 2))]);
         let (faults, notes) = memory_errors(&view, &readings);
         assert_eq!(faults, ["gpu0: 1 uncorrected memory errors while it was measured"]);
-        assert_eq!(notes[0], "gpu0: 2 corrected memory errors while it was measured");
+        assert!(notes[0].starts_with("gpu0: 2 corrected memory errors while it was measured: "));
     }
 }
