@@ -10,7 +10,7 @@ use pathline_explain::run_identity::machine_of;
 use pathline_findings::unseen_faults;
 use pathline_flow::MachineDesc;
 use pathline_report::{comparison, html};
-use pathline_schema::{Journal, RunBegin, WorldKind, shell_word};
+use pathline_schema::{Journal, RunBegin, WorldKind, plain_line, shell_word};
 
 use super::ExitKind;
 use crate::args::DiffArgs;
@@ -41,15 +41,19 @@ pub(super) fn run(args: &DiffArgs) -> Result<ExitKind> {
         }
         Err(error) => return Err(error.into()),
     };
+    for (side, paths) in diff.sides.iter_mut().zip([&before, &after]) {
+        let more =
+            if paths.len() > 1 { format!(" and {} more", paths.len() - 1) } else { String::new() };
+        let first = paths.first().map(|path| path.display().to_string()).unwrap_or_default();
+        side.files = plain_line(&first).into_owned() + &more;
+    }
     if diff.is_worse() {
         let failed = failure(&after, &b).filter(|_| failure(&before, &a).is_none());
         let found = slow_group(&after, &b);
         let known = slow_group(&before, &a).map(|group| group.name());
         let found = found.filter(|group| Some(group.name()) != known);
         diff.part = found.as_ref().map(SlowGroup::name);
-        let lost = || diff.topology.iter().find(|change| change.is_loss);
-        let lost = if diff.part.is_some() { diff.stated_loss() } else { lost() };
-        let act = |run: &Journal| action(run, found.as_ref(), lost);
+        let act = |run: &Journal| action(run, found.as_ref(), diff.main_loss());
         diff.action = b.first().map(act).unwrap_or_default();
         if let Some((failure, action)) = failed {
             (diff.failure, diff.action) = (Some(failure), action);

@@ -24,7 +24,7 @@ fn a_gpu_that_hangs_is_what_every_command_says_first() {
     let (text, code) = said(&["run", "-m", "mi250x", "--quick", "-o", &before]);
     assert_eq!(code, Some(0), "{text}");
     // Quick cases within a GPU are of 16 B.
-    assert!(text.contains("no case is limited by the memory of 8 of 8 GPUs"), "{text}");
+    assert!(text.contains("GPU memory was not tested"), "{text}");
     let (text, code) = said(&["run", "-m", sick, "--quick", "-o", &after]);
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains(&format!("FAIL: {hangs}; 34 more were not started")), "{text}");

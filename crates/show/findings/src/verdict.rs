@@ -301,8 +301,9 @@ pub fn unseen_faults(run: &RunView) -> Option<String> {
     let seen: BTreeSet<u32> =
         run.entries.iter().flat_map(|entry| entry.case.timed.iter().filter_map(own)).collect();
     let gpus = run.journal.topology.gpus.len();
-    let memory = (seen.len() < gpus).then(|| {
-        format!("no case is limited by the memory of {} of {gpus} GPUs", gpus - seen.len())
+    let memory = (seen.len() < gpus).then(|| match seen.len() {
+        0 => "GPU memory was not tested".to_owned(),
+        tested => format!("the memory of {} of {gpus} GPUs was not tested", gpus - tested),
     });
     let unseen: Vec<String> = unfilled.into_iter().chain(memory).collect();
     (!unseen.is_empty())

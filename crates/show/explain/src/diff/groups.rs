@@ -79,6 +79,19 @@ fn places(case: &Case) -> BTreeSet<SharedPlace> {
     places
 }
 
+/// The unit or path that all cases with a change have in common, if several have it and others do not.
+pub(super) fn common_place(rows: &[DiffRow], change: CaseChange) -> Option<String> {
+    let of_change = |changed: bool| {
+        rows.iter()
+            .filter(move |row| (row.change == change) == changed)
+            .map(|row| places(&row.case))
+    };
+    let common = of_change(true).reduce(|a, b| &a & &b)?;
+    let place = common.into_iter().next().filter(|place| *place < SharedPlace::Class(""))?;
+    let has_others = of_change(false).any(|places| !places.contains(&place));
+    (of_change(true).count() > 1 && has_others).then(|| place.name())
+}
+
 /// Groups of at least two changed cases: the largest first, of equal ones the most specific.
 pub(super) fn groups(rows: &[DiffRow]) -> Vec<ChangeGroup> {
     let mut compared: BTreeMap<SharedPlace, usize> = BTreeMap::new();

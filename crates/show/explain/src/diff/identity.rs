@@ -8,6 +8,8 @@ use crate::run_identity::{count_gpus, machine_name};
 /// The runs of one side.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SideIdentity {
+    /// Where they are stored, for a reader; empty if that is not known.
+    pub files: String,
     /// Number of runs, including each repeat of a journal.
     pub runs: usize,
     /// Host, or hosts; of a model its name: `mi250x (SIMULATED)`.
@@ -43,6 +45,7 @@ impl SideIdentity {
         let edge = |at: Option<&&str>| at.map_or(String::new(), |t| plain_line(t).into_owned());
         let cut = |j: &&&Journal| !j.is_complete();
         Self {
+            files: String::new(),
             runs: journals.iter().map(repeats).sum(),
             host: distinct(journals, |j| match &j.begin.world {
                 WorldKind::Simulated(name) => {
@@ -75,7 +78,11 @@ impl SideIdentity {
             1 => "; 1 run was cut, and cases are missing".to_owned(),
             n => format!("; {n} runs were cut, and cases are missing"),
         };
-        format!("{}, {runs}, {when}: {}{cut}", self.host, parts.join(", "))
+        let files = match self.files.as_str() {
+            "" => String::new(),
+            files => format!("{files}: "),
+        };
+        format!("{files}{}, {runs}, {when}: {}{cut}", self.host, parts.join(", "))
     }
 }
 

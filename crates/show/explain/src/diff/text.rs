@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::fmt::{self as std_fmt, Write as _};
 
-use pathline_schema::Flow;
+use pathline_schema::{Case, Flow};
 
+use super::groups;
 use super::{CaseChange, ClassNoise, DiffRow, RepeatAdvice, RunDiff, TopologyChange};
 use crate::fmt;
 
@@ -80,9 +81,11 @@ impl RunDiff {
                     Some(lost) => format!(", over {part} ({})", lost.state),
                     None => format!(", over {part}"),
                 });
+                // A link that the node lacks is the cause, whatever the copies lose.
+                let lost = self.main_loss().filter(|_| of_part.is_none()).map(TopologyChange::text);
                 let place = of_part.unwrap_or_else(|| group(CaseChange::Slower, slower));
-                let parts =
-                    [format!("{}{place}", by(CaseChange::Slower))].into_iter().chain(others);
+                let parts = [format!("{}{place}", by(CaseChange::Slower))];
+                let parts = lost.into_iter().chain(parts).chain(others);
                 format!("SLOWER: {}", parts.collect::<Vec<_>>().join("; "))
             }
             (true, _, _) if others.is_empty() => {
@@ -119,11 +122,16 @@ impl RunDiff {
             _ => {
                 let (word, undecided) = match self.count(CaseChange::Unclear) {
                     0 => ("UNCHANGED", String::new()),
-                    n => ("NO CHANGE SHOWN", format!(", {n} undecided")),
+                    n => {
+                        let place = groups::common_place(&self.rows, CaseChange::Unclear);
+                        let place = place.map_or(String::new(), |place| format!(", all {place}"));
+                        ("NO CHANGE SHOWN", format!(", {n} undecided{place}"))
+                    }
                 };
                 let (same, all) = (self.count(CaseChange::Same), self.compared());
                 let (all, tolerance) = (fmt::count(all, "case"), fmt::percent(self.tolerance));
-                format!("{word}: {same} of {all} within {tolerance}{undecided}")
+                let seen = format!("{word}: {same} of {all} within {tolerance}{undecided}");
+                if self.unseen.is_empty() { seen } else { format!("{seen}; {}", self.unseen) }
             }
         }
     }
@@ -221,7 +229,10 @@ impl RunDiff {
         for records in &self.rejected {
             writeln!(f, "  {records}")?;
         }
-        writeln!(f, "\n{}\n{}", self.counts(), self.false_changes())?;
+        writeln!(f, "\n{}", self.counts())?;
+        if all {
+            writeln!(f, "{}", self.false_changes())?;
+        }
         // Where one part explains what is slower, its paths are no further answer.
         let is_explained = |change| change == CaseChange::Slower && self.part.is_some() && !all;
         for group in self.groups.iter().filter(|group| !is_explained(group.change)) {
@@ -276,7 +287,7 @@ impl RunDiff {
             let list = if all { "" } else { " (--full lists them)" };
             writeln!(f, "not judged: {cases} without an outcome after{list}; {why}")?;
         }
-        if !self.unseen.is_empty() {
+        if !verdict.contains(&self.unseen) {
             writeln!(f, "not seen: {}", self.unseen)?;
         }
         match self.action.as_str() {
@@ -376,8 +387,27 @@ impl ClassNoise {
     }
 }
 
-/// The case of a row; where all is in one rank, without it. It parses to the same case.
+/// `16 flows at once: 8 H2D, 8 D2H of 8 GPUs x 256MiB`.
+fn flows_at_once(case: &Case, first: &Flow) -> String {
+    let ends = |flow: &Flow| [flow.src, flow.dst].map(|place| place.unit.gpu());
+    let is_gpu = |flow: &Flow| ends(flow).map(|gpu| gpu.is_some());
+    let words = [("H2D", [false, true]), ("D2H", [true, false]), ("between GPUs", [true, true])];
+    let count = |(word, kind)| (case.timed.iter().filter(|f| is_gpu(f) == kind).count(), word);
+    let kinds = words.map(count).into_iter().filter(|(n, _)| *n > 0);
+    let kinds: Vec<String> = kinds.map(|(n, word)| format!("{n} {word}")).collect();
+    let gpus: BTreeSet<u32> = case.timed.iter().flat_map(ends).flatten().collect();
+    let (all, kinds, gpus) = (case.timed.len(), kinds.join(", "), gpus.len());
+    format!("{all} flows at once: {kinds} of {gpus} GPUs x {}", first.bytes)
+}
+
+/// The case of a row; where all is in one rank, without it, so that it parses to the same case; of many flows what
+/// they are.
 fn short_case(row: &DiffRow) -> String {
+    let has_gpu =
+        row.case.flows().any(|flow| [flow.src, flow.dst].iter().any(|at| at.unit.gpu().is_some()));
+    if let ([first, _, _, ..], true) = (row.case.timed.as_slice(), has_gpu) {
+        return flows_at_once(&row.case, first);
+    }
     let text = row.case.to_string();
     let one_rank = row.case.flows().all(|flow| flow.src.rank.0 == 0 && flow.dst.rank.0 == 0);
     match one_rank {
