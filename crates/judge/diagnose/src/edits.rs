@@ -22,6 +22,12 @@ impl ProbeExposure {
         let stretch = ((1.0 - self.spare) / left.max(1e-6)).max(1.0);
         (1.0 + self.moving * (stretch - 1.0)).ln()
     }
+
+    /// The least share of its capacity without which the part slows the probe by a share of its speed.
+    pub(crate) fn least_damage(&self, loss: f64) -> f64 {
+        let stretch = 1.0 + (1.0 / (1.0 - loss) - 1.0) / self.moving.max(1e-6);
+        1.0 - (1.0 - self.spare) / stretch
+    }
 }
 
 /// A part, what may be wrong with it, and the probes that depend on it.

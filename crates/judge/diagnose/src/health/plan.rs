@@ -186,12 +186,7 @@ impl HealthPlan {
         let edits = element_edits(elements, &shapes);
         let mut seen = edits.clone();
         seen.iter_mut().for_each(|edit| edit.exposures.retain(|e| e.probe < standing));
-        let small = seen.iter().filter(|edit| edit.greatest_loss() < loss);
-        plan.unseen = name_alike(small.map(|edit| edit.element.to_string()))
-            .into_iter()
-            .map(|parts| format!("{parts}: no test here would notice a {:.1} % loss", loss * 100.0))
-            .collect();
-        plan.unseen.extend(unfilled(&seen, loss));
+        plan.unseen = unnoticed_losses(&seen, loss).into_iter().collect();
         let alone = plan.probes.iter().take(standing).filter(|p| plan.peers(p.class) == 0);
         let alone: Vec<String> =
             alone.map(|probe| format!("{}: it has no peer", probe.label)).collect();
@@ -389,24 +384,28 @@ fn choose(
     choose_classes(&classes, &edits, loss, longest)
 }
 
-/// Parts that no probe fills, by the least loss of speed that one would notice: a lost lane shows, a lower rate of all
-/// lanes may not.
-fn unfilled(seen: &[PartEdit], loss: f64) -> Vec<String> {
+/// The least losses of speed that are noticed of parts that no probe fills, in one line.
+fn unnoticed_losses(seen: &[PartEdit], loss: f64) -> Option<String> {
     let mut by_loss: BTreeMap<i64, Vec<String>> = BTreeMap::new();
-    for edit in seen.iter().filter(|edit| edit.greatest_loss() >= loss) {
+    // Those of one direction are parts of those of both.
+    for edit in seen.iter().filter(|edit| !edit.element.contains('>')) {
         let spare = edit.exposures.iter().map(|exposure| exposure.spare).fold(1.0, f64::min);
-        let noticed = (100.0 * (1.0 - (1.0 - spare) * (1.0 - loss))).round() as i64;
-        if spare >= MIN_SPARE {
+        let noticed = edit.exposures.iter().map(|exposure| exposure.least_damage(loss));
+        let noticed = (100.0 * noticed.fold(1.0, f64::min)).round() as i64;
+        if spare >= MIN_SPARE || edit.greatest_loss() < loss {
             by_loss.entry(noticed).or_default().push(edit.element.to_string());
         }
     }
     let text = |(noticed, parts): (i64, Vec<String>)| {
         let parts = name_alike(parts.into_iter()).join(", ");
-        format!(
-            "{parts}: copies do not fill them, so only a loss of {noticed} % or more is noticed"
-        )
+        match noticed {
+            100 => format!("any of {parts}"),
+            _ => format!("below {noticed} % of {parts}"),
+        }
     };
-    by_loss.into_iter().map(text).collect()
+    let texts: Vec<String> = by_loss.into_iter().map(text).collect();
+    (!texts.is_empty())
+        .then(|| format!("not noticed are losses {}: copies do not fill them", texts.join(", ")))
 }
 
 /// Groups parts that differ only in their unit: `copy engines to the host of gpu0-gpu7`.

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use pathline_diagnose::{HealthReport, SuspectPath, gpus_in};
+use pathline_diagnose::posterior::SURE;
+use pathline_diagnose::{Culprit, HealthReport, SuspectPath, gpus_in};
 use pathline_explain::fmt;
 use pathline_schema::NodeVerdict;
 
@@ -11,6 +12,8 @@ use super::document::HealthDocument;
 
 /// Maximum entries of suspects and other lists.
 const SHOWN: usize = 5;
+/// Odds from which on the next most probable part is not named.
+const CERTAIN: f64 = 1000.0;
 /// Columns of paragraph headings.
 const HEADING: usize = 10;
 
@@ -62,15 +65,13 @@ fn evidence(page: &mut TextPage, document: &HealthDocument, report: &HealthRepor
     page.list("faults", &report.faults);
     let suspects: Vec<String> = report.suspects.iter().map(|one| suspect(document, one)).collect();
     page.list("suspects", &suspects);
-    for (nth, culprit) in report.culprits.iter().take(2).enumerate() {
-        let mut line = format!(
-            "{}: {}; {} probable",
-            culprit.name(),
-            culprit.damage,
-            probability(culprit.probability)
-        );
-        if let (0, Some(next)) = (nth, &culprit.next) {
-            let _ = write!(line, ", {} to {next}", odds(culprit.odds));
+    let best = report.culprits.first().map_or(0.0, |culprit| culprit.probability);
+    let likely = |culprit: &&Culprit| culprit.probability * SURE > best;
+    for (nth, culprit) in report.culprits.iter().take(2).filter(likely).enumerate() {
+        let certain = probability(culprit.probability);
+        let mut line = format!("{}: {} ({certain})", culprit.name(), culprit.damage);
+        if let (0, Some(next)) = (nth, culprit.next.as_ref().filter(|_| culprit.odds < CERTAIN)) {
+            let _ = write!(line, "; else {next}");
         }
         if let Some(probe) = &culprit.decided_by {
             let _ = write!(line, "; {probe} would distinguish them");
@@ -97,7 +98,10 @@ fn evidence(page: &mut TextPage, document: &HealthDocument, report: &HealthRepor
     }
     let is_new = |text: &&String| !document.facts.limits.contains(text);
     let uncovered: Vec<String> = report.unseen.iter().filter(is_new).cloned().collect();
-    page.list("uncovered", &uncovered);
+    // A fault that was found needs no limits of the search.
+    if document.state != NodeVerdict::Fail {
+        page.list("uncovered", &uncovered);
+    }
 }
 
 /// The slowest path of a check, as its text shows it.
@@ -134,14 +138,9 @@ fn suspect(document: &HealthDocument, suspect: &SuspectPath) -> String {
     )
 }
 
-/// `87.5 %`; never 100 %.
+/// `88 %`; never 100 %.
 fn probability(share: f64) -> String {
-    if share > 0.999 { "over 99.9 %".to_owned() } else { format!("{:.1} %", share * 100.0) }
-}
-
-/// `300:1`, `over 1000000:1`.
-fn odds(odds: f64) -> String {
-    if odds >= 1e6 { "over 1000000:1".to_owned() } else { format!("{odds:.0}:1") }
+    if share > 0.99 { "over 99 %".to_owned() } else { format!("{:.0} %", share * 100.0) }
 }
 
 pub(super) fn plural(n: usize, what: &str) -> String {

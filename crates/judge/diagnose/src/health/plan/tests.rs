@@ -25,7 +25,7 @@ fn kernels_are_probes_where_engines_are_blind() {
     };
     assert!(!seen("xGMI gpu0>gpu1", false) && seen("xGMI gpu0>gpu1", true));
     assert!(seen("xGMI gpu0>gpu2", false), "one link is narrower than the engine");
-    let blind = |part: &String| part.contains("xGMI") && part.contains("no test here");
+    let blind = |part: &String| part.contains("xGMI");
     assert!(!plan.unseen.iter().any(blind), "{:?}", plan.unseen);
 }
 
@@ -102,18 +102,17 @@ fn sizes_last_long_enough_and_what_is_unseen_is_stated() {
     let plan = plan("mi250x");
     let first = plan.probes.iter().find(|probe| probe.label == "gpu0→gpu1, SDMA copy").unwrap();
     assert_eq!(first.case.timed[0].bytes, Bytes::mib(64));
-    let blind = ["copy engines to the host of gpu0-gpu7", "DDR of numa0-numa3"];
-    let blind = blind.map(|part| format!("{part}: no test here would notice a 3.0 % loss"));
+    let blind = [
+        "not noticed are losses below 48 % of DDR of numa0-numa3, below 50 % of copy engines to the host of \
+                  gpu0-gpu7: copies do not fill them",
+    ];
     // Kernel copies fill both links of a pair, of which SDMA copies fill one: no line says that they are half seen.
     assert_eq!(plan.unseen, blind);
     // No copy fills a host link: of packets of 256 bytes and 34.1 of headers an engine moves 88 % of the wire's rate,
     // and answers of the other direction take some of the rest.
     let host = self::plan("mi300x").unseen;
     let unfilled = host.iter().find(|line| line.contains("do not fill")).unwrap();
-    assert!(
-        unfilled.starts_with("copy engines to the host") && unfilled.contains(" 16 % "),
-        "{unfilled}"
-    );
+    assert!(unfilled.contains("below 16 % of copy engines to the host of gpu0-gpu7"), "{unfilled}");
     let gpus = |n| (0..n).map(|index| Gpu { index, ..Gpu::default() }).collect();
     let of = |n| skipped_pairs(&Topology { gpus: gpus(n), ..Topology::default() });
     assert_eq!(of(40).as_deref(), Some("560 of 1560 pairs of GPUs"));
@@ -150,7 +149,7 @@ fn plans_of_a_described_and_of_a_discovered_node() {
         (
             "mi250x",
             true,
-            "92 of 100 probes (28 kernels, 9472 MiB, 74.64 ms) in 25 classes [6, 17], 192 edits (452, 84.06), 100 ceilings, 2 unseen",
+            "92 of 100 probes (28 kernels, 9472 MiB, 74.64 ms) in 25 classes [6, 17], 192 edits (452, 84.06), 100 ceilings, 1 unseen",
         ),
         (
             "mi250x",
@@ -160,22 +159,22 @@ fn plans_of_a_described_and_of_a_discovered_node() {
         (
             "hgx-h200",
             true,
-            "88 of 112 probes (32 kernels, 35968 MiB, 74.52 ms) in 7 classes [3, 3], 157 edits (560, 61.77), 112 ceilings, 6 unseen",
+            "88 of 112 probes (32 kernels, 35968 MiB, 74.52 ms) in 7 classes [3, 3], 157 edits (560, 61.77), 112 ceilings, 1 unseen",
         ),
         (
             "hgx-h200",
             false,
-            "88 of 88 probes (8 kernels, 28928 MiB, 78.44 ms) in 6 classes [3, 2], 147 edits (384, 58.33), 88 ceilings, 28 unseen",
+            "88 of 88 probes (8 kernels, 28928 MiB, 78.44 ms) in 6 classes [3, 2], 147 edits (384, 58.33), 88 ceilings, 1 unseen",
         ),
         (
             "mi300a",
             true,
-            "40 of 40 probes (12 kernels, 9088 MiB, 19.61 ms) in 8 classes [6, 1], 103 edits (164, 41.76), 40 ceilings, 22 unseen",
+            "40 of 40 probes (12 kernels, 9088 MiB, 19.61 ms) in 8 classes [6, 1], 103 edits (164, 41.76), 40 ceilings, 1 unseen",
         ),
         (
             "mi300a",
             false,
-            "44 of 44 probes (16 kernels, 9216 MiB, 28.84 ms) in 7 classes [4, 2], 103 edits (168, 48.50), 44 ceilings, 9 unseen",
+            "44 of 44 probes (16 kernels, 9216 MiB, 28.84 ms) in 7 classes [4, 2], 103 edits (168, 48.50), 44 ceilings, 1 unseen",
         ),
     ] {
         let desc = MachineDesc::preset(machine).unwrap();
