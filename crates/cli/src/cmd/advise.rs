@@ -37,8 +37,8 @@ use self::host_memory_table::host_memory_table;
 use self::job_transfers::answer_job;
 use self::model_gains::widen_gains;
 use self::model_limits::{
-    add_rates, ignore_unmodelled, is_modelled, lacking_on, review_by_size, state_transfers_by_size,
-    unset_on, without_assumed,
+    add_rates, ignore_unmodelled, is_modelled, lacking_on, review_by_size, state_kernel_cost,
+    state_transfers_by_size, unset_on, without_assumed,
 };
 use self::mpi_controls::{controls_of_ranks, ignore_missing, judge_settings};
 use self::on_command::is_rate;
@@ -91,18 +91,22 @@ pub(super) fn run(args: &AdviseArgs) -> Result<ExitKind> {
     };
     let stopper = StopRequest::new(Instant::now(), None);
     let session = AdviceRun { args, earlier, placement, stopper };
-    let (origin, answers) = match &task {
+    let (origin, mut answers) = match &task {
         task if args.is_review() => session.on_settings(task.as_ref())?,
         Some(task) => session.on_command(task)?,
         None => session.on_cases()?,
     };
+    let model = args.machine.as_deref().map(MachineModel::read).transpose()?;
+    if let Some(model) = &model {
+        state_kernel_cost(&mut answers, model);
+    }
     let mut file = AdviceFile { format: ADVICE_FORMAT, origin, task, answers };
     if args.json {
         out!("{}", file.text());
     } else {
         show(&file, session.earlier.as_ref(), &session.limits());
-        if let (Some(machine), false) = (&args.machine, args.subject.is_empty()) {
-            out!("{}", host_memory_table(&file.answers, &MachineModel::read(machine)?));
+        if let (Some(model), false) = (&model, args.subject.is_empty()) {
+            out!("{}", host_memory_table(&file.answers, model));
         }
     }
     if let Some(dir) = &args.emit {

@@ -275,6 +275,8 @@ fn a_setting_that_gains_from_a_size_on_is_recommended_for_it() {
                   processes that move 1MiB or more. HSA_ENABLE_SDMA=0, simulated: faster from 1MiB on";
     let advised = plain(&[&["advise"][..], &emit].concat());
     assert!(advised.contains(action), "{advised}");
+    let cost = "triad keeps 88 % of its rate, 96 % with SDMA by the model";
+    assert!(advised.contains(cost) && !advised.contains("suite overlap"), "{advised}");
     let shell = std::fs::read_to_string(folder.join("advice.env")).unwrap();
     assert!(!shell.contains("export HSA_") && shell.contains("that move 1MiB or more"), "{shell}");
     let unset = plain(&["advise", "--review", "HSA_ENABLE_SDMA"]);

@@ -192,14 +192,17 @@ impl GpuCaps {
         })
     }
 
+    /// What stands for the cost of a copy by a kernel that nothing measured.
+    pub const UNKNOWN_KERNEL_COST: &'static str =
+        "how much they slow is UNDECIDED until suite overlap measures it";
+
     /// What a copy by a kernel costs, which runs on `gpu`, such as `the sender`: it shares compute units with other
     /// kernels there. `measured` is what those keep of their rate, if a run has that; no constant of a vendor says it.
     pub fn copy_kernel_cost(&self, gpu: &str, measured: Option<&str>) -> String {
-        let unknown = "how much they slow is UNDECIDED until suite overlap measures it";
         format!(
             "{}s of {gpu}, which kernels there share with the copy: {}",
             self.unit_name,
-            measured.unwrap_or(unknown)
+            measured.unwrap_or(Self::UNKNOWN_KERNEL_COST)
         )
     }
 

@@ -53,7 +53,7 @@ pub use net::{
 pub use outlier::{CaseComparison, ComparedCase, TimedCase, UnlikePath, compare_run, usual_spread};
 pub use pathline_message::NodeCut;
 pub use peers::{NodePeers, PeerRatio, compare_with_peers, peer_classes, unit_shape};
-pub use setting_effect::{predict_rate, predict_setting};
+pub use setting_effect::{predict_kernel_cost, predict_rate, predict_setting};
 pub use settings::{KernelEvent, SettingCheck, check_settings, judge_kernel_log};
 pub use slow_group::{SlowGroup, drain_node, part_remedy, slow_groups};
 pub use traffic::{

@@ -12,6 +12,27 @@ pub fn predict_rate(network: &Network, case: &Case) -> Option<f64> {
     Some(network.durations(case).ok()?.flows.first()?.rate.gbs())
 }
 
+/// What a kernel that streams through the memory of the first GPU keeps of its rate while a blit kernel there copies to
+/// the second, and while a copy engine does: `triad keeps 89 % of its rate, 96 % with SDMA`, by the model.
+pub fn predict_kernel_cost(network: &Network, topology: &Topology) -> Option<String> {
+    let [first, second, ..] = topology.gpus.as_slice() else { return None };
+    let [a, b] = [first.index, second.index];
+    let triad =
+        format!("gpu{a}.vram > gpu{a}.vram by kernel@gpu{a}[triad-w16-u4-b256-g2sm] x 256MiB");
+    let copy = format!("gpu{a}.vram > gpu{b}.vram by dma@gpu{a} x 256MiB");
+    let [triad, engine] = [triad, copy].map(|text| text.parse::<Case>().ok());
+    let (triad, engine) = triad.zip(engine)?;
+    let kernel: Vec<Flow> = engine.timed.iter().map(Flow::by_copy_kernel).collect();
+    let alone = predict_rate(network, &triad)?;
+    let kept = |background: Vec<Flow>| {
+        let rate = predict_rate(network, &Case { background, ..triad.clone() })?;
+        Some((100.0 * rate / alone).min(100.0))
+    };
+    let (by_kernel, by_engine) = (kept(kernel)?, kept(engine.timed.clone())?);
+    let engine = first.caps().engine_name;
+    Some(format!("triad keeps {by_kernel:.0} % of its rate, {by_engine:.0} % with {engine}"))
+}
+
 /// Effects of `setting`, such as `HSA_ENABLE_SDMA=0`, on copies of the first GPU: to the others, and if the setting is
 /// of all copies, from and to pinned memory near it, and on messages by MPI. Empty for a setting of another kind.
 pub fn predict_setting(

@@ -6,11 +6,11 @@ use pathline_advise::{
     meant_setting, unset_setting,
 };
 use pathline_bench::RunPlan;
-use pathline_diagnose::{predict_rate, predict_setting};
+use pathline_diagnose::{predict_kernel_cost, predict_rate, predict_setting};
 use pathline_flow::{Network, RuntimeEnv};
 use pathline_message::MessageLayer;
 use pathline_runner::{MachineModel, RunRequest, assumed_cases, switches};
-use pathline_schema::{Bytes, MemKind, Ns, RuntimeCall, SizeEffects, Topology};
+use pathline_schema::{Bytes, GpuCaps, MemKind, Ns, RuntimeCall, SizeEffects, Topology};
 
 use super::model_gains::ArmTimes;
 
@@ -199,6 +199,17 @@ pub(super) fn add_rates(answers: &mut [Advice], model: &MachineModel) {
         if let (Some(time), Some(choice)) = (time, answer.choice.as_mut()) {
             choice.cost = choice.cost.replacen(PIN_TIME, &format!("{time} a GiB by the model"), 1);
         }
+    }
+}
+
+/// States what copies by a kernel cost kernels by the model, where no run has measured it.
+pub(super) fn state_kernel_cost(answers: &mut [Advice], model: &MachineModel) {
+    let network = Network::new(model.desc(), RuntimeEnv::default());
+    let cost = network.ok().and_then(|net| predict_kernel_cost(&net, &model.desc().topology()));
+    let Some(cost) = cost else { return };
+    for choice in answers.iter_mut().filter_map(|answer| answer.choice.as_mut()) {
+        let by_model = format!("{cost} by the model");
+        choice.cost = choice.cost.replacen(GpuCaps::UNKNOWN_KERNEL_COST, &by_model, 1);
     }
 }
 
