@@ -10,10 +10,8 @@ use crate::figures::figure;
 use crate::model_edits::{fault_edit, is_in_model};
 use crate::predicted_row::PredictedRow;
 use crate::row_predictor::{QueriedRow, RowPredictor, RowQuery};
-use crate::score::{CurveFit, WorldEdit, fit_curve, fit_with_scale};
+use crate::score::{CURVE_SCALE, CurveFit, WorldEdit, fit_curve, fit_with_scale};
 
-/// Scale of the errors of rows by a model that is right, as a share.
-const SCALE: f64 = 0.05;
 /// A world whose rows are off by more than this in the median explains nothing.
 const EXPLAINS: f64 = 0.15;
 /// How much broader a cause spreads its rows that predicts none of them.
@@ -67,7 +65,7 @@ pub(crate) fn add_message_worlds(
     }
     // A cause that predicts no row spreads them ten times as far.
     let n = measured.len() as f64;
-    let wide = fit_with_scale(&measured, &sound, SCALE * BROADER).score.max(-n);
+    let wide = fit_with_scale(&measured, &sound, CURVE_SCALE * BROADER).score.max(-n);
     let broad = wide - n * BROADER.ln();
     for edit in &mut draft.edits {
         if is_in_model(edit) || edit.id == "as-modelled" {

@@ -15,14 +15,12 @@ use crate::message_worlds::add_message_worlds;
 use crate::outlier::Outlier;
 use crate::predicted_row::{PredictedRow, moved_rows};
 use crate::row_predictor::{QueriedRow, RowPredictor, RowQuery};
-use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
+use crate::score::{AnswerClass, CURVE_SCALE, ObservedFeature, WorldEdit};
 
 /// The median row over its prediction.
 pub(crate) const LEVEL: &str = "model-level";
 /// The slowest row, over its prediction and the median row.
 pub(crate) const LEAST: &str = "model-least";
-/// Scale of the errors of rows by a model that is right, as a share.
-pub(crate) const SCALE: f64 = 0.05;
 /// A slowest row above this share of the others needs no broken part.
 pub(crate) const SOUND: f64 = 0.94;
 /// A median row below this share of the model is slow itself, and no measure of the others.
@@ -48,7 +46,7 @@ pub(crate) fn is_in_model(edit: &WorldEdit) -> bool {
 
 /// Log likelihood of rows under predictions: Cauchy, so that one row decides nothing.
 fn likelihood(ratios: impl Iterator<Item = f64>) -> f64 {
-    ratios.map(|ratio| ln_likelihood(ratio.max(1e-3).ln(), SCALE)).sum()
+    ratios.map(|ratio| ln_likelihood(ratio.max(1e-3).ln(), CURVE_SCALE)).sum()
 }
 
 /// Sets the level and the least ratio to the model that each cause predicts for all rows. A cause that the model

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::figures::rate_unit;
-use crate::model_edits::SCALE;
+use crate::score::CURVE_SCALE;
 
 /// A row of a paste that the node's model predicts.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -53,8 +53,8 @@ impl PredictedRow {
 /// Whether a row is as fast as the model leaves open, to within the errors of rows of a model that is right.
 pub(crate) fn is_within(row: &PredictedRow, (low, high): (f64, f64)) -> bool {
     if row.unit == "us" {
-        row.measured <= high / (1.0 - SCALE)
+        row.measured <= high / (1.0 - CURVE_SCALE)
     } else {
-        row.measured >= low * (1.0 - SCALE)
+        row.measured >= low * (1.0 - CURVE_SCALE)
     }
 }

@@ -296,7 +296,7 @@ fn density(value: f64, median: f64, sigma: f64) -> f64 {
 }
 
 /// Scale of the errors of rows by a model that is right, as a share.
-const CURVE_SCALE: f64 = 0.05;
+pub(crate) const CURVE_SCALE: f64 = 0.05;
 /// Standard deviation of what all rows of a curve are off by together, as a share.
 const CURVE_COMMON: f64 = 0.05;
 /// How well a world explains the rows.
