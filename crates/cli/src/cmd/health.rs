@@ -437,7 +437,10 @@ fn document(args: &HealthArgs, started: &str, outcome: HealthOutcome) -> HealthD
         Some(_) if state == NodeVerdict::Undecided && is_short(&facts) => {
             more_time(args, &times, &report)
         }
-        Some(view) => action(view, &facts, &report),
+        Some(view) => {
+            let short = is_short(&facts).then(|| more_time(args, &times, &report));
+            action(view, &facts, &report, short)
+        }
         None => String::new(),
     };
     let mut document = HealthDocument {
@@ -496,12 +499,20 @@ const PASSING: (f64, f64) = (3.0, 30.0);
 const USUAL_BUDGET: f64 = 10.0;
 
 /// What to do about a node: by its parts, if some are named.
-fn action(view: &NodeView, facts: &NodeFacts, report: &HealthReport) -> String {
+fn action(
+    view: &NodeView,
+    facts: &NodeFacts,
+    report: &HealthReport,
+    more_time: Option<String>,
+) -> String {
     let topology = &view.topology;
     let drain = drain_node(&RunBegin { host: hostname(), ..RunBegin::new(view.world.clone()) });
     let (first, again) = match report.state {
-        NodeVerdict::Fail => (drain.as_str(), "; check again"),
-        NodeVerdict::Suspect => ("check the empty node again with `--budget 30s`", ""),
+        NodeVerdict::Fail => (drain, "; check again"),
+        NodeVerdict::Suspect => {
+            let again = more_time.unwrap_or_else(|| "check the empty node again".to_owned());
+            (format!("{again}; if it is SUSPECT again, {drain}"), "")
+        }
         NodeVerdict::Ok | NodeVerdict::Undecided => return String::new(),
     };
     let best = report.culprits.first().map_or(0.0, |culprit| culprit.probability);
@@ -517,7 +528,6 @@ fn action(view: &NodeView, facts: &NodeFacts, report: &HealthReport) -> String {
     if !names.is_empty() && parts.is_empty() {
         parts.push(part_remedy(topology, &names, &gpus));
     }
-    parts.retain(|_| report.state == NodeVerdict::Fail);
     let parts: String = parts.iter().map(|part| format!("; {part}")).collect();
     format!("{first}{parts}{again} (docs/use/operators.md)")
 }

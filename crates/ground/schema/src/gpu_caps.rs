@@ -59,6 +59,8 @@ pub struct GpuCaps {
     pub page_fault_env: Option<&'static str>,
     /// The command that prints state and error counters of links between GPUs.
     pub link_errors: Option<&'static str>,
+    /// The commands that print clocks, power and memory errors of a GPU, and that reset it; `{}` is its address on the bus.
+    pub care_commands: [Option<&'static str>; 2],
     /// Mark of its driver in the kernel's log.
     pub kernel_log: &'static str,
     /// Fused multiply-adds of one compute unit a cycle in single precision, then in double.
@@ -109,6 +111,7 @@ const AMD: GpuCaps = GpuCaps {
     visible_within_env: &["HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"],
     page_fault_env: Some("HSA_XNACK"),
     link_errors: Some("rocm-smi --showxgmierr"),
+    care_commands: [Some("amd-smi metric -g {} -c -p -e"), Some("amd-smi reset -g {} --gpureset")],
     kernel_log: "amdgpu",
     fma_per_cycle: [64.0, 64.0],
     clock_ghz: 1.7,
@@ -146,6 +149,10 @@ const NVIDIA: GpuCaps = GpuCaps {
     visible_within_env: &[],
     page_fault_env: None,
     link_errors: Some("nvidia-smi nvlink -s; nvidia-smi nvlink -e"),
+    care_commands: [
+        Some("nvidia-smi -i {} -q -d CLOCK,PERFORMANCE,POWER,ECC"),
+        Some("nvidia-smi -i {} --gpu-reset"),
+    ],
     kernel_log: "Xid",
     fma_per_cycle: [128.0, 64.0],
     clock_ghz: 1.98,
@@ -174,6 +181,7 @@ const UNKNOWN: GpuCaps = GpuCaps {
     visible_order_env: None,
     visible_within_env: &[],
     link_errors: None,
+    care_commands: [None; 2],
     kernel_log: "driver",
     management_library: None,
     ..NVIDIA

@@ -166,7 +166,7 @@ fn timed_path(path: &MeasuredPath) -> Option<TimedCase> {
     let bytes = Bytes(*path.sizes.iter().max()?);
     let flow = Flow { src: path.key.src, dst: path.key.dst, by: path.key.by, bytes };
     let time = time_of_rate(path.gbs, path.low, path.high);
-    Some(TimedCase { case: Case::together(vec![flow]), time })
+    Some(TimedCase { case: Case::together(vec![flow]), time, visits: Vec::new() })
 }
 
 fn compare_capacities(

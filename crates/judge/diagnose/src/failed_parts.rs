@@ -7,7 +7,7 @@ use pathline_schema::{Case, Flow, LinkEnd, LinkKind, Topology, Unit};
 
 use crate::labels::gpus_in;
 use crate::posterior::SURE;
-use crate::slow_group::part_remedy;
+use crate::slow_group::{part_remedy, reset_text};
 
 /// What this program writes of an operation that does not end: the wait for a GPU, a worker process, a rank and a
 /// probe of a health check.
@@ -46,8 +46,8 @@ enum SharedPart {
 pub struct SeparatingCases {
     /// Other paths of one of its GPUs, with as few of the other parts as the GPU has.
     pub alone: Vec<usize>,
-    /// Other paths of one of its GPUs with more of the parts, in the order to try them, then those over all of the
-    /// parts.
+    /// Other paths of one of its GPUs with more of the parts, in the order to try them, then those of each hop alone
+    /// and those over all of the parts.
     pub others: Vec<usize>,
 }
 /// Other paths of a GPU that tell it from the other parts.
@@ -232,6 +232,13 @@ impl FailedParts {
                 }
             }
         }
+        // Of several hops each alone.
+        let is_pair = |part: &&SharedPart| matches!(part, SharedPart::Pair(..));
+        let several = shared.iter().filter(is_pair).count() > 1;
+        for pair in shared.iter().filter(is_pair).filter(|_| several) {
+            let hop = pair.gpus().map(SharedPart::Gpu).chain([*pair]).collect::<BTreeSet<_>>();
+            tried.others.extend((0..all.len()).filter(|&nth| all[nth] == hop));
+        }
         // The shortest first: those that forward have further parts.
         let mut over_all: Vec<usize> = (0..used.len()).filter(|&nth| used[nth] == shared).collect();
         over_all.sort_by_key(|&nth| all[nth].len());
@@ -253,7 +260,7 @@ impl FailedParts {
                 let named: BTreeSet<u32> =
                     self.shared.iter().filter(is_gpu).flat_map(|part| part.gpus()).collect();
                 let each = named.iter().map(|gpu| gpu_address(topology, *gpu));
-                let them = if named.len() == 1 { "it" } else { "them" };
+                let reset = reset_text(topology, &named.iter().copied().collect::<Vec<_>>());
                 let names = each.collect::<Vec<_>>().join(", ");
                 let link = self.shared.iter().find(|part| !is_gpu(part));
                 let after = match link {
@@ -264,7 +271,7 @@ impl FailedParts {
                         format!("; if it hangs again: {remedy}")
                     }
                 };
-                format!("`dmesg` for {log} messages of {names}, reset {them}{after}")
+                format!("`dmesg` for {log} messages of {names}, {reset}{after}")
             }
         }
     }

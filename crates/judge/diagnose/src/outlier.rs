@@ -10,7 +10,9 @@ use serde::Serialize;
 use crate::culprit::{Culprit, PathLoss, PathLosses};
 use crate::edits::node_edits;
 use crate::expected_links::expected_topology;
+use crate::health::monitor::{HealthSettings, slow_limit};
 use crate::health::report::as_text;
+use crate::health::steady::{LATE_SHARE, SteadyEvidence};
 use crate::labels::{TailKind, case_label, ends_label, is_read_by_engine, mover_label, tail_kind};
 use crate::peers::{PeerRatio, compare_with_peers, peer_classes};
 use crate::posterior;
@@ -42,11 +44,13 @@ pub struct UnlikePath {
     pub movers: Vec<String>,
     /// Movers that were compared on this path and do not show it.
     pub movers_fine: Vec<String>,
-    /// Whether the opposite direction was compared and is as fast as its peers; none if it was not
-    /// compared or has no opposite.
-    pub reverse_fine: Option<bool>,
+    /// The speed of the opposite direction divided by the median speed of its peers, at most by its interval, and
+    /// whether it is slower than normal; none if it was not compared or has no opposite.
+    pub reverse: Option<(f64, bool)>,
     /// Number of cases that show it.
     pub cases: usize,
+    /// Whether they show it in some of their samples only.
+    pub comes_and_goes: bool,
 }
 
 /// A case with the time of one operation.
@@ -56,6 +60,15 @@ pub struct TimedCase {
     pub case: Case,
     /// ns an operation of its slowest flow.
     pub time: MedianInterval,
+    /// Its samples by visit, relative to their median; none where they are not known.
+    pub visits: Vec<Vec<f64>>,
+}
+
+/// Samples relative to their median, by visit.
+fn samples_by_visit(times: &CaseTimes) -> Vec<Vec<f64>> {
+    let median = interpolated(&ascending(times.ns.iter().copied()), 0.5).unwrap_or(1.0);
+    let mut samples = times.ns.iter().map(|ns| ns / median);
+    times.visits.iter().map(|&n| samples.by_ref().take(n as usize).collect()).collect()
 }
 
 impl TimedCase {
@@ -64,22 +77,25 @@ impl TimedCase {
         let times = CaseTimes::slowest_flow(&measured.series);
         let reps = measured.series.iter().map(|series| series.reps).max()?.max(1) as f64;
         let time = median_interval(&times.ns, &times.visits)?.scaled(1.0 / reps);
-        (time.low > 0.0).then(|| Self { case: measured.case.clone(), time })
+        let visits = samples_by_visit(&times);
+        (time.low > 0.0).then(|| Self { case: measured.case.clone(), time, visits })
     }
 
     /// The same of a case with fewer visits than an interval takes, which slow cases have where their time is limited:
     /// between the extremes of its samples, which hold the median of five visits with 94 %, and of fewer by the spread
     /// of its kind further.
     fn from_few(measured: &MeasuredCase) -> Option<Self> {
-        let CaseTimes { ns, visits } = CaseTimes::slowest_flow(&measured.series);
-        let (times, visits) = (ascending(ns), visits.len());
+        let all = CaseTimes::slowest_flow(&measured.series);
+        let visits = all.visits.len();
+        let times = ascending(all.ns.iter().copied());
         let reps = measured.series.iter().map(|series| series.reps).max()?.max(1) as f64;
         let spreads = if visits + 1 < MIN_VISITS { FEW_SPREADS } else { 0.0 };
         let spread = 1.0 + spreads * usual_spread(&measured.case);
         let (low, high) = (times.first()?, times.last()?);
         let median = interpolated(&times, 0.5)?;
         let time = MedianInterval { median, low: low / spread, high: high * spread };
-        Some(Self { case: measured.case.clone(), time: time.scaled(1.0 / reps) })
+        let (case, visits) = (measured.case.clone(), samples_by_visit(&all));
+        Some(Self { case, time: time.scaled(1.0 / reps), visits })
     }
 }
 
@@ -98,6 +114,10 @@ pub struct ComparedCase {
     pub peers: usize,
     /// Whether it is slower than normal. Of two cases that differ it is open which one is right.
     pub slow: bool,
+    /// Share of its samples that are slower than normal.
+    pub slow_share: f64,
+    /// Whether it is slow in these only; `ratio` is theirs then.
+    pub comes_and_goes: bool,
     class: usize,
 }
 
@@ -175,7 +195,8 @@ fn path_loss<'c>(case: &'c ComparedCase, label: &'c str) -> PathLoss<'c> {
         label,
         case: &case.case,
         class: case.class,
-        ln: Some(-case.ratio.ln()),
+        // What some of its samples lose says nothing about a part that is slow now and then.
+        ln: (case.slow || case.slow_share <= LATE_SHARE).then(|| -case.ratio.ln()),
         scale: (margin / 5.0).max(half_width),
         margin,
     }
@@ -242,7 +263,13 @@ impl CaseComparison {
         }
         let is_read = |case: &ComparedCase| case.case.timed.iter().all(is_read_by_engine);
         let is_fine = |case: &ComparedCase| !case.slow || is_read(case);
-        let fine = |ends: &str| Some(paths.get(ends)?.iter().all(|(_, case)| is_fine(case)));
+        let reverse = |ends: &str| {
+            let cases = paths.get(ends)?.iter().map(|(_, case)| *case);
+            let cases = cases.filter(|case| !is_read(case));
+            Some(cases.fold((1.0, false), |(ratio, slow), case| {
+                (case.range.1.min(ratio), slow || !is_fine(case))
+            }))
+        };
         let unlike = paths.values().filter_map(|cases| {
             let (slow, others): (Vec<_>, Vec<_>) = cases.iter().partition(|(_, case)| case.slow);
             let worst = slow.iter().map(|(_, case)| *case);
@@ -265,8 +292,9 @@ impl CaseComparison {
                 peers: worst.peers,
                 movers_fine: movers_fine.into_iter().filter(|m| !movers.contains(m)).collect(),
                 movers,
-                reverse_fine: opposite(&worst.case).and_then(|ends| fine(&ends)),
+                reverse: opposite(&worst.case).and_then(|ends| reverse(&ends)),
                 cases: slow.len(),
+                comes_and_goes: slow.iter().all(|(_, case)| case.comes_and_goes),
             })
         });
         let mut unlike: Vec<UnlikePath> = unlike.collect();
@@ -318,10 +346,34 @@ fn compare_class(class: usize, members: &[(usize, &TimedCase)]) -> Vec<ComparedC
     let times: Vec<MedianInterval> = members.iter().map(|(_, timed)| timed.time).collect();
     let normal = members.first().map_or(0.0, |(_, timed)| normal_spread(tail_kind(&timed.case)));
     let cases = members.iter().zip(compare_with_peers(&times, normal));
+    let distances = members.iter().flat_map(|(_, timed)| timed.visits.iter().flatten());
+    let spread = interpolated(&ascending(distances.map(|sample| sample.ln().abs())), 0.5);
+    let limit = slow_limit(2.0 * normal, spread.unwrap_or(0.0));
     let case = |(&(nth, timed), found): (&(usize, &TimedCase), PeerRatio)| {
         let (case, peers) = (timed.case.clone(), members.len() - 1);
         let PeerRatio { ratio, range, slow } = found;
-        ComparedCase { nth, case, ratio, range, peers, slow, class }
+        let (slow_share, loss) = slow_samples(timed, ratio, limit);
+        let loss = loss.filter(|_| !slow && peers > 1);
+        let (ratio, range) = loss.map_or((ratio, range), |slow| (slow, (slow, slow)));
+        let comes_and_goes = loss.is_some();
+        let slow = slow || comes_and_goes;
+        ComparedCase { nth, case, ratio, range, peers, slow, slow_share, comes_and_goes, class }
     };
     cases.map(case).collect()
+}
+
+/// The share of samples whose speed relative to the peers is below the limit, a logarithm; and the median speed of
+/// those, if the visits show a path that comes and goes as the processes of a health check would.
+fn slow_samples(timed: &TimedCase, ratio: f64, limit: f64) -> (f64, Option<f64>) {
+    let state_share = HealthSettings::default().state_share(tail_kind(&timed.case), 0.0);
+    let (mut evidence, mut slow) = (SteadyEvidence::default(), Vec::new());
+    for visit in &timed.visits {
+        let speeds = visit.iter().map(|sample| ratio / sample);
+        let of_visit: Vec<f64> = speeds.filter(|speed| speed.ln() < limit).collect();
+        evidence.add_process(of_visit.len(), visit.len(), state_share);
+        slow.extend(of_visit);
+    }
+    let median = interpolated(&ascending(slow.iter().copied()), 0.5);
+    let (slow, all) = evidence.rounds;
+    (slow as f64 / all.max(1) as f64, median.filter(|_| evidence.is_unsteady()))
 }

@@ -82,17 +82,18 @@ impl SlowGroup {
         let state = self.paths.iter().find_map(|path| path.part_state.as_ref());
         let part = self.part.as_ref().and(state.or(self.part.as_ref()));
         let part = part.map_or(String::new(), |part| format!("{part}: "));
+        let when = if self.comes_and_goes() { " now and then" } else { "" };
         let flows: Vec<Flow> =
             shown.iter().flat_map(|path| path.case.timed.iter().copied()).collect();
         match shown.len() {
             1 => format!(
-                "{part}{} is {} slower than its {} peers",
+                "{part}{} is {} slower than its {} peers{when}",
                 worst.path,
                 loss_text(losses),
                 worst.peers
             ),
             _ => format!(
-                "{part}{} are {} slower than their peers, the worst {}",
+                "{part}{} are {} slower than their peers{when}, the worst {}",
                 paths_text(&flows),
                 loss_text(losses),
                 worst.path
@@ -117,6 +118,11 @@ impl SlowGroup {
         sets.into_iter().find(|set| !set.is_empty()).unwrap_or_default().into_iter().collect()
     }
 
+    /// Whether its paths are slow in some of their samples only.
+    pub fn comes_and_goes(&self) -> bool {
+        self.paths.iter().all(|path| path.comes_and_goes)
+    }
+
     /// Whether an engine that reads from its peers makes copies slow, too.
     pub fn has_engine_reads(&self) -> bool {
         let reads = |path: &UnlikePath| path.case.timed.iter().all(is_read_by_engine);
@@ -138,8 +144,33 @@ pub fn drain_node(begin: &RunBegin) -> String {
     format!("drain the node (Slurm: `scontrol update nodename={host} state=drain reason=pathline`)")
 }
 
-/// What to do about a part of these GPUs.
+/// What [`GpuCaps::care_commands`] are for each of these GPUs, by address: tools number GPUs in other orders. None of a
+/// vendor without one, and where an address is not known.
+fn care_commands(topology: &Topology, gpus: &[u32]) -> [Option<String>; 2] {
+    [0, 1].map(|which: usize| {
+        let gpus = topology.gpus.iter().filter(|gpu| gpus.contains(&gpu.index));
+        let each = gpus.map(|gpu| {
+            let address = shell_word(Some(&*gpu.pci).filter(|address| !address.is_empty())?);
+            Some(gpu.caps().care_commands[which]?.replace("{}", &address))
+        });
+        let each: Vec<String> = each.collect::<Option<_>>()?;
+        (!each.is_empty()).then(|| format!("`{}`", each.join("; ")))
+    })
+}
+
+/// `reset gpu3 (`amd-smi reset -g 0000:ce:00.0 --gpureset`)`.
+pub(crate) fn reset_text(topology: &Topology, gpus: &[u32]) -> String {
+    let names = gpus.iter().map(|gpu| format!("gpu{gpu}")).collect::<Vec<_>>().join(", ");
+    match care_commands(topology, gpus) {
+        [_, Some(command)] => format!("reset {names} ({command})"),
+        _ => format!("reset {names}"),
+    }
+}
+
+/// What to do about a part; of paths without one, about these GPUs, which they have in common.
 pub fn part_remedy(topology: &Topology, part: &str, gpus: &[u32]) -> String {
+    let of_part: Vec<u32> = gpus_in(part).into_iter().collect();
+    let gpus = if part.is_empty() { gpus } else { of_part.as_slice() };
     let names = gpus.iter().map(|gpu| format!("gpu{gpu}")).collect::<Vec<_>>().join(", ");
     let is = |word: &str| part.contains(word);
     let is_to_host = is("numa") || is("PCIe");
@@ -152,6 +183,11 @@ pub fn part_remedy(topology: &Topology, part: &str, gpus: &[u32]) -> String {
     let host = host.map_or(LinkKind::Pcie, |link| link.kind);
     let is_own = is("copy engine") || is("HBM") || is("path") && gpus.len() == 1 && !is_to_host;
     let first = topology.gpus.iter().find(|gpu| gpus.contains(&gpu.index));
+    let reset = reset_text(topology, gpus);
+    // Links within a package have no connector.
+    let packages = topology.gpus.iter().filter(|gpu| gpus.contains(&gpu.index));
+    let packages: BTreeSet<Option<u32>> = packages.map(|gpu| gpu.package).collect();
+    let is_inside = gpus.len() == 2 && packages.len() == 1 && !packages.contains(&None);
     match first.map(|gpu| gpu.caps().link_errors) {
         None if is("switch") => {
             "the log of the fabric manager for this switch, reset all GPUs, then the vendor"
@@ -165,10 +201,13 @@ pub fn part_remedy(topology: &Topology, part: &str, gpus: &[u32]) -> String {
         }
         None => format!("check {part}"),
         // The links of a copy engine or of a memory carry other copies as they should.
-        _ if is_own => format!("reset {names}, then the vendor"),
+        _ if is_own => match care_commands(topology, gpus) {
+            [Some(state), _] => format!("{state} for a cap or errors, {reset}, then the vendor"),
+            _ => format!("{reset}, then the vendor"),
+        },
         // Without errors of its links it is not they that make all paths of a GPU slow.
         Some(Some(command)) if part.is_empty() => {
-            format!("`{command}` for {names}; without errors there reset {names}, then the vendor")
+            format!("`{command}` for {names}; without errors there {reset}, then the vendor")
         }
         Some(Some(_)) if is_to_host && host == LinkKind::Pcie => {
             format!("`lspci -vv` of {names}: LnkSta against LnkCap, reseat, then the vendor")
@@ -177,6 +216,9 @@ pub fn part_remedy(topology: &Topology, part: &str, gpus: &[u32]) -> String {
         Some(Some(_)) if is_to_host => format!(
             "`ras-mc-ctl --errors` and `dmesg` for the link of {names} to the processor, reseat, then the vendor"
         ),
+        Some(Some(command)) if is_inside => {
+            format!("`{command}` for {names} of one package, {reset}, then the vendor")
+        }
         Some(Some(command)) => format!("`{command}` for {names}, reseat, then the vendor"),
         Some(None) => format!("check the links of {names}"),
     }
@@ -194,7 +236,7 @@ mod tests {
         let path = format!("{}→{}", case.timed[0].src.unit, case.timed[0].dst.unit);
         let part = part.map(str::to_owned);
         let (movers, movers_fine) = (Vec::new(), Vec::new());
-        let (ratio_range, peers, reverse_fine) = ((ratio, ratio), 11, None);
+        let (ratio_range, peers, reverse) = ((ratio, ratio), 11, None);
         UnlikePath {
             case,
             path,
@@ -205,8 +247,9 @@ mod tests {
             peers,
             movers,
             movers_fine,
-            reverse_fine,
+            reverse,
             cases: 1,
+            comes_and_goes: false,
         }
     }
 
@@ -266,36 +309,42 @@ mod tests {
             let topology = MachineDesc::preset(preset).expect("a preset").topology();
             part_remedy(&topology, part, &gpus_in(part).into_iter().collect::<Vec<_>>())
         };
-        let reset = "reset gpu3, then the vendor";
+        let amd = "`amd-smi metric -g 0000:ce:00.0 -c -p -e` for a cap or errors, reset gpu3 (`amd-smi reset -g \
+                   0000:ce:00.0 --gpureset`), then the vendor";
+        let nvidia = "`nvidia-smi -i 0000:5d:00.0 -q -d CLOCK,PERFORMANCE,POWER,ECC` for a cap or errors, reset gpu3 \
+                      (`nvidia-smi -i 0000:5d:00.0 --gpu-reset`), then the vendor";
         let errors = "`ras-mc-ctl --errors`, check the memory modules and the processors";
         let processors =
             "`ras-mc-ctl --errors` for the link between the processors, then the vendor";
         let xgmi_host = "`ras-mc-ctl --errors` and `dmesg` for the link of gpu3 to the processor, reseat, then the \
                          vendor";
         let slot = "`lspci -vv` of gpu3: LnkSta against LnkCap, reseat, then the vendor";
+        let inside = "`rocm-smi --showxgmierr` for gpu2, gpu3 of one package, reset gpu2, gpu3 (`amd-smi reset -g \
+                      0000:c9:00.0 --gpureset; amd-smi reset -g 0000:ce:00.0 --gpureset`), then the vendor";
         let xgmi = "`rocm-smi --showxgmierr` for gpu3, gpu4, reseat, then the vendor";
         let ports =
             "`nvidia-smi nvlink -s; nvidia-smi nvlink -e` for gpu3, reseat, then the vendor";
         let switch =
             "the log of the fabric manager for this switch, reset all GPUs, then the vendor";
-        let any =
-            "`rocm-smi --showxgmierr` for gpu3; without errors there reset gpu3, then the vendor";
+        let any = "`rocm-smi --showxgmierr` for gpu3; without errors there reset gpu3 (`amd-smi reset -g \
+             0000:ce:00.0 --gpureset`), then the vendor";
         for (preset, part, expected) in [
             ("mi250x", "xGMI gpu3-gpu4, both directions", xgmi),
             ("mi250x", "path gpu3→gpu4", xgmi),
+            ("mi250x", "xGMI gpu2-gpu3, both directions", inside),
             ("mi250x", "xGMI gpu3-numa1, into the GPU", xgmi_host),
             ("mi250x", "path numa1→gpu3", xgmi_host),
             ("mi250x", "gpu3 PCIe", xgmi_host),
-            ("mi250x", "gpu3 copy engines to the host", reset),
-            ("mi250x", "gpu3 HBM", reset),
-            ("mi250x", "path gpu3, kernel copy", reset),
+            ("mi250x", "gpu3 copy engines to the host", amd),
+            ("mi250x", "gpu3 HBM", amd),
+            ("mi250x", "path gpu3, kernel copy", amd),
             ("mi250x", "numa1 DDR", errors),
             ("mi300x", "gpu3 PCIe", slot),
             ("hgx-h200", "NVLink gpu3-switches, both directions", ports),
             ("hgx-h200", "NVLink gpu3 to switches", ports),
             ("hgx-h200", "PCIe gpu3-numa0, both directions", slot),
             ("hgx-h200", "path gpu3→numa0, engine copy", slot),
-            ("hgx-h200", "gpu3 copy engines to peers", reset),
+            ("hgx-h200", "gpu3 copy engines to peers", nvidia),
             ("hgx-h200", "switch1", switch),
             ("hgx-h200", "CPU link numa0-numa1, both directions", processors),
             ("hgx-h200", "mlx5_0", "check mlx5_0"),
@@ -304,8 +353,10 @@ mod tests {
         }
         let topology = MachineDesc::preset("mi250x").expect("a preset").topology();
         assert_eq!(part_remedy(&topology, "", &[3]), any);
+        // What a memory of the host slows has GPUs, which are not to blame.
+        assert_eq!(part_remedy(&topology, "numa1 DDR", &[3]), errors);
         let unknown = Gpu { index: 3, ..Gpu::default() };
         let unknown = Topology { gpus: vec![unknown], ..Topology::default() };
-        assert_eq!(part_remedy(&unknown, "gpu3-gpu4", &[3]), "check the links of gpu3");
+        assert_eq!(part_remedy(&unknown, "gpu3-gpu4", &[3]), "check the links of gpu3, gpu4");
     }
 }

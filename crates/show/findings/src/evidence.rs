@@ -200,7 +200,7 @@ impl<'a> Evidence<'a> {
         entry: &RunEntry<'a>,
         quantity: CaseQuantity,
     ) -> Option<SoundValue<'a>> {
-        let value = self.value_of_any(entry, quantity)?;
+        let value = self.value_of_any(entry, quantity, false)?;
         (!self.covered.contains(value.case)).then_some(value)
     }
 
@@ -208,15 +208,22 @@ impl<'a> Evidence<'a> {
     pub(crate) fn value_of_slow(&self, case: &Case) -> Option<SoundValue<'a>> {
         let assumed = || self.assumed.iter().find(|entry| entry.case == case);
         let entry = self.run.entry(case).or_else(assumed)?;
+        // Two states are what a path that comes and goes has.
+        let mut paths = self.slow_groups.iter().flat_map(|group| &group.paths);
+        let has_states = paths.any(|path| path.comes_and_goes && path.case == *case);
+        let value = |quantity| self.value_of_any(entry, quantity, has_states);
         match entry.lone().is_some_and(|flow| flow.by.is_chase()) {
-            true => self.value_of_any(entry, CaseQuantity::StepUs),
-            false => {
-                self.value_of_any(entry, CaseQuantity::Payload).or_else(|| self.extremes(entry))
-            }
+            true => value(CaseQuantity::StepUs),
+            false => value(CaseQuantity::Payload).or_else(|| self.extremes(entry)),
         }
     }
 
-    fn value_of_any(&self, entry: &RunEntry<'a>, quantity: CaseQuantity) -> Option<SoundValue<'a>> {
+    fn value_of_any(
+        &self,
+        entry: &RunEntry<'a>,
+        quantity: CaseQuantity,
+        has_states: bool,
+    ) -> Option<SoundValue<'a>> {
         let shown = entry.shown(quantity)?;
         let own = shown.interval?;
         let of_node = self.run.node_interval(entry.case, quantity);
@@ -224,7 +231,7 @@ impl<'a> Evidence<'a> {
         let (value, unit, case) = (shown.value, quantity.unit(), entry.case);
         let narrow = high - low <= 2.0 * WIDEST * value;
         let is_sound = narrow && !self.suspect.contains(case.to_string().as_str());
-        is_sound.then_some(SoundValue { value, low, high, unit, case })
+        (has_states || is_sound).then_some(SoundValue { value, low, high, unit, case })
     }
 
     /// Number of results that were beyond a ceiling or disturbed.

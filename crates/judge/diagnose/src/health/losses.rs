@@ -4,29 +4,42 @@ use pathline_stats::{ascending, hodges_lehmann, interpolated};
 
 use crate::culprit::{PathLoss, PathLosses};
 use crate::health::monitor::{HealthMonitor, ProbeSeries};
+use crate::health::steady::LATE_SHARE;
 
 /// The losses of all probes. A path that is slow in a few processes or rounds says nothing about parts, unless
 /// no other is slow.
 pub(crate) fn probe_losses<'p>(monitor: &HealthMonitor<'p>) -> PathLosses<'p> {
     let plan = monitor.plan;
     // Most nodes have nothing to explain.
-    let off = |probe| monitor.series(probe).any(|s| s.is_slow() || s.is_fast());
+    let off = |probe| {
+        monitor.series(probe).any(|s| s.is_slow() || s.is_fast()) || monitor.is_unstable(probe)
+    };
     if !(0..plan.probes.len()).any(off) {
         return PathLosses::new(&plan.edits, Vec::new(), Vec::new());
     }
     let (states_of_few, slow): (Vec<usize>, Vec<usize>) =
         monitor.suspects().into_iter().partition(|&probe| monitor.is_process_state(probe));
-    let (unstable, steady): (Vec<usize>, Vec<usize>) =
-        slow.into_iter().partition(|&probe| monitor.is_unstable(probe));
+    let steady: Vec<usize> =
+        slow.into_iter().filter(|&probe| !monitor.is_unstable(probe)).collect();
+    let probes = 0..plan.probes.len();
+    let unstable: Vec<usize> = probes.filter(|&probe| monitor.is_unstable(probe)).collect();
     let (confirmed, steady): (Vec<usize>, Vec<usize>) =
         steady.into_iter().partition(|&probe| monitor.is_confirmed(probe));
     let states = [unstable.as_slice(), &states_of_few].concat();
-    let by_certainty = [confirmed, steady, unstable];
-    let suspects = by_certainty.into_iter().find(|list| !list.is_empty()).unwrap_or_default();
+    let by_certainty = [&confirmed, &steady, &unstable];
+    let suspects =
+        by_certainty.into_iter().find(|list| !list.is_empty()).cloned().unwrap_or_default();
+    // Of what comes and goes the rounds in which it is slow say how much the part loses.
+    let comes_and_goes = suspects == unstable;
     let scales: Vec<f64> = (0..plan.classes.len()).map(|class| scale(monitor, class)).collect();
     let path = |(nth, probe): (usize, &'p crate::HealthProbe)| {
         let medians = monitor.series(nth).filter_map(|s| hodges_lehmann(&s.relative));
         let relative = interpolated(&ascending(medians), 0.5);
+        let (slow_rounds, rounds) = monitor.steadiness(nth).rounds;
+        let relative = match comes_and_goes && slow_rounds as f64 > LATE_SHARE * rounds as f64 {
+            true => monitor.slow_speed(nth).filter(|_| suspects.contains(&nth)),
+            false => relative,
+        };
         PathLoss {
             label: &probe.label,
             case: &probe.case,

@@ -128,6 +128,12 @@ impl ProbeSeries {
     }
 }
 
+/// Logarithm of the relative speed below which a measurement is slow: it loses `least`, a share, and three standard
+/// deviations by `spread`, the median distance of such logarithms from their median.
+pub(crate) fn slow_limit(least: f64, spread: f64) -> f64 {
+    (1.0 - least.clamp(0.0, 0.99)).ln().min(-3.0 * 1.4826 * spread)
+}
+
 /// Collects rounds and judges them.
 #[derive(Debug, Clone)]
 pub struct HealthMonitor<'p> {
@@ -210,11 +216,10 @@ impl<'p> HealthMonitor<'p> {
     fn slow_limit(&self, process: usize, class: usize) -> f64 {
         let tail = self.plan.classes.get(class).map_or(TailKind::Latency, |class| class.tail);
         let least = self.settings.loss.max(2.0 * self.settings.margin_of(tail));
-        let least = (1.0 - least.clamp(0.0, 0.99)).ln();
         let series = self.processes.get(process);
         let members = self.members(class).iter().filter_map(|&probe| series?.get(probe));
         let spread = interpolated(&ascending(members.flat_map(ProbeSeries::deviations)), 0.5);
-        least.min(-3.0 * 1.4826 * spread.unwrap_or(0.0))
+        slow_limit(least, spread.unwrap_or(0.0))
     }
 
     /// Greatest share of its speed that a round of a class may lose without being slow.
@@ -224,14 +229,20 @@ impl<'p> HealthMonitor<'p> {
         1.0 - limits.copied().fold(0.0, f64::min).exp()
     }
 
-    /// Rounds in which a path was slow, and all of its rounds, by process.
-    fn slow_rounds(&self, probe: usize) -> impl Iterator<Item = (usize, usize)> {
+    /// Relative speeds of the rounds in which a path was slow, and the number of all of its rounds, by process.
+    fn slow_rounds(&self, probe: usize) -> impl Iterator<Item = (Vec<f64>, usize)> {
         let class = self.plan.probes.get(probe).map_or(0, |probe| probe.class);
         self.processes.iter().zip(&self.limits).filter_map(move |(series, limits)| {
             let (series, limit) = (series.get(probe)?, limits.get(class)?);
-            let slow = series.relative.iter().filter(|relative| *relative < limit).count();
-            (!series.relative.is_empty()).then_some((slow, series.relative.len()))
+            let slow = series.relative.iter().copied().filter(|relative| relative < limit);
+            (!series.relative.is_empty()).then_some((slow.collect(), series.relative.len()))
         })
+    }
+
+    /// Logarithm of the median speed of the rounds in which a path was slow.
+    pub(crate) fn slow_speed(&self, probe: usize) -> Option<f64> {
+        let slow = ascending(self.slow_rounds(probe).flat_map(|(slow, _)| slow));
+        interpolated(&slow, 0.5)
     }
 
     /// What all rounds of all processes say about whether a path is slow now and then.
@@ -240,7 +251,7 @@ impl<'p> HealthMonitor<'p> {
         let state_share = self.settings.state_share(self.tail(probe), 0.0);
         let mut evidence = SteadyEvidence::default();
         for (slow, rounds) in self.slow_rounds(probe) {
-            evidence.add_process(slow, rounds, state_share);
+            evidence.add_process(slow.len(), rounds, state_share);
         }
         evidence
     }

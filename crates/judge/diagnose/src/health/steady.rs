@@ -1,7 +1,7 @@
 //! Evidence on whether a path is slow now and then, over rounds and processes.
 
 /// Share of rounds at most in which a healthy path is late.
-const LATE_SHARE: f64 = 0.03;
+pub(crate) const LATE_SHARE: f64 = 0.03;
 /// A path that comes and goes is slow in at least this share of the rounds of a bad process,
 const SLOW_ROUNDS: f64 = 0.2;
 /// and at least this share of processes is bad.

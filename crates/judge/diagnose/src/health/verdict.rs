@@ -222,7 +222,7 @@ fn state(
         };
         return (NodeVerdict::Fail, reason);
     }
-    if let Some(reason) = unstable(monitor, unjudged) {
+    if let Some(reason) = unstable(monitor, unjudged, culprits) {
         return (NodeVerdict::Suspect, reason);
     }
     match undecided(monitor, checked) {
@@ -266,7 +266,11 @@ fn slow_together(
 }
 
 /// A path that is slow now and then, if one is.
-fn unstable(monitor: &HealthMonitor<'_>, unjudged: &Unjudged) -> Option<String> {
+fn unstable(
+    monitor: &HealthMonitor<'_>,
+    unjudged: &Unjudged,
+    culprits: &[Culprit],
+) -> Option<String> {
     let judged = |probe: usize| {
         let class = monitor.plan.probes.get(probe).map(|probe| probe.class);
         class.is_some_and(|class| !unjudged.classes.contains(&class))
@@ -275,12 +279,19 @@ fn unstable(monitor: &HealthMonitor<'_>, unjudged: &Unjudged) -> Option<String> 
     let probe = paths.find(|&probe| monitor.is_unstable(probe))?;
     let path = monitor.plan.probes.get(probe).map_or("a path", |probe| probe.label.as_str());
     let (slow, all) = (monitor.slow_processes(probe), monitor.series(probe).count());
+    let (slow_rounds, rounds) = monitor.steadiness(probe).rounds;
+    let part = match likely_parts(culprits).as_slice() {
+        [part] if part.is_part && part.paths.contains(&probe) => Some(part.element.as_str()),
+        _ => None,
+    };
+    let ends = part.and_then(|_| path.split(',').next()).unwrap_or(path);
+    let of_processes = if all == 1 { String::new() } else { format!(" of {all} processes") };
+    let part = part.map_or(String::new(), |part| format!("{part}: "));
     Some(match slow {
-        0 => {
-            let (slow, rounds) = monitor.steadiness(probe).rounds;
-            format!("{path} comes and goes: slow in {slow} of {rounds} rounds of {all} processes")
-        }
-        _ => format!("{path} is slow in {slow} of {all} processes"),
+        0 => format!(
+            "{part}{ends} comes and goes: slow in {slow_rounds} of {rounds} rounds{of_processes}"
+        ),
+        _ => format!("{part}{ends} is slow in {slow} of {all} processes"),
     })
 }
 

@@ -6,6 +6,9 @@ use pathline_explain::fmt;
 use crate::evidence::Evidence;
 use crate::{Finding, FindingSeverity};
 
+/// Loss of the opposite direction that is told, beyond its interval.
+const LEAST_TOLD: f64 = 0.02;
+
 pub(super) const ID: &str = "path-slower-than-equals";
 
 /// One finding for each path alone, and one for all paths that one part slows.
@@ -29,11 +32,14 @@ fn finding(evidence: &Evidence, group: &SlowGroup) -> Option<Finding> {
     }
     // A path back over another route says nothing of a part that is slow both ways.
     let is_both = group.part.as_deref().is_some_and(|part| part.contains("both directions"));
-    match path.reverse_fine.filter(|_| !is_both) {
-        Some(true) => seen.push("the opposite direction is fine".to_owned()),
-        Some(false) => seen.push("the opposite direction is slow, too".to_owned()),
-        None => (),
-    }
+    seen.extend(path.reverse.filter(|_| !is_both).map(|reverse| match reverse {
+        (_, true) => "the opposite direction is slow, too".to_owned(),
+        (ratio, _) if ratio < 1.0 - LEAST_TOLD => format!(
+            "the opposite direction is {} slower, which may be a state of the process",
+            fmt::percent(1.0 - ratio)
+        ),
+        _ => "the opposite direction is fine".to_owned(),
+    }));
     let peers = match value.unit {
         "us" => value.value * path.ratio,
         _ => value.value / path.ratio.max(1e-3),
@@ -74,12 +80,15 @@ fn finding(evidence: &Evidence, group: &SlowGroup) -> Option<Finding> {
         ..Finding::new(
             ID,
             FindingSeverity::Fault,
-            format!(
-                "{} ({}; peers {}).",
-                fmt::sentence(&summary),
-                value.text(),
-                fmt::number(peers)
-            ),
+            match group.comes_and_goes() {
+                true => format!("{}.", fmt::sentence(&summary)),
+                false => format!(
+                    "{} ({}; peers {}).",
+                    fmt::sentence(&summary),
+                    value.text(),
+                    fmt::number(peers)
+                ),
+            },
         )
     })
 }
