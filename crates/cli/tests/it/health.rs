@@ -123,6 +123,49 @@ fn what_a_node_states_of_a_fault_is_named_by_health_and_run() {
     }
 }
 
+/// A link that the node lacks, one that comes and goes, and the second hop of a path that hangs: `health` and `run` name
+/// the link.
+#[test]
+fn links_that_are_missing_flap_or_hang_behind_others_are_named() {
+    let dir = TempDir::new().expect("a folder");
+    let of = |element: &str, kind: &str| {
+        faulty(dir.path(), "mi250x", &format!("[[fault]]\nelement = \"{element}\"\nkind = {kind}"))
+    };
+    let named = |file: &Path, link: &str, word: &str, runs: bool| {
+        let file = file.to_str().expect("a path");
+        let (json, code) = check(&["-m", file]);
+        assert_eq!((json["state"].as_str(), code), (Some(word), 1), "{}", json["reason"]);
+        assert!(json["reason"].as_str().is_some_and(|reason| reason.starts_with(link)), "{json}");
+        let out = dir.path().join(word).join(link);
+        let out = out.to_str().expect("a path");
+        let output = runs.then(|| pathline(&["run", "--quick", "-m", file, "-o", out]));
+        let text =
+            output.map(|output| stdout(&output).split_whitespace().collect::<Vec<_>>().join(" "));
+        let start = format!("{}: {link}", word.to_uppercase());
+        assert!(text.is_none_or(|text| text.contains(&start)), "{start}");
+    };
+    named(&of("gpu1-gpu3", "\"hang\""), "xGMI gpu1-gpu3 hangs: 2 of 2", "fail", false);
+    let flapping = of("gpu4-gpu5", "\"flapping\"\nshare = 0.3\nperiod_ms = 100");
+    named(&flapping, "xGMI gpu4-gpu5", "suspect", true);
+    let file = of("gpu1-gpu3", "\"hang\"");
+    let text = fs::read_to_string(&file).expect("a description");
+    let text = text.split("[[fault]]").next().unwrap_or_default();
+    let lines = text.lines().filter(|line| !line.contains("a = \"gpu0\", b = \"gpu2\""));
+    let lines = lines.collect::<Vec<_>>().join("\n");
+    fs::write(&file, &lines).expect("a file");
+    named(&file, "xGMI gpu0-gpu2 is missing", "fail", true);
+    let (json, _) = check(&["-m", file.to_str().expect("a path"), "--against", "mi250x"]);
+    assert!(json["reason"].as_str().is_some_and(|r| r.contains("gpu0-gpu2 is missing")), "{json}");
+    // Copies of pages on another domain are no copies of this one.
+    let pages = of("numa1", "\"numa\"\npages_on = \"numa3\"");
+    let (json, code) = check(&["-m", pages.to_str().expect("a path")]);
+    assert_eq!((json["state"].as_str(), code), (Some("undecided"), 3), "{}", json["reason"]);
+    assert!(json["facts"]["unread"].to_string().contains("its pages lie on numa3"), "{json}");
+    fs::write(&file, lines).expect("a file");
+    let (json, _) = check(&["-m", "mi250x", "--against", file.to_str().expect("a path")]);
+    assert_eq!(json["state"].as_str(), Some("ok"), "{}", json["reason"]);
+}
+
 #[test]
 fn every_format_is_whole_and_agrees_with_the_exit_code() {
     let dir = TempDir::new().expect("a folder");

@@ -8,7 +8,7 @@ use pathline_schema::{Bytes, Case, Ns, VerifyResult};
 
 use crate::bind::bind;
 use crate::lane::{BoundLane, MAX_REPS};
-use crate::pool::BufferPool;
+use crate::pool::{BufferPool, buffers};
 use crate::start::StartGates;
 
 /// Minimum time of a probe in a round; an operation that takes longer is timed alone. Device events
@@ -49,6 +49,7 @@ impl<'m> ProbeRounds<'m> {
             return Err(CallError::unsupported("bind", flow.to_string(), why));
         }
         let lanes = self.lanes(case)?;
+        self.check_pages(case)?;
         let mut probe = BoundProbe { case: case.clone(), lanes, reps: 1 };
         // The first operation pays for pages and code; the second gives the time of one.
         probe.sample(self.machine, 1, &mut || ())?;
@@ -59,6 +60,22 @@ impl<'m> ProbeRounds<'m> {
         }
         self.probes.push(probe);
         Ok(self.probes.len() - 1)
+    }
+
+    /// A path of a NUMA domain is not that if most pages lie on another one, as where its memory is used up.
+    fn check_pages(&mut self, case: &Case) -> CallResult<()> {
+        for (key, bytes) in buffers(case) {
+            let Some(home) = key.place.unit.numa() else { continue };
+            let buffer = self.pool.get(key)?;
+            let pages = self.machine.host.page_domains(buffer.address(), bytes);
+            let pages = pages.unwrap_or_default();
+            let most = pages.iter().filter(|(_, n)| 2 * **n > pages.values().sum());
+            if let Some((other, _)) = most.filter(|(domain, _)| **domain != home).last() {
+                let why = format!("its pages lie on numa{other}: is memory of numa{home} free?");
+                return Err(CallError::unsupported("bind", key.place.to_string(), &why));
+            }
+        }
+        Ok(())
     }
 
     /// Time of one operation of a probe, from operations that take 0.2 ms together or from one.

@@ -1,6 +1,7 @@
 //! Collects the times of the probes as evidence, by process.
 
 use std::cell::OnceCell;
+use std::collections::BTreeSet;
 
 use pathline_stats::{SignEvidence, ascending, interpolated};
 
@@ -143,6 +144,8 @@ pub struct HealthMonitor<'p> {
     pub(crate) processes: Vec<Vec<ProbeSeries>>,
     /// Indices of probes, by class.
     members: Vec<Vec<usize>>,
+    /// Probes that cannot be measured here.
+    left_out: BTreeSet<usize>,
     /// Logarithm of relative speed below which a round counts as slow, by process and class.
     limits: Vec<Vec<f64>>,
     pub(crate) rounds: usize,
@@ -164,10 +167,16 @@ impl<'p> HealthMonitor<'p> {
             settings,
             processes: Vec::new(),
             members,
+            left_out: BTreeSet::new(),
             limits: Vec::new(),
             rounds: 0,
             unjudged: OnceCell::new(),
         }
+    }
+
+    /// Expects no rounds of these probes.
+    pub fn leave_out(&mut self, probes: &[usize]) {
+        self.left_out.extend(probes);
     }
 
     /// Adds a round of process `process`, counted from 0: the time of one operation of each probe in
@@ -292,7 +301,8 @@ impl<'p> HealthMonitor<'p> {
     }
 
     pub(crate) fn has_peers(&self, probe: usize) -> bool {
-        self.plan.probes.get(probe).is_some_and(|p| self.plan.peers(p.class) > 0)
+        let known = self.plan.probes.get(probe).filter(|_| !self.left_out.contains(&probe));
+        known.is_some_and(|p| self.plan.peers(p.class) > 0)
     }
 
     /// Whether a suspect is slow in so large a share of processes, with so much evidence in them, that

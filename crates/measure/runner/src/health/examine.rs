@@ -451,6 +451,7 @@ impl HealthCheck<'_> {
         if self.note_failures(unbound, which, plan) {
             return self.stop_at_failure(process);
         }
+        monitor.leave_out(&unbound_probes);
         if first {
             let all = self.elapsed(Some(&process));
             self.times.binding = all.saturating_sub(self.times.opening);
@@ -566,7 +567,8 @@ impl HealthCheck<'_> {
             let Some(probe) = which.get(nth).and_then(|&n| plan.probes.get(n)) else { continue };
             match severity {
                 Severity::Unsupported | Severity::Exhausted => {
-                    self.facts.unread.push(format!("{} was not measured: {error}", probe.label));
+                    let text = format!("{} was not measured: {error}", probe.label);
+                    self.facts.unread.extend((!self.facts.unread.contains(&text)).then_some(text));
                 }
                 Severity::Transient | Severity::Sticky | Severity::Corrupt => {
                     faults.push((probe.clone(), error));
