@@ -344,4 +344,43 @@ mod tests {
         ];
         assert_eq!(slowed(true)[4..], by_unit);
     }
+
+    /// Two movers of one path, a copy inside GPU 0, one into it, and a pair of copies, which is none of a path.
+    #[test]
+    fn every_node_has_edits_of_paths_and_of_gpus_as_source_destination_and_both() {
+        let cases = [
+            "gpu0.vram > gpu1.vram by dma@gpu0 x 1MiB",
+            "gpu0.vram > gpu1.vram by blit@gpu0 x 1MiB",
+            "gpu0.vram > gpu0.vram by blit@gpu0 x 1MiB",
+            "numa0.pinned > gpu0.vram by dma@gpu0 x 1MiB",
+            "gpu1.vram > gpu0.vram by dma@gpu1 x 1MiB & gpu0.vram > gpu1.vram by dma@gpu0 x 1MiB",
+        ]
+        .map(|text| text.parse::<Case>().expect(text));
+        let labelled: Vec<(&Case, &str)> = cases.iter().zip(["a", "b", "c", "d", "e"]).collect();
+        let gpus = [0, 1].map(|index| Gpu { index, ..Gpu::default() }).to_vec();
+        let topology = Topology { gpus, ..Topology::default() };
+        let edits = |with_units| -> Vec<String> {
+            let text = |edit: &PartEdit| {
+                let probes = edit.exposures.iter().map(|of| of.probe.to_string());
+                format!("{} {} {}", edit.element, edit.parts, probes.collect::<String>())
+            };
+            general_edits(&labelled, &topology, with_units).iter().map(text).collect()
+        };
+        let paths = [
+            "path gpu0→gpu1 1 01",
+            "path a 1 0",
+            "path b 1 1",
+            "path c 1 2",
+            "path d 1 3",
+            "path e 1 4",
+        ];
+        assert_eq!(edits(false), paths);
+        let units = [
+            "gpu0 as source 1 01",
+            "gpu0 both ways 1 0123",
+            "gpu1 as destination 1 01",
+            "gpu1 both ways 1 01",
+        ];
+        assert_eq!(edits(true), paths.iter().chain(&units).copied().collect::<Vec<_>>());
+    }
 }

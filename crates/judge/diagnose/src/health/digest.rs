@@ -749,4 +749,22 @@ mod tests {
         digest.facts = facts.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
         assert_eq!(digest.facts_text(), "kernel 6.4, libc 2");
     }
+
+    /// Of a class of three the median counts, of one of two nothing.
+    #[test]
+    fn a_time_is_relative_to_its_class_from_three_cases_on() {
+        for (count, expected) in
+            [(2, [10_f64.ln(), 20_f64.ln(), 0.0]), (3, [0.5_f64.ln(), 0.0, 2_f64.ln()])]
+        {
+            let mut digest =
+                RunDigest::empty(&RunBegin::new(WorldKind::Real), &Topology::default());
+            for (gpu, ns) in [10.0, 20.0, 40.0].into_iter().enumerate().take(count) {
+                let case = format!("numa0.pinned > gpu{gpu}.vram by dma@gpu{gpu} x 1MiB");
+                digest.add(&case.parse().expect("a case"), &[ns; 3], 2, "host".into());
+            }
+            let found: Vec<f64> = digest.relative().into_values().collect();
+            assert_eq!(found.len(), count);
+            assert!(found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-9), "{found:?}");
+        }
+    }
 }
