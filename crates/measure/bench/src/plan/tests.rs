@@ -205,6 +205,8 @@ fn skips_have_reasons() {
     let both =
         "numa0.paged > gpu0.vram by dma@gpu0 x 1MiB & gpu0.vram > numa0.paged by dma@gpu0 x 1MiB";
     assert!(skip(&t, both).starts_with("a pageable copy blocks the calling thread"));
+    let mixed = "r0.numa0.paged > r1.numa0.paged by mpi@numa0[ping] x 8B & gpu0.vram > gpu1.vram by dma@gpu0 x 1B";
+    assert!(skip(&t, mixed).starts_with("messages between processes are measured without other"));
     let calls =
         "gpu0.reg > gpu0.reg by call@gpu0[launch] x 1B & gpu0.vram > gpu1.vram by dma@gpu0 x 1B";
     assert!(skip(&t, calls).starts_with("a runtime call blocks the calling thread"));
