@@ -1,10 +1,10 @@
 //! AMD's TransferBench (`src/TransferBench.cpp`) and rocm-bandwidth-test 2.6.
 
 use crate::clean::{PasteLine, rows_of};
-use crate::context::find_product;
 use crate::document::{CopyMeans, MatrixEnd, MatrixTool, RateCount, RateMatrix, TimedTransfer};
 use crate::matrix::{index, read_rows};
 use crate::number::{number, whole};
+use crate::products::find_product;
 
 /// Transfers that are kept.
 const MAX_TRANSFERS: usize = 65_536;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::context::find_product;
 use crate::document::PasteContext;
+use crate::products::find_product;
 use crate::stated_rates::{generation, lane_gbs, lane_gts, line_rate, rate_name};
 
 /// Tokens between a count and its noun.

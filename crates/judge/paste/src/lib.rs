@@ -31,6 +31,7 @@ mod perftest;
 mod plain_matrix;
 mod plain_rows;
 mod plain_table;
+mod products;
 mod profile;
 mod profiler;
 mod read;
@@ -39,7 +40,6 @@ mod stated_rates;
 mod streams;
 
 pub use clean::clean_text;
-pub use context::{PRODUCT_TABLE, find_product, table_rows};
 pub use counts::option_value;
 pub use document::{
     CollectiveRow, CollectiveTable, CopyMeans, DeviceUse, FileIoResult, LineSpan, MatrixEnd,
@@ -51,4 +51,5 @@ pub use number::size;
 pub use paste_context::RunTitle;
 pub use pathline_topo::{LinkMatrix, PEER_STATUSES};
 pub use plain_rows::{PlainColumn, PlainRows, PlainTable};
+pub use products::{PRODUCT_TABLE, find_product, table_rows};
 pub use read::read_paste;

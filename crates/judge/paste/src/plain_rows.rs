@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use crate::clean::PasteLine;
-use crate::context::find_product;
 use crate::number::{rate_of_name, size};
+use crate::products::find_product;
 
 /// Lines between a title with the unit and the header below it, and between lines of a list.
 pub(crate) const MAX_GAP: usize = 3;
