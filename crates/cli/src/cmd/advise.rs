@@ -134,6 +134,14 @@ fn verdict(answers: &[Advice], again: bool, is_review: bool) -> ExitKind {
     ExitKind::Fine
 }
 
+/// What a review without trials is of.
+fn origin_of(model: Option<&MachineModel>) -> AdviceOrigin {
+    match model {
+        Some(model) => answer_origin(&model.desc().name, Vec::new(), true),
+        None => answer_origin(&hostname(), host_parts(), false),
+    }
+}
+
 /// The nodes of the allocation in which this runs, as Slurm says.
 fn slurm_nodes() -> Option<u32> {
     std::env::var("SLURM_JOB_NUM_NODES").ok()?.trim().parse().ok()
@@ -191,15 +199,14 @@ impl AdviceRun<'_> {
         let (suspects, mut answers): (Vec<Advice>, Vec<Advice>) = stated
             .into_iter()
             .partition(|a| a.verdict == AdviceVerdict::Suspect && is_about(a, is_tried));
-        let count = topology.gpus.len() as u32;
-        let gpus = self.args.ranks.unwrap_or(count);
+        let gpus = self.args.ranks.unwrap_or(topology.gpus.len() as u32);
         // What a script asks for counts before the allocation in which this runs.
         let asked = script.as_ref().and_then(|text| read_paste(text.as_bytes()).context.nodes);
         let nodes = self.args.nodes.or(asked).or_else(slurm_nodes);
         let scope = SettingScope { topology: &topology, gpus, nodes };
         answers.extend(unset_on(&unset, model.as_ref(), &topology)?);
-        let is_named = self.args.review.as_deref().is_some_and(|names| !names.is_empty());
-        if let (Some(model), true) = (&model, job.is_some() && task.is_none() && !is_named) {
+        let is_whole = task.is_none() && self.args.review.as_deref().is_none_or(<[_]>::is_empty);
+        if let (Some(model), Some(_)) = (model.as_ref().filter(|_| is_whole), &job) {
             answers.extend(lacking_on(model, &topology, &variables)?);
         }
         let mut known = known_settings(&unanswered(&variables, &answers), &scope);
@@ -217,10 +224,7 @@ impl AdviceRun<'_> {
             answers.extend(judge_names(&rest, task.is_none() && job.is_none()));
         }
         let rest = unanswered(&variables, &answers);
-        let origin = match &model {
-            Some(model) => answer_origin(&model.desc().name, Vec::new(), true),
-            None => answer_origin(&hostname(), host_parts(), false),
-        };
+        let origin = origin_of(model.as_ref());
         // What else is set acts on nothing that a model has.
         let by_model = model.is_some() && task.is_none();
         let (rest, untried): (ArmEnv, ArmEnv) =

@@ -788,9 +788,8 @@ fn digests_are_small_and_make_a_history() {
     );
     fs::write(&journal, format!("{cut}\n{wrong}\n")).expect("a file");
     let output = pathline(&["health", "--history", folder, path]);
-    assert_eq!(output.status.code(), Some(1));
     let error = unwrapped(&output.stderr);
-    assert!(error.contains("have wrong bytes, the first"), "{error}");
+    assert!(output.status.code() == Some(1) && error.contains("have wrong bytes"), "{error}");
     let other = fixture.replace("h200-x4", "h200-x2-contention");
     let output = pathline(&["health", "--history", folder, &other]);
     let error = unwrapped(&output.stderr);

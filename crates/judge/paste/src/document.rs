@@ -8,6 +8,7 @@ use pathline_topo::LinkMatrix;
 pub use crate::paste_context::PasteContext;
 use crate::paste_context::RunTitle;
 use crate::plain_rows::PlainTable;
+pub use crate::profile_table::{ProfileRow, ProfileTable};
 
 /// First and last line of something, from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -488,26 +489,4 @@ impl NcclLog {
     pub fn has_transport(&self, part: &str) -> bool {
         self.transports.keys().any(|name| name.contains(part))
     }
-}
-
-/// A table of a profiler: rocprof, nvprof.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct ProfileTable {
-    /// `rocprof` or `nvprof`.
-    pub tool: &'static str,
-    /// Kernels, copies and calls.
-    pub rows: Vec<ProfileRow>,
-}
-
-/// What a profiler summed up.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct ProfileRow {
-    /// Kernel, call or `[CUDA memcpy HtoD]`.
-    pub name: String,
-    /// How often.
-    pub calls: u64,
-    /// All of them, us.
-    pub total_us: f64,
-    /// Share of the time, 0 to 1.
-    pub share: f64,
 }

@@ -33,6 +33,7 @@ mod plain_rows;
 mod plain_table;
 mod products;
 mod profile;
+mod profile_table;
 mod profiler;
 mod read;
 mod sentence_rates;
