@@ -69,8 +69,8 @@ impl<'m> ProbeRounds<'m> {
             let buffer = self.pool.get(key)?;
             let pages = self.machine.host.page_domains(buffer.address(), bytes);
             let pages = pages.unwrap_or_default();
-            let most = pages.iter().filter(|(_, n)| 2 * **n > pages.values().sum());
-            if let Some((other, _)) = most.filter(|(domain, _)| **domain != home).last() {
+            let mut most = pages.iter().filter(|(_, n)| 2 * **n > pages.values().sum());
+            if let Some((other, _)) = most.rfind(|(domain, _)| **domain != home) {
                 let why = format!("its pages lie on numa{other}: is memory of numa{home} free?");
                 return Err(CallError::unsupported("bind", key.place.to_string(), &why));
             }
