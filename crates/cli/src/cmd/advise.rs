@@ -98,6 +98,10 @@ pub(super) fn run(args: &AdviseArgs) -> Result<ExitKind> {
     };
     let model = args.machine.as_deref().map(MachineModel::read).transpose()?;
     if let Some(model) = &model {
+        if args.is_review() {
+            let topology = model.desc().topology();
+            answers.extend(answer_job(&args.subject, model, &topology, args.min_gain)?);
+        }
         state_kernel_cost(&mut answers, model);
     }
     let mut file = AdviceFile { format: ADVICE_FORMAT, origin, task, answers };

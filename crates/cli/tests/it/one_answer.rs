@@ -363,6 +363,7 @@ fn one_size_of_messages_has_the_answer_of_the_table() {
 /// Counts of transfers make one answer for a job: times by `model predict`, added.
 #[test]
 fn a_job_of_several_sizes_is_judged_in_sum() {
+    let dir = tempfile::TempDir::new().unwrap();
     let us = |by: &str, size: &str| -> f64 {
         let case = format!("r0.gpu0.vram > r1.gpu1.vram by mpi@gpu0[send-w64{by}] x {size}");
         let text = pathline(&["model", "predict", "-m", "mi250x", "--json", "--case", &case], "");
@@ -380,6 +381,12 @@ fn a_job_of_several_sizes_is_judged_in_sum() {
         let gain = job["gain"]["gain"].as_f64().unwrap();
         assert!((gain - (default / with - 1.0)).abs() < 1e-6, "{default} {with} {job:#}");
         assert_eq!(job["verdict"], word, "{job:#}");
+        let script = dir.path().join("job.sh");
+        std::fs::write(&script, "#!/bin/sh\nexport HSA_XNACK=1\nsrun ./a\n").unwrap();
+        let args = [&args[..], &["--job", script.to_str().unwrap()]].concat();
+        let found: Value = serde_json::from_str(&pathline(&args, "")).unwrap();
+        let of_script = found["answers"].as_array().unwrap().iter().find(is_job);
+        assert_eq!(of_script, Some(job));
     }
 }
 

@@ -170,7 +170,9 @@ impl AnswerGroup<'_> {
         let head = match (change, verdict) {
             (Some(_), _) => self.first.action().unwrap_or_default(),
             (None, AdviceVerdict::Keep) if self.first.is_job_sum() => {
-                "Keep the default for this job".to_owned()
+                let names = choice.iter().flat_map(|choice| choice.settings.keys());
+                let names = names.map(|name| format!(" of {name}")).collect::<String>();
+                format!("Keep the default{names} for this job")
             }
             (None, AdviceVerdict::Keep) if !is_review(self.first) => {
                 let assumed = if self.first.is_assumed() {
