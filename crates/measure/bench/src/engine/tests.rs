@@ -514,7 +514,7 @@ fn sizes_that_no_machine_has_do_not_fit() {
     }
 }
 
-/// The steps and records of two cases of a batch, without repeated visits. A run that is told to end starts
+/// The steps and records of two cases of a batch, without repeated visits. An interrupted run starts
 /// nothing more and verifies nothing.
 #[test]
 fn each_step_is_announced_and_a_run_that_ends_begins_nothing() {

@@ -173,8 +173,10 @@ fn links_limit(
         .filter(|(_, cell)| cell.value.is_some_and(|rate| rate * ONE_RATE < fastest))
         .collect();
     let classes = loss_classes(by_links.iter().map(|(_, cell)| cell), &evidence.covered);
-    let sides = two_sides(&by_links.iter().map(|(pair, _)| *pair).collect()).unwrap_or_default();
     let (first, paths) = (classes.first()?, classes.iter().map(|class| class.paths).sum::<usize>());
+    // Classes may lack a pair.
+    let sides = two_sides(&by_links.iter().map(|(pair, _)| *pair).collect());
+    let sides = sides.filter(|_| paths == by_links.len()).unwrap_or_default();
     // Several reasons are no answer in a sentence; the table has them.
     if classes.iter().any(|class| (&class.hop, &class.held_by) != (&first.hop, &first.held_by)) {
         return None;

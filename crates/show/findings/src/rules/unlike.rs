@@ -6,7 +6,7 @@ use pathline_explain::fmt;
 use crate::evidence::Evidence;
 use crate::{Finding, FindingSeverity};
 
-/// Loss of the opposite direction that is told, beyond its interval.
+/// Least loss of the opposite direction that a finding states, beyond its interval.
 const LEAST_TOLD: f64 = 0.02;
 
 pub(super) const ID: &str = "path-slower-than-equals";
