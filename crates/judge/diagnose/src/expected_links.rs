@@ -92,7 +92,7 @@ pub(crate) fn expected_topology(topology: &Topology, network: Option<&Network>) 
     topology
 }
 
-/// Links of the fabric that are known as they should be; those that are missing have no width.
+/// Links of the fabric whose expected width and rate are known, and links that the node should have and does not show.
 fn fabric_links(
     topology: &Topology,
     network: Option<&Network>,
@@ -106,13 +106,7 @@ fn fabric_links(
         let (now, full) = (each(link.peak, link.width), each(known.peak, known.width));
         Some((link, known.width, now, full))
     });
-    let missing = missing_links(topology, twin);
-    let none: Vec<Link> = missing.iter().map(|link| Link { width: 0, ..link.clone() }).collect();
-    let missing = none.iter().zip(&missing).map(|(none, link)| {
-        let full = each(link.peak, link.width);
-        (none, link.width, full, full)
-    });
-    let known: Vec<_> = known.chain(missing).collect();
+    let known: Vec<_> = known.collect();
     // Sources count coding and error correction or not: what most links of a kind lack is theirs.
     let share =
         |(_, _, now, full): &(&Link, u32, f64, f64)| if *full > 0.0 { now / full } else { 0.0 };
@@ -134,9 +128,21 @@ fn fabric_links(
             // A driver states what it is trained at, not a state that it rests in.
             under_load: is_slower,
             errors: None,
+            is_missing: false,
         }
     };
-    known.iter().map(link).collect()
+    let missing = missing_links(topology, twin).into_iter().map(|link| TrainedLink {
+        name: format!("{} {}-{}", link.kind.name(), link.a, link.b),
+        kind: link.kind,
+        width: 0,
+        max_width: link.width,
+        speed: 0.0,
+        max_speed: 0.0,
+        under_load: false,
+        errors: None,
+        is_missing: true,
+    });
+    known.iter().map(link).chain(missing).collect()
 }
 
 /// What was read of the GPUs of a node: by number.
@@ -251,6 +257,7 @@ fn pcie_links(
             max_speed,
             under_load,
             errors: errors(readings.counters.0).zip(errors(readings.counters.1)),
+            is_missing: false,
         });
     }
     limits.extend(limited);
@@ -286,6 +293,7 @@ fn nvlinks(
             max_speed: 0.0,
             under_load: readings.loaded.contains_key(&gpu.index),
             errors: before.zip(after),
+            is_missing: false,
         });
     }
     limits.extend(limited);
@@ -320,6 +328,8 @@ mod tests {
         assert_eq!(expected_topology(&narrow, None).links, desc.topology().links);
         assert_eq!(losses(&desc.topology()), Vec::<String>::new());
         assert_eq!(losses(&with_link(&desc, (0, 6), 3)), Vec::<String>::new());
+        // A source that does not state a width does not say that the link is missing.
+        assert_eq!(losses(&with_link(&desc, (0, 6), 0)), Vec::<String>::new());
         let mut without = desc.topology();
         without.links.retain(|l| (l.a, l.b) != (LinkEnd::Gpu(0), LinkEnd::Gpu(2)));
         assert_eq!(losses(&without), ["xGMI gpu0-gpu2 is missing (0 of 1 links)"]);

@@ -13,7 +13,7 @@ pub struct TrainedLink {
     pub name: String,
     /// Its kind.
     pub kind: LinkKind,
-    /// Lanes or links in use; 0 if unknown, and of a link between two GPUs that is missing.
+    /// Lanes or links in use; 0 if unknown.
     pub width: u32,
     /// Lanes or links that both ends have; 0 if unknown.
     pub max_width: u32,
@@ -26,6 +26,9 @@ pub struct TrainedLink {
     /// Errors that the hardware counted before and after the measurement, where it counts them:
     /// replays, CRC errors, recoveries.
     pub errors: Option<(u64, u64)>,
+    /// Whether the node should have the link and does not show it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_missing: bool,
 }
 
 impl TrainedLink {
@@ -52,7 +55,7 @@ impl TrainedLink {
             LinkKind::Pcie => ("lanes", "GT/s"),
             _ => ("links", "GB/s a link"),
         };
-        if self.width == 0 && self.max_width > 0 && self.name.contains('-') {
+        if self.is_missing {
             return Some(format!("{} is missing (0 of {} {of})", self.name, self.max_width));
         }
         if self.width > 0 && self.width < self.max_width {

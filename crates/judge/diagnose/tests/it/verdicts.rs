@@ -393,6 +393,7 @@ fn facts_fail_without_times_and_nothing_is_no_pass() {
         max_speed: 32.0,
         under_load: false,
         errors: Some((4, 6)),
+        is_missing: false,
     };
     let facts = NodeFacts { links: vec![link.clone()], ..NodeFacts::default() };
     let narrow = monitor.report(&facts);
