@@ -73,6 +73,8 @@ fn two_runs_minutes_apart_differ_by_less_than_a_percent() {
     let [before, after] = files.each_ref().map(|f| f.to_str().unwrap());
     let output = pathline(&["diff", before, after, "--tolerance", "1"]);
     let text = String::from_utf8(output.stdout).unwrap();
+    // Lines end where the folder's name makes them.
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     // 304 cases have a result before and no outcome after: not judged.
     assert_eq!(output.status.code(), Some(3), "{text}");
     assert!(
