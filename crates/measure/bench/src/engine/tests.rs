@@ -355,6 +355,23 @@ fn what_a_class_has_calibrated_is_not_calibrated_again() {
     assert!(first.warmup >= 4, "{}", first.warmup);
 }
 
+/// The first case that uses an engine loads it until 50 ms after the case was bound, of which its calibration takes
+/// some. That time is no part of the case's budget.
+#[test]
+fn to_load_an_engine_costs_no_case_its_budget() {
+    let machine = machine();
+    let mut engine = CaseEngine::new(&machine, default_settings(Bytes::gib(64)));
+    let [first, second] = [1, 2].map(|peer| {
+        let copy = format!("gpu0.vram > gpu{peer}.vram by dma@gpu0 x 1MiB");
+        let begun = machine.clock.now();
+        let case = engine.bind(&planned(&copy)).unwrap();
+        let all = machine.clock.now() - begun;
+        assert!(case.spent > Ns::ZERO && case.spent + case.load <= all, "{} of {all}", case.spent);
+        case.load
+    });
+    assert!(first > Ns::ms(40.0) && second == Ns::ZERO, "{first}, {second}");
+}
+
 /// What the journal gets of a case that is interrupted at a visit.
 fn records_until(visit: u32) -> (Vec<SampledCase>, PlannedCase) {
     let (machine, copy) = (machine(), planned("gpu0.vram > gpu1.vram by dma@gpu0 x 1MiB"));

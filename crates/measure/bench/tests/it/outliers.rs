@@ -8,16 +8,29 @@ use pathline_bench::{
     RunHeader, RunPlan, TaskEnd, TaskEvent, TimerScope, default_settings,
 };
 use pathline_flow::{MachineDesc, RuntimeEnv};
-use pathline_schema::{Bytes, CaseOutcome, Journal, JournalRecord, Ns, RunNote};
+use pathline_schema::{
+    Bytes, CaseOutcome, FaultedCase, Journal, JournalRecord, MeasuredCase, Ns, RunNote, Severity,
+};
 use tempfile::TempDir;
 
-/// An executor whose processes measure some cases too slow: the first one, or all.
+/// What the second process makes of slow cases.
+#[derive(Clone, Copy, PartialEq)]
+enum SecondProcess {
+    /// It measures what they are.
+    IsRight,
+    /// They are as slow.
+    IsSlow,
+    /// They fail.
+    Fails,
+}
+
+/// An executor whose first process measures some cases too slow.
 struct SlowProcess<'m> {
     here: LocalExecutor<'m>,
     /// A part of the text of slow cases, and the factor of their times.
     slow: (&'static str, f64),
-    is_slow: bool,
-    stays_slow: bool,
+    is_first: bool,
+    second: SecondProcess,
     tasks: Vec<usize>,
 }
 
@@ -29,7 +42,7 @@ impl Executor for SlowProcess<'_> {
         self.here.now()
     }
     fn restart(&mut self) -> bool {
-        self.is_slow = self.stays_slow;
+        self.is_first = false;
         true
     }
     fn measure(
@@ -39,8 +52,17 @@ impl Executor for SlowProcess<'_> {
         sink: EventSink<'_>,
     ) -> io::Result<TaskEnd> {
         self.tasks.push(task.entries.len());
-        let (is_slow, (text, factor)) = (self.is_slow, self.slow);
+        let second = self.second;
+        let is_slow = self.is_first || second == SecondProcess::IsSlow;
+        let fails = !self.is_first && second == SecondProcess::Fails;
+        let (text, factor) = self.slow;
         self.here.measure(task, interrupt, &mut |event| match event {
+            TaskEvent::Record(JournalRecord::Measured(measured)) if fails => {
+                let (severity, error) = (Severity::Transient, "copy: it failed".to_owned());
+                let (MeasuredCase { case, suites, .. }, ranks) = (*measured, Vec::new());
+                let fault = FaultedCase { case, suites, error, severity, ranks };
+                sink(TaskEvent::Record(JournalRecord::Faulted(fault)))
+            }
             TaskEvent::Record(JournalRecord::Measured(mut measured)) => {
                 if is_slow && measured.case.to_string().contains(text) {
                     let samples = measured.series.iter_mut().flat_map(|s| &mut s.samples_ns);
@@ -55,16 +77,16 @@ impl Executor for SlowProcess<'_> {
 
 /// Copies from the host to each GPU of a node, GPU 0 slower by a tenth; sizes of the tasks, and the
 /// journal.
-fn run(stays_slow: bool) -> (Vec<usize>, Journal) {
+fn run(second: SecondProcess) -> (Vec<usize>, Journal) {
     let cases = (0..8).map(|gpu| (gpu, "16MiB")).collect::<Vec<_>>();
-    run_cases(&cases, ("gpu0.", 1.1), stays_slow)
+    run_cases(&cases, ("gpu0.", 1.1), second)
 }
 
 /// Copies from the host to GPUs, by GPU and size.
 fn run_cases(
     cases: &[(u32, &str)],
     slow: (&'static str, f64),
-    stays_slow: bool,
+    second: SecondProcess,
 ) -> (Vec<usize>, Journal) {
     let desc = MachineDesc::preset("mi250x").unwrap();
     let machine = pathline_sim::machine(&desc, RuntimeEnv::default(), 1).unwrap();
@@ -78,7 +100,7 @@ fn run_cases(
     let plan = RunPlan::new(&about.scope(memory), &[], &cases).unwrap();
     let settings = default_settings(memory);
     let here = LocalExecutor::new(&machine, about, settings);
-    let mut executor = SlowProcess { here, slow, is_slow: true, stays_slow, tasks: Vec::new() };
+    let mut executor = SlowProcess { here, slow, is_first: true, second, tasks: Vec::new() };
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("run.jsonl");
     let header = RunHeader { host: "test".to_owned(), settings, ..RunHeader::default() };
@@ -110,7 +132,7 @@ fn notes(journal: &Journal) -> Vec<&RunNote> {
 
 #[test]
 fn a_state_of_the_first_process_does_not_become_the_figure() {
-    let (tasks, journal) = run(false);
+    let (tasks, journal) = run(SecondProcess::IsRight);
     assert_eq!((tasks.iter().sum::<usize>(), tasks.last()), (9, Some(&1)), "{tasks:?}");
     // Spread of a simulated copy is 0.2 %, at most three times that.
     assert!((ratio(&journal) - 1.0).abs() < 0.015, "{}", ratio(&journal));
@@ -127,18 +149,31 @@ fn a_state_of_the_first_process_does_not_become_the_figure() {
 
 #[test]
 fn an_outlier_in_two_processes_stays_and_is_named() {
-    let (tasks, journal) = run(true);
+    let (tasks, journal) = run(SecondProcess::IsSlow);
     assert_eq!((tasks.iter().sum::<usize>(), tasks.last()), (9, Some(&1)), "{tasks:?}");
     assert!((ratio(&journal) - 1.1).abs() < 0.015, "{}", ratio(&journal));
     assert_eq!(notes(&journal)[0].code, RunNote::UNLIKE_EQUALS);
+}
+
+/// A case that fails in the second process has no second figure: no note says that it has one.
+#[test]
+fn an_outlier_that_fails_in_a_new_process_was_not_measured_again() {
+    let (tasks, journal) = run(SecondProcess::Fails);
+    assert_eq!((tasks.iter().sum::<usize>(), tasks.last()), (9, Some(&1)), "{tasks:?}");
+    let is_fault = |outcome: &&CaseOutcome| matches!(outcome, CaseOutcome::Faulted(_));
+    assert_eq!(journal.outcomes.iter().filter(is_fault).count(), 1);
+    assert_eq!(notes(&journal), [] as [&RunNote; 0]);
 }
 
 /// At 28 GB/s 16 MiB take 0.6 ms. With half as long again their rate is a third below the next ones.
 #[test]
 fn a_size_that_disagrees_with_the_next_ones_is_measured_again() {
     let sweep = ["4MiB", "16MiB", "64MiB"].map(|size| (0, size));
-    for (stays_slow, code) in [(false, RunNote::REMEASURED), (true, RunNote::UNLIKE_NEIGHBOURS)] {
-        let (tasks, journal) = run_cases(&sweep, ("x 16MiB", 1.5), stays_slow);
+    for (second, code) in [
+        (SecondProcess::IsRight, RunNote::REMEASURED),
+        (SecondProcess::IsSlow, RunNote::UNLIKE_NEIGHBOURS),
+    ] {
+        let (tasks, journal) = run_cases(&sweep, ("x 16MiB", 1.5), second);
         assert_eq!((tasks.iter().sum::<usize>(), tasks.last()), (4, Some(&1)), "{tasks:?}");
         let notes = notes(&journal);
         assert_eq!(notes.len(), 1);
