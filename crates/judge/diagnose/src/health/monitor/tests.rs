@@ -1,6 +1,7 @@
 //! From how many rounds and processes on a path is slow, clear, confirmed or unsteady.
 
 use super::*;
+use crate::health::next_step::NextStep;
 use crate::health::plan::{HealthProbe, SymmetryClass};
 
 fn plan(tail: TailKind, paths: usize) -> HealthPlan {
@@ -115,10 +116,12 @@ fn a_round_is_slow_beyond_loss_margin_and_noise() {
 
 /// A million to ten each of 4 paths: 5.6 decades. A slow process is worth log10(0.95 / 0.004) = 2.4 of them between
 /// GPUs, log10(0.95 / 0.05) = 1.3 to the host and 1.7 with a loss above a fifth; a fine one takes 1.3 back. What
-/// is slow in a third of the processes is a state of them.
+/// is slow in a third of the processes is a state of them. The least loss of all slow processes decides what they are
+/// worth.
 #[test]
 fn processes_confirm_or_excuse_a_slow_path() {
-    // Slow and fine processes in their order, and: confirmed, unstable, a state, in need of more.
+    // Slow and fine processes in their order, `t` with a loss of a tenth, and: confirmed, unstable, a state, in need
+    // of more.
     for (tail, loss, processes, expected) in [
         (TailKind::GpuLink, 0.1, "ss", "needs"),
         (TailKind::GpuLink, 0.1, "sss", "confirmed"),
@@ -133,11 +136,14 @@ fn processes_confirm_or_excuse_a_slow_path() {
         (TailKind::HostLink, 0.1, "sssss", "confirmed"),
         (TailKind::HostLink, 0.3, "sss", "needs"),
         (TailKind::HostLink, 0.3, "ssss", "confirmed"),
+        (TailKind::HostLink, 0.3, "ssst", "needs"),
+        (TailKind::HostLink, 0.3, "ssstt", "confirmed"),
         (TailKind::Local, 0.1, "sss", "confirmed"),
         (TailKind::Latency, 0.3, "ssss", "confirmed"),
     ] {
         let plan = plan(tail, 4);
-        let process = |c: char| vec![if c == 's' { loss } else { 0.0 }; 12];
+        let lost = |c| [('s', loss), ('t', 0.1)].iter().find(|l| l.0 == c).map_or(0.0, |l| l.1);
+        let process = |c: char| vec![lost(c); 12];
         let monitor = monitor(&plan, &processes.chars().map(process).collect::<Vec<_>>());
         let states = [
             ("confirmed", monitor.is_confirmed(0)),
@@ -148,10 +154,23 @@ fn processes_confirm_or_excuse_a_slow_path() {
         let held = states.iter().filter(|state| state.1).map(|state| state.0);
         let held = held.collect::<Vec<_>>().join(", ");
         assert_eq!(held, expected, "{tail:?} {loss} {processes}");
-        let slow = processes.matches('s').count();
+        let slow = processes.matches(['s', 't']).count();
         assert_eq!(monitor.slow_processes(0), slow);
         assert_eq!(monitor.was_fine(0), processes.contains('f'));
         assert_eq!(monitor.suspects(), if slow > 0 { vec![0] } else { vec![] });
+    }
+}
+
+/// A new process measures slow paths with five others of their class, and with twice as many as there are slow ones:
+/// of 12 paths 1 + 5, 2 + 5, 3 + 6.
+#[test]
+fn a_new_process_measures_suspects_with_twice_as_many_peers() {
+    let gpus = plan(TailKind::GpuLink, 12);
+    for (slow, measured) in [(1, 6), (2, 7), (3, 9)] {
+        let mut monitor = HealthMonitor::new(&gpus, HealthSettings::default());
+        let times: Vec<_> = (0..12).map(|n| Some(if n < slow { 1.1e6 } else { 1e6 })).collect();
+        (0..12).for_each(|_| monitor.add_round(0, &times));
+        assert_eq!(monitor.next_step(), NextStep::FreshProcess((0..measured).collect()));
     }
 }
 
