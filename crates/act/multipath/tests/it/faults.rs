@@ -5,7 +5,7 @@ use pathline_multipath::MultipathEngine;
 use pathline_schema::Severity;
 use pathline_sim::FaultOrder;
 
-use crate::common::{CopyBuffers, machine};
+use crate::common::{CopyBuffers, carried, machine};
 
 /// Flows that faults strike: into a GPU, out of it, between GPUs, to all.
 const FLOWS: [&str; 4] = [
@@ -34,6 +34,22 @@ fn failing_calls_of_a_relay_cost_no_byte() {
                 }
             }
         }
+    }
+}
+
+/// Where each path has a share, a relay that fails leaves its own to the others: they do not wait for it until the
+/// copy's limit. 40 and 30 % reach 28 of 48 MiB: 12 MiB are the most that they may be ahead.
+#[test]
+fn the_share_of_a_lost_relay_is_carried_by_the_others() {
+    let flow = "numa0.pinned > gpu0.vram by relay@gpu0[gpu1+gpu2,1MiB,40+30+30] x 48MiB";
+    for nth in [1, 5] {
+        let order = FaultOrder::fails("copy", nth, Severity::Transient).on(1);
+        let machine = machine("hgx-h200", vec![order]);
+        let buffers = CopyBuffers::new(&machine, flow).unwrap();
+        let report = MultipathEngine::new(&machine).copy(buffers.request.clone()).unwrap();
+        buffers.check().unwrap();
+        assert_eq!(report.lost.iter().map(|lost| lost.gpu).collect::<Vec<_>>(), [1]);
+        assert_eq!(carried(&report), buffers.request.bytes);
     }
 }
 

@@ -417,6 +417,54 @@ fn every_order_out_of_a_gpu_arrives_or_fails() {
     assert!(orders > 500 && arrived * 2 > orders && arrived < orders, "{arrived} of {orders}");
 }
 
+/// A relay stalls during a copy, which ends without it. Then the relay works again, and what it holds of that copy ends
+/// at any moment of the next one, which has other bytes and takes all of its slots.
+#[test]
+fn a_late_fill_spoils_no_chunk_of_the_next_copy() {
+    const LONG: u64 = 4 << 20;
+    let first = CopyRequest { bytes: Bytes(LONG), ..copy_request(Unit::Numa(0), Unit::Gpu(0), 0) };
+    let next_src = CopyEnd { address: SRC + (1 << 36), ..first.src };
+    let mut relayed = 0;
+    for seed in 0..200 {
+        let (world, time) = (Rc::new(RefCell::new(World::default())), Rc::new(Cell::new(0.0)));
+        for cell in 0..LONG / CELL {
+            world.borrow_mut().cells.insert(SRC / CELL + cell, COPIED);
+            world.borrow_mut().cells.insert(next_src.address / CELL + cell, LATER);
+        }
+        let mut machine = machine("hgx-h200", Vec::new());
+        machine.driver = Some(Box::new(ScriptedDriver(Rc::clone(&world))));
+        machine.clock = Box::new(ScriptedClock(Rc::clone(&time)));
+        let mut engine = MultipathEngine::new(&machine);
+        let mut choices = Choices::random(seed);
+        world.borrow_mut().take(Step::Stalls);
+        for src in [first.src, next_src] {
+            let id = engine.start(CopyRequest { src, ..first.clone() }).unwrap();
+            let report = loop {
+                while engine.advance() {}
+                if let Some(outcome) = engine.take_outcome(id) {
+                    break outcome.unwrap();
+                }
+                let steps = world.borrow().steps(false);
+                // Without a step only time goes on, to the stall of a fill.
+                time.set(time.get() + if steps.is_empty() { 15e6 } else { 1e4 });
+                if !steps.is_empty() {
+                    world.borrow_mut().take(steps[choices.pick(steps.len())]);
+                }
+            };
+            let is_first = src == first.src;
+            assert_eq!(report.lost.len(), usize::from(is_first));
+            world.borrow_mut().gpus_stalled.clear();
+            let stamp = if is_first { COPIED } else { LATER };
+            for cell in 0..LONG / CELL {
+                let found = world.borrow().cells.get(&(DST / CELL + cell)).copied();
+                assert_eq!(found, Some(stamp), "cell {cell}, {seed}: {:?}", choices.taken);
+            }
+            relayed += report.paths.iter().skip(1).map(|path| path.bytes.0).sum::<u64>();
+        }
+    }
+    assert!(relayed > 200 * 2 * (256 << 10), "{relayed}");
+}
+
 /// To two GPUs: one that dies or stalls is an end, so the copy fails. The first 10,000 orders.
 #[test]
 fn every_order_to_all_arrives_or_fails() {
