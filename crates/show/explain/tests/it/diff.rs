@@ -365,11 +365,14 @@ fn results_of_a_busy_machine_show_no_change() {
     let why = "busy after: other processes used 1.30 of 2 CPUs";
     assert_eq!(found.rows[0].why, why);
     assert!(found.to_string().contains("1 of the undecided cases: other programs used"), "{found}");
-    // In any order, only the runs that were not disturbed count.
+    // In any order, only the runs that were not disturbed count, with their verification.
     let options = DiffOptions { tolerance: 0.02, noise: Vec::new() };
+    let alone = diff(&quiet, &quiet, 0.02).unwrap();
     for after in [[&busy, &quiet], [&quiet, &busy]] {
         let found = diff_runs(&[&quiet], &after, &options).unwrap();
         assert_eq!((found.rows[0].runs, found.rows[0].disturbed), ((1, 1), false));
+        assert_eq!(found.rows[0].change, alone.rows[0].change);
+        assert_ne!(found.rows[0].change, CaseChange::Unverified);
         assert!((found.rows[0].effect.unwrap().0 - 1.0).abs() < 0.01);
     }
 }
