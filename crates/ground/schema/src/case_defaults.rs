@@ -21,8 +21,8 @@ const MESSAGE: &str = "send-w64";
 impl Case {
     /// Parses a case text as people write it. Flows may leave out memory kinds (`vram` of a GPU, `pinned` of a
     /// NUMA domain), the mover or its unit and variant, and the size (256 MiB); `->`, `→` and `to` stand for
-    /// `>`, units may be in capitals, and a blank may part a size from its unit. Messages whose ends name no rank go
-    /// from rank 0 to rank 1.
+    /// `>`, units may be in capitals, and a blank may part a size from its unit. Between two ranks the mover is `mpi`;
+    /// messages whose ends name no rank go from rank 0 to rank 1.
     ///
     /// # Errors
     /// The completed text is no case.
@@ -149,8 +149,13 @@ fn complete_place(place: &str, is_message: bool) -> Result<String, ParseError> {
     })
 }
 
-/// The mover of a flow that names none: the copy engine, or a core between host memories.
+/// The mover of a flow that names none: a message between ranks, the copy engine, or a core between host memories.
 fn default_mover(src: &str, dst: &str) -> &'static str {
+    let rank = |place: &str| place.split_once('.').map_or("r0", |(rank, _)| rank).to_owned();
+    let is_ranked = [src, dst].iter().all(|place| place.starts_with('r'));
+    if is_ranked && rank(src) != rank(dst) {
+        return "mpi";
+    }
     let has_gpu = [src, dst].iter().any(|place| unit(place).starts_with("gpu"));
     if has_gpu { "dma" } else { "cpu" }
 }
@@ -218,6 +223,11 @@ mod tests {
                 "gpu2 > gpu5 by mpi x 64KiB",
                 "r0.gpu2.vram > r1.gpu5.vram by mpi@gpu2[send-w64] x 64KiB",
             ),
+            (
+                "r0.gpu2 > r1.gpu5 x 64KiB",
+                "r0.gpu2.vram > r1.gpu5.vram by mpi@gpu2[send-w64] x 64KiB",
+            ),
+            ("r1.gpu2 > r1.gpu5", "r1.gpu2.vram > r1.gpu5.vram by dma@gpu2 x 256MiB"),
             (
                 "r3.gpu0 > gpu1 by rccl x 1MiB",
                 "r3.gpu0.vram > r0.gpu1.vram by ccl@gpu0[send-w64] x 1MiB",

@@ -73,7 +73,7 @@ pub use nearest::{did_you_mean, misspelt_name, nearest_name};
 pub use node_verdict::NodeVerdict;
 pub use origin::ConstantOrigin;
 pub use place::{MemKind, Place, Rank, Unit};
-pub use plain_text::{is_steering, plain_line, plain_text};
+pub use plain_text::{is_steering, line_words, plain_line, plain_text};
 pub use quoting::{
     COMPUTED, UnwritableText, comment_line, is_variable_name, label_text, markup_text, shell_line,
     shell_setting, shell_word, shell_words, toml_text,

@@ -30,6 +30,30 @@ pub fn plain_line(text: &str) -> Cow<'_, str> {
     })
 }
 
+/// Words of a text for lines of `columns`. A command in backticks is one of them, so that it can be copied, unless no line
+/// has room for it.
+pub fn line_words(text: &str, columns: usize) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    let mut command = None;
+    for word in text.split_whitespace() {
+        words.push(word.to_owned());
+        if word.matches('`').count() % 2 == 0 {
+            continue;
+        }
+        match command.take() {
+            None => command = Some(words.len() - 1),
+            Some(first) => {
+                let whole = words.split_off(first).join(" ");
+                match whole.chars().count() <= columns {
+                    true => words.push(whole),
+                    false => words.extend(whole.split(' ').map(str::to_owned)),
+                }
+            }
+        }
+    }
+    words
+}
+
 fn replaced(text: &str, by: impl Fn(char) -> char) -> Cow<'_, str> {
     if !text.chars().any(is_steering) {
         return Cow::Borrowed(text);
@@ -40,6 +64,15 @@ fn replaced(text: &str, by: impl Fn(char) -> char) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_command_stays_whole_where_a_line_has_room_for_it() {
+        let text = "run `pathline health -m x` or `reset` it";
+        assert_eq!(line_words(text, 26), ["run", "`pathline health -m x`", "or", "`reset`", "it"]);
+        let narrow = ["run", "`pathline", "health", "-m", "x`", "or", "`reset`", "it"];
+        assert_eq!(line_words(text, 20), narrow);
+        assert_eq!(line_words("a `b c", 20), ["a", "`b", "c"]);
+    }
 
     #[test]
     fn control_characters_are_replaced_and_letters_stay() {

@@ -217,8 +217,9 @@ pub struct FlowSeries {
     /// is, where the kernel does not say, and in older journals.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub huge_share: Option<f64>,
-    /// Pages of its `pinned-default` memory by the NUMA domain where they lie, of up to 256 that were
-    /// looked at. Absent without such memory, where the kernel does not say, and in older journals.
+    /// Pages of its `pinned-default` memory, or of memory that lies on another NUMA domain than its own, by the domain
+    /// where they lie, of up to 256 that were looked at. Absent without such memory, where the kernel does not
+    /// say, and in older journals.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub pages: BTreeMap<u32, u64>,
     /// Repetitions of the operation in one sample.
@@ -560,6 +561,8 @@ impl RunNote {
     pub const UNLIKE_EQUALS: &str = "unlike-equals";
     /// Code of the note that a case disagrees with the next sizes of its path in two processes.
     pub const UNLIKE_NEIGHBOURS: &str = "unlike-neighbours";
+    /// Code of the note that memory of a NUMA domain lies on another one.
+    pub const OTHER_DOMAIN: &str = "other-domain";
 
     /// Whether the run lacks GPUs that it must have.
     pub fn lacks_gpus(&self) -> bool {

@@ -105,9 +105,10 @@ impl FromStr for CasePattern {
         let (src, dst, by, bytes) = match words.as_slice() {
             [src] => (*src, "*", "*", "*"),
             [src, ">", dst] => (*src, *dst, "*", "*"),
+            [src, ">", dst, "x", bytes] => (*src, *dst, "*", *bytes),
             [src, ">", dst, "by", by] => (*src, *dst, *by, "*"),
             [src, ">", dst, "by", by, "x", bytes] => (*src, *dst, *by, *bytes),
-            _ => return Err(bad("SRC [> DST [by MOVER [x SIZE]]] with * and ?, or a case")),
+            _ => return Err(bad("SRC [> DST [by MOVER] [x SIZE]] with * and ?, or a case")),
         };
         let own = str::to_owned;
         Ok(Self::Flow { src: own(src), dst: own(dst), by: own(by), bytes: own(bytes) })
