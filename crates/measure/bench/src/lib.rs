@@ -3,6 +3,7 @@
 //!
 //! Independent of vendors: everything goes through `pathline_hal`.
 
+mod asked_cases;
 mod bind;
 mod block_places;
 mod block_sample;
@@ -55,6 +56,7 @@ mod unlike_peers;
 mod warm_up;
 mod watch;
 
+pub use asked_cases::with_owning_ranks;
 pub use case_figures::{CaseFigures, FigureMap, measure_cases};
 pub use chooser::{CaseBatch, CaseChooser, RunSoFar};
 pub use deadline::{deadline, files_time};

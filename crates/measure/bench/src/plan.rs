@@ -8,6 +8,7 @@ use pathline_schema::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::asked_cases::{of_size, with_owning_ranks};
 use crate::needs::{is_blocking, needs, needs_driver, page_faults};
 use crate::no_match;
 use crate::rank_files;
@@ -65,13 +66,18 @@ impl RunPlan {
     /// it.
     ///
     /// # Errors
-    /// A suite does not exist, or a pattern matches nothing.
+    /// A suite does not exist, or a pattern matches nothing. One that matches in other sizes alone takes its own.
     pub fn new(
         scope: &PlanScope,
         suites: &[String],
         patterns: &[CasePattern],
     ) -> Result<Self, String> {
-        let listed = list(scope, &chosen(scope, suites, patterns)?);
+        let owned = |pattern: &CasePattern| match pattern {
+            CasePattern::Exact(case) => CasePattern::Exact(with_owning_ranks(case, scope.ranks)),
+            pattern @ CasePattern::Flow { .. } => pattern.clone(),
+        };
+        let patterns: Vec<CasePattern> = patterns.iter().map(owned).collect();
+        let listed = list(scope, &chosen(scope, suites, &patterns)?);
         let mut entries: Vec<PlannedCase> = Vec::new();
         let mut at: BTreeMap<Case, usize> = BTreeMap::new();
         let mut used = vec![false; patterns.len()];
@@ -111,11 +117,15 @@ impl RunPlan {
                 }
             }
         }
+        let mut add = |case: &Case, skip: Option<String>| {
+            at.entry(case.clone()).or_insert_with(|| {
+                entries.push(PlannedCase { skip, ..PlannedCase::new(case.clone()) });
+                entries.len() - 1
+            });
+        };
         for (pattern, used) in patterns.iter().zip(used) {
             match pattern {
                 _ if used => {}
-                // The same text may be given twice.
-                CasePattern::Exact(case) if at.contains_key(case) => {}
                 CasePattern::Exact(case) => {
                     let skip = cannot(scope, case);
                     // A typing error, not a case that this machine cannot measure.
@@ -124,10 +134,14 @@ impl RunPlan {
                     {
                         return Err(format!("'{case}': {why}"));
                     }
-                    at.insert(case.clone(), entries.len());
-                    entries.push(PlannedCase { skip, ..PlannedCase::new(case.clone()) });
+                    add(case, skip);
                 }
                 CasePattern::Flow { .. } => {
+                    let resized = of_size(scope, pattern, suites)?;
+                    resized.iter().for_each(|case| add(case, cannot(scope, case)));
+                    if !resized.is_empty() {
+                        continue;
+                    }
                     let among = if suites.is_empty() {
                         String::new()
                     } else {
@@ -149,27 +163,6 @@ impl RunPlan {
     pub fn with_probe_budget(mut self, budget: Ns) -> Self {
         self.entries.iter_mut().filter_map(|e| e.budget.as_mut()).for_each(|b| *b = budget);
         self
-    }
-
-    /// The main paths alone: pinned memory to and from each GPU and copies between GPUs, by copy engine, in
-    /// large and in 16 B copies; of the host the largest copies, reads and pointer chases.
-    pub fn quick(self) -> Self {
-        let largest = self.entries.iter().flat_map(|e| &e.case.timed);
-        let largest = largest.filter(|f| is_host_copy(f)).map(|f| f.bytes).max();
-        let is_main = |entry: &PlannedCase| {
-            let [flow] = entry.case.timed.as_slice() else { return false };
-            let is = |suite: SuiteId| entry.suites.iter().any(|s| s == suite.word());
-            let copy = matches!(flow.by, Mover::Dma { .. }) && entry.case.background.is_empty();
-            let pinned = [flow.src, flow.dst].iter().any(|place| place.mem == MemKind::Pinned);
-            let push = flow.by.at() == flow.src.unit;
-            (is(SuiteId::HostLink) && copy && pinned)
-                || (is(SuiteId::Pairs) && copy && push)
-                || (is(SuiteId::Latency) && copy)
-                || (is(SuiteId::Host) && is_host_copy(flow) && Some(flow.bytes) == largest)
-        };
-        let mut entries: Vec<PlannedCase> = self.entries.into_iter().filter(is_main).collect();
-        number_groups(&mut entries);
-        Self { entries }
     }
 
     /// How many cases will be tried.
@@ -213,12 +206,12 @@ impl RunPlan {
 }
 
 /// Whether CPU threads copy or read.
-fn is_host_copy(flow: &Flow) -> bool {
+pub(crate) fn is_host_copy(flow: &Flow) -> bool {
     matches!(flow.by, Mover::Cpu { work, .. } if matches!(work.op, CpuOp::Copy | CpuOp::Read))
 }
 
 /// The suites that are asked for: by name, else all if patterns choose among them, else the default ones.
-fn chosen(
+pub(crate) fn chosen(
     scope: &PlanScope<'_>,
     names: &[String],
     patterns: &[CasePattern],
@@ -239,7 +232,10 @@ fn chosen(
     Ok(SUITES.iter().filter(|s| names.iter().any(|n| n == s.id.word())).collect())
 }
 
-fn list(scope: &PlanScope<'_>, suites: &[&'static SuiteSpec]) -> Vec<(&'static SuiteSpec, Case)> {
+pub(crate) fn list(
+    scope: &PlanScope<'_>,
+    suites: &[&'static SuiteSpec],
+) -> Vec<(&'static SuiteSpec, Case)> {
     let tuned = |case| scope.tuned.apply(scope.topology, case);
     let cases = |&s: &&'static SuiteSpec| s.cases.of(scope).into_iter().map(move |c| (s, tuned(c)));
     suites.iter().flat_map(cases).collect()

@@ -142,9 +142,17 @@ impl<'m> BufferPool<'m> {
         // The kernel grants huge pages as memory is first written, or silently none.
         let asked = key.place.mem == MemKind::Huge && key.place.unit.numa().is_some();
         let huge = asked.then(|| self.machine.host.huge_bytes(buffer.address())).flatten();
-        let placed = key.place.mem == MemKind::PinnedDefault;
-        let pages = placed.then(|| self.machine.host.page_domains(buffer.address(), key.bytes));
-        let pages = pages.flatten().unwrap_or_default();
+        let home = key.place.unit.numa().filter(|_| key.place.mem != MemKind::Managed);
+        let mut pages = match home {
+            Some(_) => self.machine.host.page_domains(buffer.address(), key.bytes),
+            None => None,
+        }
+        .unwrap_or_default();
+        // Where pages lie is recorded if the runtime chose it, or it is not the domain that was asked for.
+        let is_chosen = key.place.mem == MemKind::PinnedDefault;
+        if !is_chosen && home.is_none_or(|home| other_domain(&pages, home).is_none()) {
+            pages.clear();
+        }
         let pooled = PooledBuffer { buffer: Rc::clone(&buffer), batch: self.batch, huge, pages };
         self.buffers.insert(key, pooled);
         Ok(buffer)
@@ -163,7 +171,8 @@ impl<'m> BufferPool<'m> {
         (granted < asked).then(|| granted as f64 / asked as f64)
     }
 
-    /// Pages of the memory of a flow whose domain the runtime chose, by the domain where they lie.
+    /// Pages of the memory of a flow whose domain the runtime chose, or which lie on another than was asked for, by the
+    /// domain where they lie.
     pub(crate) fn page_domains(&self, flow: &Flow, nth: usize) -> BTreeMap<u32, u64> {
         let mut found = BTreeMap::new();
         for key in [source(flow, nth), destination(flow, nth)].into_iter().flatten() {
@@ -174,6 +183,13 @@ impl<'m> BufferPool<'m> {
         }
         found
     }
+}
+
+/// The domain that has most of these pages, if it is another than `home`: the memory of that may be used up.
+pub(crate) fn other_domain(pages: &BTreeMap<u32, u64>, home: u32) -> Option<u32> {
+    let all: u64 = pages.values().sum();
+    let most = pages.iter().find(|(_, count)| 2 * **count > all);
+    most.map(|(domain, _)| *domain).filter(|domain| *domain != home)
 }
 
 /// The buffers that a case needs, with their sizes.

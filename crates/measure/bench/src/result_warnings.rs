@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 
 use pathline_schema::{
     Bytes, Cadence, CleanSamples, CpuOp, Flow, FlowSeries, GpuFacts, GpuReadings, GpuState,
-    MeasuredCase, MigrateHow, Mover, Ns, PcieLink, Rate, RunNote, Unit, VerifyResult,
+    MeasuredCase, MemKind, MigrateHow, Mover, Ns, PcieLink, Place, Rate, RunNote, Unit,
+    VerifyResult,
 };
 
 use pathline_stats::Unsteady;
 
+use crate::pool::other_domain;
 use crate::{memory_type_check, overhead};
 
 /// Maximum factor of the compared samples over the others.
@@ -53,6 +55,9 @@ pub(crate) fn about(
         }
         if let Some(text) = small_pages(series) {
             notes.push(note("pages", text));
+        }
+        if let Some(text) = misplaced(series) {
+            notes.push(note(RunNote::OTHER_DOMAIN, text));
         }
         if let Some(text) = stayed(series) {
             notes.push(note("not-migrated", text));
@@ -186,6 +191,18 @@ fn small_pages(series: &FlowSeries) -> Option<String> {
          (vm.nr_hugepages)",
         (share * 100.0).floor(),
     ))
+}
+
+/// Memory of a NUMA domain whose pages lie on another one: `pages of numa1 lie on numa3`. Pages of two domains are counted
+/// together.
+fn misplaced(series: &FlowSeries) -> Option<String> {
+    let ends = [series.flow.src, series.flow.dst];
+    let is_asked =
+        |place: &&Place| place.unit.numa().is_some() && place.mem != MemKind::PinnedDefault;
+    let mut asked = ends.iter().filter(is_asked);
+    let (Some(place), None) = (asked.next(), asked.next()) else { return None };
+    let other = other_domain(&series.pages, place.unit.numa()?)?;
+    Some(format!("pages of {} lie on numa{other}", place.unit))
 }
 
 /// Pages that arrived faster than faults can move them. Two H200s gave 372 GB/s between them, the
@@ -339,6 +356,20 @@ mod tests {
         // A sample of one operation repeats nothing, and older runs did not measure the cost.
         assert_eq!(short_repetition(&copies(1, 1), Cadence::Streaming, &cost), None);
         assert_eq!(short_repetition(&short_one, Cadence::Streaming, &BTreeMap::new()), None);
+    }
+
+    /// Pages of pinned memory of numa1 are on numa3, or most of them at home. What the runtime places has no home.
+    #[test]
+    fn pages_on_another_domain_are_named() {
+        let text = |place: &str, pages: &[(u32, u64)]| {
+            let flow = format!("numa1.{place} > gpu2.vram by dma@gpu2 x 1MiB").parse().unwrap();
+            let pages = pages.iter().copied().collect();
+            misplaced(&FlowSeries { flow, pages, ..copies(1, 8_000) })
+        };
+        let lie = "pages of numa1 lie on numa3";
+        assert_eq!(text("pinned", &[(3, 200), (1, 56)]).as_deref(), Some(lie));
+        assert_eq!(text("pinned", &[(3, 100), (1, 156)]), None);
+        assert_eq!((text("pinned", &[]), text("pinned-default", &[(3, 256)])), (None, None));
     }
 
     #[test]

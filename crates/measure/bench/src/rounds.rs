@@ -8,7 +8,7 @@ use pathline_schema::{Bytes, Case, Ns, VerifyResult};
 
 use crate::bind::bind;
 use crate::lane::{BoundLane, MAX_REPS};
-use crate::pool::{BufferPool, buffers};
+use crate::pool::{BufferPool, buffers, other_domain};
 use crate::start::StartGates;
 
 /// Minimum time of a probe in a round; an operation that takes longer is timed alone. Device events
@@ -68,9 +68,7 @@ impl<'m> ProbeRounds<'m> {
             let Some(home) = key.place.unit.numa() else { continue };
             let buffer = self.pool.get(key)?;
             let pages = self.machine.host.page_domains(buffer.address(), bytes);
-            let pages = pages.unwrap_or_default();
-            let mut most = pages.iter().filter(|(_, n)| 2 * **n > pages.values().sum());
-            if let Some((other, _)) = most.rfind(|(domain, _)| **domain != home) {
+            if let Some(other) = other_domain(&pages.unwrap_or_default(), home) {
                 let why = format!("its pages lie on numa{other}: is memory of numa{home} free?");
                 return Err(CallError::unsupported("bind", key.place.to_string(), &why));
             }

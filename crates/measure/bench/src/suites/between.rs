@@ -414,7 +414,12 @@ pub(crate) fn cannot(scope: &PlanScope<'_>, flow: &Flow, wire: &MessageOp) -> Op
         Some(_) => (flow.src.rank.0..=flow.dst.rank.0).map(Rank).collect(),
         None => vec![flow.src.rank, flow.dst.rank],
     };
+    let gpus = [flow.src, flow.dst].into_iter().filter_map(|place| place.unit.gpu());
+    let gpus = gpus.filter(|_| wire.op.collective().is_none()).max();
+    // A GPU beyond the last of these ranks needs a rank, too: there is one for each GPU.
+    let by_gpus = gpus.map_or(0, |gpu| gpu.saturating_add(1));
     let needed = group.iter().map(|rank| rank.0.saturating_add(1)).max().unwrap_or(1);
+    let needed = if by_gpus > needed { scope.topology.gpus.len() as u32 } else { needed };
     for rank in group {
         let Some(member) = scope.ranks.iter().find(|m| m.rank == rank) else {
             let launched = matches!(wire.via.carrier(), Transport::Mpi) && !scope.simulated;
@@ -444,7 +449,12 @@ pub(crate) fn cannot(scope: &PlanScope<'_>, flow: &Flow, wire: &MessageOp) -> Op
             && !member.gpus.contains(&gpu)
             && !collective_threads::has_threads(scope, flow, wire)
         {
-            return Some(format!("rank {} has no gpu{gpu}", place.rank.0));
+            let owner = scope.ranks.iter().find(|member| member.gpus.contains(&gpu));
+            let way_out = match owner {
+                Some(owner) => format!("r{}.gpu{gpu} is the GPU of rank {0}", owner.rank.0),
+                None => format!("--ranks {} gives each GPU a rank", scope.topology.gpus.len()),
+            };
+            return Some(format!("rank {} has no gpu{gpu}: {way_out}", place.rank.0));
         }
     }
     let ends = [flow.src, flow.dst];
