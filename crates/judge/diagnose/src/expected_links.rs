@@ -5,10 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_flow::routes::LinkBundle;
 use pathline_flow::{MachineDesc, Network};
-use pathline_schema::{Gpu, GpuFacts, GpuState, Link, LinkEnd, LinkKind, PcieLink, Rate, Topology};
+use pathline_schema::{
+    Case, Flow, Gpu, GpuFacts, GpuState, Link, LinkEnd, LinkKind, PcieLink, Rate, Topology,
+};
 use pathline_stats::{ascending, interpolated};
 
 use crate::health::facts::TrainedLink;
+use crate::peers::peer_classes;
 
 /// A board is known by its links if at most this share of them is narrower than it has them.
 const NARROWER_SHARE: f64 = 0.25;
@@ -90,6 +93,33 @@ pub(crate) fn expected_topology(topology: &Topology, network: Option<&Network>) 
     }
     topology.links.extend(missing_links(&topology, None));
     topology
+}
+
+/// The class of peers of each case on the node as it should be. Around a missing link, copies between GPUs that no link
+/// joins take other routes than their peers: they stay peers only where a symmetry of the node as it is exchanges them.
+pub(crate) fn expected_classes(
+    reported: &Topology,
+    expected: &Topology,
+    cases: &[&Case],
+) -> Vec<usize> {
+    let classes = peer_classes(expected, cases);
+    if expected.links.len() == reported.links.len() {
+        return classes;
+    }
+    let is_forwarded = |flow: &Flow| {
+        let ends = [LinkEnd::from(flow.src.unit), flow.dst.unit.into()];
+        let is_joined = |link: &Link| ends == [link.a, link.b] || ends == [link.b, link.a];
+        let is_pair = ends[0] != ends[1] && ends.iter().all(|end| matches!(end, LinkEnd::Gpu(_)));
+        is_pair && !reported.links.iter().any(is_joined)
+    };
+    let mut numbers = BTreeMap::new();
+    let classes = classes.into_iter().zip(peer_classes(reported, cases)).zip(cases);
+    let number = |((class, now), case): ((usize, usize), &&Case)| {
+        let next = numbers.len();
+        let now = case.flows().any(is_forwarded).then_some(now);
+        *numbers.entry((class, now)).or_insert(next)
+    };
+    classes.map(number).collect()
 }
 
 /// Links of the fabric whose expected width and rate are known, and links that the node should have and does not show.
@@ -301,7 +331,11 @@ fn nvlinks(
 
 #[cfg(test)]
 mod tests {
+    use pathline_stats::MedianInterval;
+
     use super::*;
+    use crate::edits::FlowShape;
+    use crate::outlier::{CaseComparison, TimedCase};
 
     fn with_link(desc: &MachineDesc, ends: (u32, u32), width: u32) -> Topology {
         let mut topology = desc.topology();
@@ -343,5 +377,43 @@ mod tests {
             let desc = MachineDesc::preset(preset).expect("a preset");
             assert_eq!(losses(&desc.topology()), Vec::<String>::new(), "{preset}");
         }
+    }
+
+    /// Without each link between GPUs in turn, copies by kernel and by engine take what the rest of the node gives: no
+    /// path is slow, and the links of the detours are not blamed.
+    #[test]
+    fn detours_around_a_missing_link_are_not_slow() {
+        let text = MachineDesc::presets().iter().find(|(name, _)| *name == "mi250x").expect("it").1;
+        let links = text.lines().filter(|l| l.contains("a = \"gpu") && l.contains("b = \"gpu"));
+        let mut cases: Vec<Case> = Vec::new();
+        for (a, b) in (0..8).flat_map(|a| (0..8).map(move |b| (a, b))).filter(|(a, b)| a != b) {
+            for by in [format!("blit@gpu{a}"), format!("dma@gpu{a}")] {
+                let case = format!("gpu{a}.vram > gpu{b}.vram by {by} x 256MiB");
+                cases.push(case.parse().expect("a case"));
+            }
+        }
+        let mut nodes = 0;
+        for link in links {
+            let text = text.replacen(link, "", 1);
+            // A node that falls apart has no paths to compare.
+            let Ok(desc) = MachineDesc::parse("lacks.toml", &text) else { continue };
+            let Ok(network) = Network::new(&desc, Default::default()) else { continue };
+            let topology = desc.topology();
+            let time = |case: &Case| {
+                let shape = FlowShape::new(&network, &topology, &case.timed)?;
+                let median = shape.time(case.timed[0].bytes.as_f64());
+                let time = MedianInterval { median, low: 0.999 * median, high: 1.001 * median };
+                Some(TimedCase { case: case.clone(), time, visits: Vec::new() })
+            };
+            let timed: Vec<TimedCase> = cases.iter().filter_map(time).collect();
+            for known in [Some(&network), None] {
+                let found = CaseComparison::new(&topology, known, &timed);
+                let slow = found.cases.iter().filter(|case| case.slow && case.peers > 1);
+                assert_eq!(slow.map(|case| case.case.to_string()).next(), None, "{link}");
+                assert!(found.compared() >= 24, "{link}: {}", found.compared());
+                nodes += 1;
+            }
+        }
+        assert!(nodes >= 12, "{nodes}");
     }
 }

@@ -9,12 +9,12 @@ use serde::Serialize;
 
 use crate::culprit::{Culprit, PathLoss, PathLosses};
 use crate::edits::node_edits;
-use crate::expected_links::expected_topology;
+use crate::expected_links::{expected_classes, expected_topology};
 use crate::health::monitor::{HealthSettings, slow_limit};
 use crate::health::report::as_text;
 use crate::health::steady::{LATE_SHARE, SteadyEvidence};
 use crate::labels::{TailKind, case_label, ends_label, is_read_by_engine, mover_label, tail_kind};
-use crate::peers::{PeerRatio, compare_with_peers, peer_classes};
+use crate::peers::{PeerRatio, compare_with_peers};
 use crate::posterior;
 
 /// Spreads of its kind by which a time of few visits may be off.
@@ -137,10 +137,12 @@ impl CaseComparison {
     ///
     /// `network` describes the node without faults; without it, peaks of the topology's links stand in.
     pub fn new(topology: &Topology, network: Option<&Network>, timed: &[TimedCase]) -> Self {
-        let topology = &expected_topology(topology, network);
+        let reported = topology;
+        let topology = &expected_topology(reported, network);
         let cases: Vec<&Case> = timed.iter().map(|timed| &timed.case).collect();
         let mut classes: BTreeMap<usize, Vec<(usize, &TimedCase)>> = BTreeMap::new();
-        for (timed, class) in timed.iter().enumerate().zip(peer_classes(topology, &cases)) {
+        let numbers = expected_classes(reported, topology, &cases);
+        for (timed, class) in timed.iter().enumerate().zip(numbers) {
             classes.entry(class).or_default().push(timed);
         }
         let mut found = Self::default();

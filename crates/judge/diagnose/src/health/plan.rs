@@ -9,11 +9,10 @@ use pathline_schema::{
 use serde::Serialize;
 
 use crate::edits::{FlowShape, PartEdit, element_edits, general_edits};
-use crate::expected_links::expected_topology;
+use crate::expected_links::{expected_classes, expected_topology};
 use crate::health::coverage::{CandidateClass, MIN_SPARE, choose_classes};
 use crate::health::report::as_text;
-use crate::labels::{TailKind, case_label, tail_kind};
-use crate::peers::peer_classes;
+use crate::labels::{TailKind, case_label, mover_label, tail_kind};
 
 /// The most pairs of GPUs that are measured.
 const MAX_PAIRS: usize = 1024;
@@ -85,7 +84,11 @@ pub(crate) struct PathCeiling {
 
 impl PathCeiling {
     fn new(network: &Network, topology: &Topology, planned: &PlannedFlow) -> Option<Self> {
-        let flow = &planned.flow;
+        let [flow] = planned.flows.as_slice() else {
+            // They share memory.
+            let (rate, domain) = (planned.shape.as_ref()?.rate, planned.flows.first()?.src.unit);
+            return Some(Self { rate, name: format!("memory of {domain}"), expected: None });
+        };
         let narrowest = network.explain(flow).ok()?;
         let (mut rate, name) = (narrowest.peak.0, narrowest.narrowest);
         let mut expected = planned.shape.as_ref().map(|shape| shape.rate);
@@ -108,10 +111,10 @@ fn possible_peak(topology: &Topology, gpu: &Gpu) -> Option<f64> {
     Some(port.map_or(own, |port| port.min(own)))
 }
 
-/// A candidate with what the network says about it.
+/// A candidate, flows that start together, with what the network says about it.
 #[derive(Debug, Clone)]
 struct PlannedFlow {
-    flow: Flow,
+    flows: Vec<Flow>,
     shape: Option<FlowShape>,
     class: usize,
     /// Whether its rate is that of a description, and not of peaks.
@@ -120,7 +123,7 @@ struct PlannedFlow {
 
 impl PlannedFlow {
     fn bytes(&self) -> f64 {
-        self.flow.bytes.as_f64()
+        self.flows.first().map_or(0.0, |flow| flow.bytes.as_f64())
     }
     fn time(&self) -> f64 {
         self.shape.as_ref().map_or(MIN_TIME, |shape| shape.time(self.bytes()))
@@ -133,14 +136,16 @@ impl HealthPlan {
     /// may lose, such as 0.03.
     ///
     /// Every ordered pair of GPUs by copy engine and every GPU's link to its NUMA domain are measured.
-    /// Of blit or plain kernels between GPUs, kernels that reach the host, local copies and far NUMA
-    /// domains those classes are added that see parts which nothing else sees, or that tell apart parts
+    /// Of blit or plain kernels between GPUs, kernels that reach the host, local copies, far NUMA domains
+    /// and domains with all of their GPUs at once those classes are added that see parts which nothing else sees, or that tell apart parts
     /// which otherwise look the same, the most of them for each millisecond first.
     pub fn new(topology: &Topology, network: Option<&Network>, loss: f64) -> Self {
-        let topology = &expected_topology(topology, network);
+        let reported = topology;
+        let topology = &expected_topology(reported, network);
         let derived = network.is_none().then(|| Network::from_topology(topology));
         let known = network.or(derived.as_ref());
-        let candidates = candidates(topology, known, network.is_some());
+        let mut candidates = candidates(topology, known, network.is_some());
+        size_and_class(reported, topology, &mut candidates);
         let elements = known.map(Network::elements).unwrap_or_default();
         let [chosen, all] = [MAX_ROUND, f64::INFINITY]
             .map(|longest| choose(topology, &candidates, &elements, loss, longest));
@@ -163,8 +168,8 @@ impl HealthPlan {
         let mut numbers: BTreeMap<usize, usize> = BTreeMap::new();
         let mut plan = Self { standing, ..Self::default() };
         for planned in &flows {
-            let case = Case::together(vec![planned.flow]);
-            let label = case_label(topology, &case);
+            let case = Case::together(planned.flows.clone());
+            let label = probe_label(topology, &case);
             let class = *numbers.entry(planned.class).or_insert_with(|| {
                 let tail = tail_kind(&case);
                 plan.classes.push(SymmetryClass { label: label.clone(), paths: 0, tail });
@@ -234,7 +239,7 @@ fn gpu_pairs(topology: &Topology) -> Vec<(u32, u32)> {
     all.filter_map(pair).take(MAX_PAIRS).collect()
 }
 
-/// All flows that may become probes, in classes.
+/// All flows that may become probes.
 fn candidates(topology: &Topology, network: Option<&Network>, described: bool) -> Vec<PlannedFlow> {
     let mut flows = Vec::new();
     for &(a, b) in &gpu_pairs(topology) {
@@ -243,29 +248,29 @@ fn candidates(topology: &Topology, network: Option<&Network>, described: bool) -
     for gpu in &topology.gpus {
         flows.extend(own_flows(topology, gpu));
     }
-    flows.retain(|flow| flow.misfit().is_none());
-    let mut planned: Vec<PlannedFlow> = flows
+    let mut flows: Vec<Vec<Flow>> = flows.into_iter().map(|flow| vec![flow]).collect();
+    flows.extend(domain_flows(topology));
+    flows.retain(|flows| flows.iter().all(|flow| flow.misfit().is_none()));
+    flows
         .into_iter()
-        .filter_map(|flow| {
-            let shape = network.and_then(|network| FlowShape::new(network, topology, &[flow]));
+        .filter_map(|flows| {
+            let shape = network.and_then(|network| FlowShape::new(network, topology, &flows));
             // What a description has no path for cannot be measured there.
             (shape.is_some() || !described).then_some(PlannedFlow {
-                flow,
+                flows,
                 shape,
                 class: 0,
                 described,
             })
         })
-        .collect();
-    size_and_class(topology, &mut planned);
-    planned
+        .collect()
 }
 
 /// Sizes each flow so that it takes long enough, the same for all of a class, and numbers the classes:
 /// orbits of the node's symmetries, split where predicted rates differ.
-fn size_and_class(topology: &Topology, planned: &mut [PlannedFlow]) {
-    let cases: Vec<Case> = planned.iter().map(|p| Case::together(vec![p.flow])).collect();
-    let orbits = peer_classes(topology, &cases.iter().collect::<Vec<_>>());
+fn size_and_class(reported: &Topology, expected: &Topology, planned: &mut [PlannedFlow]) {
+    let cases: Vec<Case> = planned.iter().map(|p| Case::together(p.flows.clone())).collect();
+    let orbits = expected_classes(reported, expected, &cases.iter().collect::<Vec<_>>());
     let mut members: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for (nth, orbit) in orbits.iter().enumerate() {
         members.entry(*orbit).or_default().push(nth);
@@ -279,7 +284,7 @@ fn size_and_class(topology: &Topology, planned: &mut [PlannedFlow]) {
         let mut timed: Vec<(f64, usize)> = Vec::new();
         for &n in list {
             let Some(planned) = planned.get_mut(n) else { continue };
-            planned.flow.bytes = Bytes(bytes);
+            planned.flows.iter_mut().for_each(|flow| flow.bytes = Bytes(bytes));
             timed.push((planned.shape.as_ref().map_or(0.0, |shape| 1.0 / shape.rate), n));
         }
         timed.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -346,6 +351,33 @@ fn own_flows(topology: &Topology, gpu: &Gpu) -> Vec<Flow> {
     flows
 }
 
+/// All GPUs of each NUMA domain copying into and out of it at once, which fills memory that one copy does not. Two
+/// domains that differ cannot say which is right: none on nodes of fewer than three.
+fn domain_flows(topology: &Topology) -> Vec<Vec<Flow>> {
+    let mut domains: BTreeMap<u32, Vec<Flow>> = BTreeMap::new();
+    for gpu in &topology.gpus {
+        let (at, Some(numa)) = (Unit::Gpu(gpu.index), gpu.numa) else { continue };
+        let (vram, host) =
+            (Place::new(at, MemKind::Vram), Place::new(Unit::Numa(numa), MemKind::Pinned));
+        let by = Mover::Dma { at };
+        domains.entry(numa).or_default().extend([flow(host, vram, by), flow(vram, host, by)]);
+    }
+    if domains.len() < 3 { Vec::new() } else { domains.into_values().collect() }
+}
+
+/// `gpu2→gpu3, SDMA copy`; of a domain with its GPUs `numa1 with gpu2+gpu3, SDMA copy both ways`.
+fn probe_label(topology: &Topology, case: &Case) -> String {
+    let [first, _, ..] = case.timed.as_slice() else { return case_label(topology, case) };
+    let gpus: BTreeSet<Unit> = case.timed.iter().map(|flow| flow.by.at()).collect();
+    let gpus: Vec<String> = gpus.iter().map(Unit::to_string).collect();
+    format!(
+        "{} with {}, {} both ways",
+        first.src.unit,
+        gpus.join("+"),
+        mover_label(topology, first)
+    )
+}
+
 /// Whether a flow is measured on every node: engine copies between GPUs and with the home domain.
 fn is_basic(topology: &Topology, flow: &Flow) -> bool {
     if !matches!(flow.by, Mover::Dma { .. }) {
@@ -377,8 +409,9 @@ fn choose(
         class.probes.insert(n);
         class.time += planned.time();
         // Where nothing is known of the parts, memories are looked at all the same.
-        let local = elements.is_empty() && planned.flow.src == planned.flow.dst;
-        class.basic |= local || is_basic(topology, &planned.flow);
+        let [flow] = planned.flows.as_slice() else { continue };
+        let local = elements.is_empty() && flow.src == flow.dst;
+        class.basic |= local || is_basic(topology, flow);
     }
     let edits = element_edits(elements, &shapes(candidates));
     choose_classes(&classes, &edits, loss, longest)
@@ -388,7 +421,10 @@ fn choose(
 fn unnoticed_losses(seen: &[PartEdit], loss: f64) -> Option<String> {
     let mut by_loss: BTreeMap<i64, Vec<String>> = BTreeMap::new();
     // Those of one direction are parts of those of both.
-    for edit in seen.iter().filter(|edit| !edit.element.contains('>')) {
+    let is_one_way = |name: &str| {
+        [">", ", into the GPU", ", out of the GPU"].iter().any(|way| name.contains(way))
+    };
+    for edit in seen.iter().filter(|edit| !is_one_way(&edit.element)) {
         let spare = edit.exposures.iter().map(|exposure| exposure.spare).fold(1.0, f64::min);
         let noticed = edit.exposures.iter().map(|exposure| exposure.least_damage(loss));
         let noticed = (100.0 * noticed.fold(1.0, f64::min)).round() as i64;
@@ -399,19 +435,28 @@ fn unnoticed_losses(seen: &[PartEdit], loss: f64) -> Option<String> {
     let text = |(noticed, parts): (i64, Vec<String>)| {
         let parts = name_alike(parts.into_iter()).join(", ");
         match noticed {
-            100 => format!("any of {parts}"),
-            _ => format!("below {noticed} % of {parts}"),
+            100 => format!("{parts} cannot be seen"),
+            _ => format!("{parts} may be up to {noticed} % slower unseen"),
         }
     };
     let texts: Vec<String> = by_loss.into_iter().map(text).collect();
-    (!texts.is_empty())
-        .then(|| format!("not noticed are losses {}: copies do not fill them", texts.join(", ")))
+    (!texts.is_empty()).then(|| format!("{}: no path here fills them", texts.join("; ")))
 }
 
-/// Groups parts that differ only in their unit: `copy engines to the host of gpu0-gpu7`.
+/// Groups parts that differ only in their unit, `copy engines to the host of gpu0-gpu7`, and links between units of the
+/// same kinds, `xGMI gpu0-numa0 and 3 like it`.
 fn name_alike(parts: impl Iterator<Item = String>) -> Vec<String> {
     let mut kinds: Vec<(String, Vec<String>)> = Vec::new();
+    let mut links: Vec<(String, String, usize)> = Vec::new();
     for part in parts {
+        if let Some(link) = part.strip_suffix(", both directions") {
+            let shape = link.replace(|c: char| c.is_ascii_digit(), "");
+            match links.iter_mut().find(|(known, ..)| *known == shape) {
+                Some((.., others)) => *others += 1,
+                None => links.push((shape, link.to_owned(), 0)),
+            }
+            continue;
+        }
         let (unit, kind) = match part.split_once(' ') {
             Some((unit, kind)) if unit.ends_with(|c: char| c.is_ascii_digit()) => (unit, kind),
             _ => ("", part.as_str()),
@@ -432,7 +477,11 @@ fn name_alike(parts: impl Iterator<Item = String>) -> Vec<String> {
         }
         _ => format!("{kind} of {}", units.join(", ")),
     };
-    kinds.into_iter().map(name).collect()
+    let links = links.into_iter().map(|(_, first, others)| match others {
+        0 => first,
+        _ => format!("{first} and {others} like it"),
+    });
+    kinds.into_iter().map(name).chain(links).collect()
 }
 
 #[cfg(test)]
