@@ -7,7 +7,7 @@ use pathline_diagnose::{SlowGroup, compare_run, drain_node, part_remedy, slow_gr
 use pathline_explain::diff::{DiffError, DiffOptions, TopologyChange, diff_runs};
 use pathline_explain::run::RunView;
 use pathline_explain::run_identity::machine_of;
-use pathline_findings::unseen_faults;
+use pathline_findings::{find_misplaced, unseen_faults};
 use pathline_flow::MachineDesc;
 use pathline_report::{comparison, html};
 use pathline_schema::{Journal, RunBegin, WorldKind, plain_line, shell_word};
@@ -55,6 +55,11 @@ pub(super) fn run(args: &DiffArgs) -> Result<ExitKind> {
         diff.part = found.as_ref().map(SlowGroup::name);
         let act = |run: &Journal| action(run, found.as_ref(), diff.main_loss());
         diff.action = b.first().map(act).unwrap_or_default();
+        let pages = |runs: &[Journal]| runs.iter().find_map(find_misplaced);
+        let pages = pages(&b).filter(|_| pages(&a).is_none() && diff.part.is_none());
+        if let (Some((text, action)), None) = (pages, diff.main_loss()) {
+            (diff.part, diff.action) = (Some(text), action);
+        }
         if let Some((failure, action)) = failed {
             (diff.failure, diff.action) = (Some(failure), action);
         }

@@ -27,7 +27,7 @@ const WIDEST: f64 = 0.1;
 
 /// Warnings whose results no finding rests on: the median is not that of one state, or not of what the
 /// case names.
-const SUSPECT_CODES: [&str; 7] = [
+const SUSPECT_CODES: [&str; 8] = [
     "unsteady",
     // Of older journals.
     "bimodal",
@@ -36,6 +36,7 @@ const SUSPECT_CODES: [&str; 7] = [
     "memory-type",
     "beyond-ceiling",
     RunNote::UNLIKE_NEIGHBOURS,
+    RunNote::OTHER_DOMAIN,
 ];
 
 /// A measured run without the results that a finding must not rest on.
@@ -85,6 +86,15 @@ pub(crate) fn health_command(run: &RunView) -> String {
         Some(machine) => format!("pathline health -m {}", shell_word(machine)),
         None => "pathline health".to_owned(),
     }
+}
+
+/// Memory that lies on another NUMA domain than the run asked for, `pages of numa1 lie on numa3`, and what to do.
+pub fn find_misplaced(journal: &Journal) -> Option<(String, String)> {
+    let note = journal.notes.iter().find(|note| note.code == RunNote::OTHER_DOMAIN)?;
+    let domain = note.text.split_whitespace().nth(2)?;
+    let action =
+        format!("`numastat -m` shows what fills {domain}; free it, or run where it is free");
+    Some((note.text.clone(), action))
 }
 
 /// The part that fails in a run, in a sentence without a full stop, `gpu3 hangs: ...`, and what to do.

@@ -16,7 +16,7 @@ mod verdict;
 
 pub use derived::{DERIVED_FORMAT, DerivedGpu, DerivedIdentity, DerivedRun, DerivedWarning};
 pub use derived_figure::{DerivedCell, DerivedFigure, DerivedGap, DerivedPanel};
-pub use evidence::find_failure;
+pub use evidence::{find_failure, find_misplaced};
 pub use finding::{ExpectedGain, Finding, FindingArm, FindingSeverity, GainBasis};
 pub use tile::SummaryTile;
 pub use verdict::{RunAnswer, unseen_faults};

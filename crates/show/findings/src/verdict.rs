@@ -15,7 +15,7 @@ use pathline_schema::{
 };
 use serde::Serialize;
 
-use crate::evidence::{Evidence, health_command};
+use crate::evidence::{Evidence, find_misplaced, health_command};
 
 /// The verdict and its reason.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -71,7 +71,7 @@ pub(crate) fn verdict(journal: &Journal, report: &RunReport, evidence: &Evidence
         },
         RunVerdict::Fine => {
             let answer = interrupted(of_figures(journal, report, evidence), journal);
-            with_stated(answer, evidence)
+            with_stated(misplaced(answer, journal), evidence)
         }
     }
 }
@@ -83,6 +83,17 @@ fn interrupted(answer: RunAnswer, journal: &Journal) -> RunAnswer {
     let is_open = matches!(answer.state, None | Some(NodeVerdict::Ok));
     let Some(end) = end.filter(|_| is_open) else { return answer };
     let reason = format!("{}: {}; {}", RunEnd::INTERRUPTED, unmeasured(end), answer.reason);
+    RunAnswer { state: Some(NodeVerdict::Undecided), reason, ..answer }
+}
+
+/// A domain whose memory lies on another one was not measured.
+fn misplaced(answer: RunAnswer, journal: &Journal) -> RunAnswer {
+    let is_open = matches!(answer.state, None | Some(NodeVerdict::Ok));
+    let Some((text, action)) = find_misplaced(journal).filter(|_| is_open) else { return answer };
+    let count = journal.notes.iter().filter(|note| note.code == RunNote::OTHER_DOMAIN).count();
+    let results = fmt::count(count, "result");
+    let rest = answer.reason;
+    let reason = format!("{text}, which {results} did not ask for: {action}; {rest}");
     RunAnswer { state: Some(NodeVerdict::Undecided), reason, ..answer }
 }
 
@@ -101,14 +112,21 @@ fn with_stated(answer: RunAnswer, evidence: &Evidence) -> RunAnswer {
     let is_part = is_stated && answer.reason.starts_with(part);
     let rest = answer.reason.split_once(": ").filter(|_| is_part);
     let rest = rest.map_or(answer.reason.as_str(), |(_, rest)| rest);
-    let measured = match answer.state {
+    let missing = evidence.reduced.first().filter(|link| link.is_missing);
+    let measured = match (answer.state, missing) {
+        // Its copies take other routes, which no peers of theirs take.
+        (Some(NodeVerdict::Ok), Some(link)) => {
+            let ends = gpus_in(&link.name).into_iter().map(|gpu| format!("gpu{gpu}"));
+            let ends = ends.collect::<Vec<_>>().join(" and ");
+            format!("; copies between {ends} take a longer route")
+        }
         // Copies that leave links idle do not show that one of them is lost.
-        Some(NodeVerdict::Ok) => format!(
+        (Some(NodeVerdict::Ok), None) => format!(
             "; none of {} is slower for it",
             fmt::count(evidence.compared, "compared result")
         ),
-        Some(_) => format!("; {rest}"),
-        None => String::new(),
+        (Some(_), _) => format!("; {rest}"),
+        (None, _) => String::new(),
     };
     let (state, reason) = (Some(NodeVerdict::Fail), format!("{first}{more}{measured}"));
     RunAnswer { state, reason, gpus, ..answer }

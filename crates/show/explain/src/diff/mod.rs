@@ -208,12 +208,9 @@ impl RunDiff {
         let missing = |r: &&DiffRow| r.change == CaseChange::OnlyFirst && r.a.is_some();
         self.rows.iter().filter(missing).count()
     }
-    /// The loss that explains what is slower: of the part that slows the runs after, if it is known.
+    /// The loss that the nodes state: of the part that slows the runs after, else the first.
     pub fn main_loss(&self) -> Option<&TopologyChange> {
-        match self.part {
-            Some(_) => self.stated_loss(),
-            None => self.topology.iter().find(|change| change.is_loss),
-        }
+        self.stated_loss().or_else(|| self.topology.iter().find(|change| change.is_loss))
     }
     /// The loss that the node itself states of the part which slows the runs after.
     pub fn stated_loss(&self) -> Option<&TopologyChange> {

@@ -17,6 +17,9 @@ const MAX_ROWS_OF_PART: usize = 3;
 /// Differences between the nodes without `--full`.
 const MAX_TOPOLOGY: usize = 8;
 
+/// A blank at which no line ends.
+const NO_BREAK: &str = "\u{a0}";
+
 /// Columns of the text where nothing is known of the reader's, and least and most of them.
 const COLUMNS: usize = 80;
 const LEAST_AND_MOST: (usize, usize) = (40, 100);
@@ -79,10 +82,12 @@ impl RunDiff {
             (true, 1.., _) => {
                 let of_part = self.part.as_ref().map(|part| match self.stated_loss() {
                     Some(lost) => format!(", over {part} ({})", lost.state),
+                    None if part.starts_with("pages of ") => format!(": {part}"),
                     None => format!(", over {part}"),
                 });
-                // A link that the node lacks is the cause, whatever the copies lose.
-                let lost = self.main_loss().filter(|_| of_part.is_none()).map(TopologyChange::text);
+                // A link that the node lacks is a fault, whatever the copies lose.
+                let lost = self.main_loss().filter(|_| self.stated_loss().is_none());
+                let lost = lost.map(TopologyChange::text);
                 let place = of_part.unwrap_or_else(|| group(CaseChange::Slower, slower));
                 let parts = [format!("{}{place}", by(CaseChange::Slower))];
                 let parts = lost.into_iter().chain(parts).chain(others);
@@ -440,8 +445,13 @@ fn end_cause(why: &str) -> &str {
     why.split_once(" was ended by ").map_or(why, |(_, cause)| cause)
 }
 
-/// A line in lines of at most `columns`, broken between words.
+/// A line in lines of at most `columns`, broken between words and not within a command that a line can hold.
 fn wrap_line(line: &str, columns: usize) -> String {
+    let whole = |(nth, part): (usize, &str)| match nth % 2 == 1 && part.len() + 6 <= columns {
+        true => part.replace(' ', NO_BREAK),
+        false => part.to_owned(),
+    };
+    let line = line.split('`').enumerate().map(whole).collect::<Vec<_>>().join("`");
     let mut text = String::new();
     let mut width = 0;
     for word in line.split_inclusive(' ') {
@@ -455,7 +465,7 @@ fn wrap_line(line: &str, columns: usize) -> String {
     }
     text.truncate(text.trim_end().len());
     text.push('\n');
-    text
+    text.replace(NO_BREAK, " ")
 }
 
 impl std_fmt::Display for RunDiff {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use pathline_diagnose::predict_kernel_cost;
 use pathline_explain::figure::{FigureCell, LossClassRow, extremes};
 use pathline_explain::figures::overlap::{COMPUTE, kept, work_label};
 use pathline_explain::figures::pairs::{MeasuredPair, PairMover, level_text, pairs};
@@ -94,6 +95,9 @@ pub(super) fn find(evidence: &Evidence) -> Vec<Finding> {
         let rest =
             found.observation.replacen(&of_all, &format!("caps {} others at", slow.len()), 1);
         found.observation = format!("{by_links} {rest}");
+        let place = evidence.health().replacen(" health", " place", 1);
+        found.action +=
+            &format!(" Keep traffic off the slowest pairs: `{place} --pattern PATTERN`.");
     }
     engines.into_iter().chain(reads(evidence, &by_pair)).collect()
 }
@@ -422,7 +426,10 @@ pub(super) fn copy_kernel_cost(evidence: &Evidence, by_runtime: bool, gpu: &str)
         let [kernel, engine] = [kernel, engine].map(|share| fmt::percent(*share));
         format!("{work} keeps {kernel} of its rate, {engine} with {}", caps.engine_name)
     });
-    format!("{}.", caps.copy_kernel_cost(gpu, measured.as_deref()))
+    // Where no run has measured it, a model of the machine knows it, as `advise` says.
+    let network = evidence.network.filter(|network| network.is_described());
+    let by_model = || Some(predict_kernel_cost(network?, evidence.topology())? + " by the model");
+    format!("{}.", caps.copy_kernel_cost(gpu, measured.or_else(by_model).as_deref()))
 }
 
 #[cfg(test)]
