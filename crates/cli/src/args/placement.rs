@@ -42,9 +42,12 @@ pub(crate) struct PlaceArgs {
     #[arg(long, value_name = "DIR", requires = "pattern", conflicts_with = "from")]
     pub(crate) prove: Option<PathBuf>,
     /// Leave out the first core behind each last-level cache, where the centre reserves it and this
-    /// process may use it all the same.
+    /// process may use it all the same. The default on a simulated node of AMD GPUs and Slingshot.
     #[arg(long)]
     pub(crate) skip_first_core: bool,
+    /// Take the first core behind each last-level cache on any node.
+    #[arg(long, conflicts_with = "skip_first_core")]
+    pub(crate) all_cores: bool,
     /// Nodes of the job, with a pattern and a simulated machine: --ranks are then those of the whole job.
     #[arg(long, value_name = "NUMBER", requires = "pattern", requires = "machine",
         conflicts_with = "prove", value_parser = count::<2, 4096>)]

@@ -17,7 +17,7 @@ pub(super) fn run(args: &PlaceArgs) -> Result<ExitKind> {
     let topology = topology(args)?;
     let request = PlaceRequest {
         ranks: args.ranks.unwrap_or(0),
-        skip_first_core: args.skip_first_core,
+        skip_first_core: skips_first_core(args, &topology),
         hardware_threads: args.hardware_threads,
     };
     let mapped = match args.pattern.as_slice() {
@@ -35,7 +35,7 @@ pub(super) fn run(args: &PlaceArgs) -> Result<ExitKind> {
             }
             None => out!("{}", rankfile_text(&topology, &plan)),
         },
-        None => table(&topology, &plan, args.skip_first_core),
+        None => table(&topology, &plan, request.skip_first_core),
     }
     let Some(mapped) = mapped else { return Ok(ExitKind::Fine) };
     // A script stays a script.
@@ -58,6 +58,16 @@ fn topology(args: &PlaceArgs) -> Result<Topology> {
     Ok(HostSurvey::new(args.timeout.call()).topology)
 }
 
+/// Whether the system keeps the first core behind each L3. A process of a job sees which cores it may use; a simulated
+/// node does not, and centres with AMD GPUs and Slingshot reserve these: Frontier (OLCF's user guide, "Low-noise mode"),
+/// LUMI (LUMI-G, "CPU binding").
+pub(super) fn skips_first_core(args: &PlaceArgs, topology: &Topology) -> bool {
+    let has_slingshot = topology.nics.iter().any(|nic| nic.name.starts_with("hsn"));
+    let is_amd = topology.gpus.first().is_some_and(|gpu| gpu.caps().copy_kernel);
+    let is_reserved = args.machine.is_some() && has_slingshot && is_amd;
+    args.skip_first_core || is_reserved && !args.all_cores
+}
+
 fn table(topology: &Topology, plan: &PlacementPlan, skips_first_core: bool) {
     outln!("rank  GPU    PCI address   NUMA  network  CPUs");
     for place in &plan.ranks {
@@ -72,12 +82,19 @@ fn table(topology: &Topology, plan: &PlacementPlan, skips_first_core: bool) {
     for warning in &plan.warnings {
         errln!("! {warning}");
     }
-    outln!(
-        "\n--format slurm, openmpi, rankfile, mpich, flux or env prints what starts ranks there."
-    );
-    if !skips_first_core && topology.gpus.iter().any(|gpu| gpu.caps().copy_kernel) {
+    if plan.ranks.iter().any(|place| place.gpu.is_some()) {
         outln!(
-            "--skip-first-core leaves a core of each L3 to the system, as on Frontier and LUMI."
+            "\nWhy: cores and adapter are those nearest to the rank's GPU; no two ranks share cores."
         );
     }
+    match skips_first_core {
+        true => outln!(
+            "The first core of each L3 is left to the system, as on Frontier and LUMI; --all-cores takes it."
+        ),
+        false if topology.gpus.iter().any(|gpu| gpu.caps().copy_kernel) => outln!(
+            "--skip-first-core leaves a core of each L3 to the system, as on Frontier and LUMI."
+        ),
+        false => {}
+    }
+    outln!("--format slurm, openmpi, rankfile, mpich, flux or env prints what starts ranks there.");
 }

@@ -10,6 +10,7 @@ use pathline_runner::MachineModel;
 use pathline_schema::{Bytes, Ns, Topology};
 
 use super::ExitKind;
+use super::place::skips_first_core;
 use super::place_pattern::{mover, read_phase};
 use crate::args::{Launcher, PlaceArgs};
 use crate::files;
@@ -85,7 +86,8 @@ fn script(
 ) -> Result<String> {
     let kind =
         launcher_kind(launcher).context("a rankfile is of one node; take --format openmpi")?;
-    let PlaceArgs { skip_first_core, hardware_threads, .. } = *args;
+    let hardware_threads = args.hardware_threads;
+    let skip_first_core = skips_first_core(args, topology);
     let ranks = u32::try_from(gpus.len())?;
     let plan = place_ranks(topology, &PlaceRequest { ranks, skip_first_core, hardware_threads })?;
     let of = |gpu: &u32| plan.ranks.iter().find(|place| place.gpu == Some(*gpu)).cloned();

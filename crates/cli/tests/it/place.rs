@@ -43,7 +43,7 @@ fn the_binding_of_frontier_follows_from_the_topology() {
         (6, "d9", 33),
         (7, "dc", 41),
     ];
-    let text = text(&place(&["--machine", "mi250x", "--skip-first-core"]));
+    let text = text(&place(&["--machine", "mi250x"]));
     let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
     for (gpu, bus, first) in published {
         let (name, pci) = (format!("gpu{gpu}"), format!("0000:{bus}:00.0"));
@@ -59,8 +59,8 @@ fn the_table_names_gpu_domain_adapter_and_cores() {
     let text = text(&place(&["--machine", "mi250x", "--ranks", "2"]));
     let rows: Vec<Vec<&str>> =
         text.lines().skip(1).take(2).map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(rows[0], ["0", "gpu0", "0000:c1:00.0", "3", "hsn0", "48-55"]);
-    assert_eq!(rows[1], ["1", "gpu2", "0000:c9:00.0", "1", "hsn1", "16-23"]);
+    assert_eq!(rows[0], ["0", "gpu0", "0000:c1:00.0", "3", "hsn0", "49-55"]);
+    assert_eq!(rows[1], ["1", "gpu2", "0000:c9:00.0", "1", "hsn1", "17-23"]);
 }
 
 /// The script of this host, started as a launcher starts it: the process may use the planned CPU only.

@@ -65,7 +65,7 @@ fn a_model_shows_its_plan() {
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
     assert!(text(&output).starts_with("8 ranks on 1 host (simulated)"), "{}", text(&output));
     // GPU 0 hangs on NUMA domain 3, CPUs 48 to 63; CPUs 0 to 7 are those of rank 4.
-    let wrong = text(&good).replace("0) cpus=48-55 ", "0) cpus=0 ").replace("=0-7 ", "=0 ");
+    let wrong = text(&good).replace("0) cpus=49-55 ", "0) cpus=0 ").replace("=1-7 ", "=0 ");
     fs::write(&plan, wrong).unwrap();
     let args = ["place", "--check", plan_text, "--machine", "mi250x", "--json"];
     let output = pathline(&args).output().unwrap();

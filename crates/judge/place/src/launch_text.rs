@@ -45,7 +45,7 @@ pub fn launch_text(
     launcher: LauncherKind,
     with_nics: bool,
 ) -> Result<String, UnwritableText> {
-    let mut text = head_text(topology, plan, "a node", &launch_lines(plan, launcher));
+    let mut text = head_text(topology, plan, "a node", &launch_lines(topology, plan, launcher));
     let nested = LOCAL_RANKS.iter().rev().fold(String::new(), |rest, name| {
         if rest.is_empty() { format!("${{{name}-}}") } else { format!("${{{name}-{rest}}}") }
     });
@@ -167,7 +167,7 @@ fn gpu_variables(topology: &Topology) -> Vec<(&'static str, &'static str)> {
     caps.visible_order_env.into_iter().filter(|_| visible.is_some()).chain(visible).collect()
 }
 
-fn launch_lines(plan: &PlacementPlan, launcher: LauncherKind) -> Vec<String> {
+fn launch_lines(topology: &Topology, plan: &PlacementPlan, launcher: LauncherKind) -> Vec<String> {
     let count = plan.ranks.len();
     match launcher {
         LauncherKind::Slurm => {
@@ -177,9 +177,12 @@ fn launch_lines(plan: &PlacementPlan, launcher: LauncherKind) -> Vec<String> {
             };
             let firsts: Vec<String> = plan.ranks.iter().map(first).collect();
             // --gpus-per-task hides all GPUs but some of Slurm's choice, whose numbers then begin at 0: the
-            // script would name others, or none.
+            // script would name others, or none. Without --gpus-per-node a job may have no GPU.
             let has_gpus = plan.ranks.iter().any(|place| place.gpu.is_some());
-            let all_gpus = if has_gpus { " --gpu-bind=none" } else { "" };
+            let all_gpus = match has_gpus {
+                true => format!(" --gpus-per-node={} --gpu-bind=none", topology.gpus.len()),
+                false => String::new(),
+            };
             vec![
                 format!(
                     "srun --ntasks-per-node={count} --cpu-bind=mask_cpu:{}{all_gpus} {WRAPPER} PROGRAM",
@@ -269,10 +272,8 @@ mod tests {
             warnings: vec!["a warning".to_owned()],
         };
         let mut topology = Topology { source: "a test".to_owned(), ..Topology::default() };
-        topology.gpus.push(pathline_schema::Gpu {
-            vendor: "nvidia".to_owned(),
-            ..pathline_schema::Gpu::default()
-        });
+        let gpu = pathline_schema::Gpu { vendor: "nvidia".to_owned(), ..Default::default() };
+        topology.gpus = vec![gpu; 8];
         let text = launch_text(&topology, &plan, LauncherKind::OpenMpi, false).unwrap();
         assert!(text.contains("# Warning: a warning\n"), "{text}");
         assert!(text.contains("0) cpus=1-7 gpu=4 ;;\n1) cpus=9-15 gpu=5 ;;\n"), "{text}");
@@ -283,7 +284,9 @@ mod tests {
         assert!(text.contains("mpirun --map-by ppr:2:node --bind-to none ./place.sh"), "{text}");
         let text = launch_text(&topology, &plan, LauncherKind::Slurm, false).unwrap();
         assert!(
-            text.contains("--cpu-bind=mask_cpu:fe,fe00 --gpu-bind=none ./place.sh PROGRAM\n"),
+            text.contains(
+                "mask_cpu:fe,fe00 --gpus-per-node=8 --gpu-bind=none ./place.sh PROGRAM\n"
+            ),
             "{text}"
         );
         assert!(text.contains("map_cpu:1,9\n") && text.ends_with("exec \"$@\"\n"), "{text}");
