@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use pathline_runner::ProcessHooks;
-use pathline_schema::{mask_urls, plain_text};
+use pathline_schema::{line_words, mask_urls, plain_text};
 
 use crate::args::{Args, ColourChoice};
 
@@ -117,13 +117,13 @@ fn fit(text: &str, columns: usize) -> String {
 /// Lines of at most `columns` characters, broken between words.
 pub(crate) fn wrap(text: &str, columns: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
+    for word in line_words(text, columns) {
         match lines.last_mut() {
             Some(line) if line.chars().count() + 1 + word.chars().count() <= columns => {
                 line.push(' ');
-                line.push_str(word);
+                line.push_str(&word);
             }
-            _ => lines.push(word.to_owned()),
+            _ => lines.push(word),
         }
     }
     lines

@@ -22,7 +22,7 @@ use pathline_advise::{
     advise, answers_text, known_settings, not_reviewed, questions, review, usual_collectives,
     usual_file_subjects, usual_mpi_messages, usual_subjects,
 };
-use pathline_bench::{Executor, MachineInfo, RunPlan};
+use pathline_bench::{Executor, MachineInfo, RunPlan, with_owning_ranks};
 use pathline_paste::read_paste;
 use pathline_runner::{
     CaseTrials, HostMachine, HostSurvey, MachineChoice, MachineModel, RankJob, RunRequest,
@@ -318,8 +318,8 @@ impl AdviceRun<'_> {
     }
 
     fn stores(&self) -> StorePlaces {
-        let AdviseArgs { store, span, .. } = self.args;
-        StorePlaces { paths: store.clone(), span: *span, ..StorePlaces::default() }
+        let (paths, span) = (self.args.store.clone(), self.args.span);
+        StorePlaces { paths, span, ..StorePlaces::default() }
     }
 
     fn request(&self) -> Result<RunRequest> {
@@ -364,11 +364,13 @@ impl AdviceRun<'_> {
             }
             return Ok(scopes);
         }
-        let topology = &about.topology;
-        let ranks = self.args.ranks().unwrap_or(1);
+        let (topology, ranks) = (&about.topology, self.args.ranks().unwrap_or(1));
         let named = !self.args.subject.is_empty();
         let subjects = match named {
-            true => self.args.subject.iter().map(|asked| asked.case.clone()).collect(),
+            true => {
+                let asked = self.args.subject.iter();
+                asked.map(|asked| with_owning_ranks(&asked.case, &about.ranks)).collect()
+            }
             false => {
                 let mut all = usual_subjects(topology, &peers(about), ranks);
                 if self.args.is_review() {
@@ -405,7 +407,7 @@ impl AdviceRun<'_> {
             );
         }
         if scopes.is_empty() && self.args.is_review() {
-            bail!("this machine has no GPU");
+            bail!("this machine has no GPU; `-m mi250x` simulates one");
         }
         if scopes.is_empty() {
             bail!(

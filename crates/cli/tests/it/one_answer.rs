@@ -242,7 +242,15 @@ fn run_advise_review_and_explain_say_one_thing_of_a_setting() {
     {
         let (folder, machine) = (folder(name), ["--machine", "mi250x", "-q", "--out"]);
         pathline(&[&["run"], args, &machine, &[&folder]].concat(), "");
-        let run = pathline(&["report", &folder], "");
+        // The first screen has the table alone.
+        let table = advised.split_once("sizes simulated").expect("a table").1.trim_end();
+        let words = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let screen = words(pathline(&["report", &folder], ""));
+        assert!(
+            screen.contains(table) && screen.contains("HSA_ENABLE_SDMA=0 by size."),
+            "{screen}"
+        );
+        let run = pathline(&["report", &folder, "--full"], "");
         let run = run.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(run.contains(advised.trim_end()), "{run}");
         let page = pathline(&["report", &folder, "--format", "markdown"], "");
@@ -320,16 +328,20 @@ fn a_kind_of_host_memory_has_one_answer_at_each_size() {
     let paged = ask("paged");
     let undecided = "UNDECIDED Withheld: its times rest on constants of the model that nobody measured. copies from \
                      numa3 to gpu0 (H2D): 4KiB";
-    let slow = format!("{undecided} {pageable} (pinned, SDMA copy {pinned}, -");
+    let slow = format!("{undecided} the default leads, {pageable} (pinned, SDMA copy {pinned}, -");
     assert!(paged.contains(&slow), "{slow} {paged}");
     let plain = "PREDICTED Allocate the host buffer with hipHostMalloc. copies from numa3 to gpu0 (H2D): 100MiB 7.8x";
     assert!(paged.contains(plain) && paged.contains("28.2 GB/s instead of 3.61 GB/s"), "{paged}");
     // 60 us, and 110 us for each of 1024 MiB.
     assert!(paged.contains("and time to pin it, 113 ms a GiB by the model"), "{paged}");
     let from_pinned = ask("pinned");
-    let fast = format!("{undecided} {pinned} (pageable, staged copy {pageable}, ");
+    let fast =
+        format!("{undecided} the choice leads, {pinned} (pageable, staged copy {pageable}, ");
     assert!(from_pinned.contains(&fast), "{from_pinned}");
-    assert!(from_pinned.contains("KEEP Keep the default; behind each size"), "{from_pinned}");
+    let kept = "KEEP Keep the default (numa3.pinned > gpu0.vram by dma@gpu0); behind each size";
+    assert!(from_pinned.contains(kept), "{from_pinned}");
+    // What adds to a default that is kept is not the main answer.
+    assert!(from_pinned.find("KEEP Keep") < from_pinned.find("In addition"), "{from_pinned}");
 }
 
 /// Asked for one size alone, messages have the answer of the row of the table at that size: of gpu1 its first cell at
@@ -420,4 +432,25 @@ fn a_pasted_row_has_its_expected_value_and_checks_of_the_vendor() {
     assert!(text.contains("measured 120, predicted 148 (82.7 to 265), limit 300 GB/s"), "{text}");
     assert!(text.contains("`rocm-smi --showtopo`") && text.contains("which RCCL reads"), "{text}");
     assert!(!text.contains("nvidia") && !text.contains("NVLS"), "{text}");
+}
+
+/// A whole run of the model with the longest first finding: verdict, that finding, values, matrix and classes at 80
+/// columns in 60 lines, each command in one of them; what the screen has no room for is counted.
+#[test]
+fn the_first_screen_of_a_whole_run_has_sixty_lines() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let out = dir.path().join("run");
+    let output = Command::new(assert_cmd::cargo::cargo_bin!("pathline"))
+        .args(["run", "-m", "mi250x", "-o", out.to_str().unwrap()])
+        .env_remove("HSA_ENABLE_SDMA")
+        .env("COLUMNS", "80")
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.lines().count() <= 60, "{}: {text}", text.lines().count());
+    for part in ["OK: ", "\n1. ", "±95 %", "from\\to", "narrowest hop", "more findings"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let is_whole = |line: &str| line.matches('`').count().is_multiple_of(2);
+    assert!(text.lines().all(is_whole), "{text}");
 }

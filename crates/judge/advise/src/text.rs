@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use pathline_schema::{Rate, SizeEffects, plain_line};
+use pathline_schema::{Flow, Rate, SizeEffects, line_words, plain_line};
 
 use crate::advice::{Advice, AdviceVerdict};
 use crate::arm::ArmTask;
@@ -70,13 +70,14 @@ pub fn answers_text(answers: &[Advice], limits: &AdviceLimits, width: usize) -> 
 fn groups(answers: &[Advice]) -> Vec<AnswerGroup<'_>> {
     let mut groups: Vec<AnswerGroup<'_>> = Vec::new();
     let mut sorted: Vec<&Advice> = answers.iter().collect();
-    // What gains most comes first, and what adds to a choice after it; else the order is that of the questions.
+    // What gains most comes first, and what adds to a choice or to a kept default after it; else the order is that of
+    // the questions.
     sorted.sort_by(|a, b| {
         let is_kept = |advice: &Advice| advice.verdict == AdviceVerdict::Keep && !is_review(advice);
         // The sum of a job decides, whatever its sizes gain.
         let key = |advice: &Advice| {
-            let is_kept = is_kept(advice);
-            (!advice.is_job_sum(), !advice.is_change(), advice.verdict.word(), is_kept)
+            let (is_kept, adds) = (is_kept(advice), adds_to_default(advice, answers));
+            (!advice.is_job_sum(), adds, !advice.is_change(), advice.verdict.word(), is_kept)
         };
         let most = |advice: &Advice| gain_of(plain(advice, answers), answers);
         let by_gain = || most(b).total_cmp(&most(a));
@@ -109,6 +110,16 @@ fn groups(answers: &[Advice]) -> Vec<AnswerGroup<'_>> {
 /// Whether an answer is about what adds to another choice than the default.
 fn is_addition(advice: &Advice) -> bool {
     advice.subject.contains(MORE_PATHS)
+}
+
+/// Whether an answer adds to a default that another one keeps.
+fn adds_to_default(advice: &Advice, all: &[Advice]) -> bool {
+    let Some((ends, _)) = advice.subject.split_once(MORE_PATHS) else { return false };
+    let is_kept = |other: &Advice| {
+        let same = other.subject.starts_with(ends) && other.bytes() == advice.bytes();
+        same && other.verdict == AdviceVerdict::Keep && !is_addition(other)
+    };
+    all.iter().any(is_kept)
 }
 
 /// The answer that one about an addition adds to; itself if there is none.
@@ -181,7 +192,8 @@ impl AnswerGroup<'_> {
                     ""
                 };
                 format!(
-                    "Keep the default; behind each size what the next best choice does{assumed}"
+                    "Keep the default{}; behind each size what the next best choice does{assumed}",
+                    self.default_name()
                 )
             }
             _ => capital(reason),
@@ -220,6 +232,22 @@ impl AnswerGroup<'_> {
             text.push_str(&wrapped("", &why, INDENT, width));
         }
         text
+    }
+
+    /// ` (numa3.pinned > gpu0.vram by dma@gpu0)`, if this copy is the default of all of its answers.
+    fn default_name(&self) -> String {
+        let name = |advice: &Advice| match &advice.baseline.task {
+            ArmTask::Case(case) => match case.timed.as_slice() {
+                [Flow { src, dst, by, .. }] if by.wire().is_none() => {
+                    Some(format!(" ({src} > {dst} by {by})").replace("r0.", ""))
+                }
+                _ => None,
+            },
+            ArmTask::Command => None,
+        };
+        let first = name(self.first);
+        let is_same = self.members.iter().all(|advice| name(advice) == first);
+        first.filter(|_| is_same).unwrap_or_default()
     }
 
     /// Of many defaults that are kept: their number, and what no choice gains.
@@ -293,9 +321,16 @@ fn member_text(size: &str, advice: &Advice) -> String {
     };
     let choice = advice.choice.as_ref().map_or("", |choice| choice.arm.label.as_str());
     let rates = advice.rates.map(|rates| (rates.map(|gbs| Rate(gbs).to_string()), advice.gain));
+    let lead = match advice.verdict {
+        AdviceVerdict::Unclear if advice.is_assumed() => match advice.gain {
+            Some(gain) if gain.gain < 0.0 => "the default leads, ",
+            _ => "the choice leads, ",
+        },
+        _ => "",
+    };
     let rates = rates.map(|([default, rate], of)| match (&gain, of) {
         (Some(gain), _) if advice.is_change() => format!("{gain}, {rate} instead of {default}"),
-        (_, Some(of)) => format!("{default} ({choice} {rate}, {of})"),
+        (_, Some(of)) => format!("{lead}{default} ({choice} {rate}, {of})"),
         (_, None) => format!("{default} ({choice} {rate})"),
     });
     format!("{size} {}", rates.or(gain).unwrap_or_default()).trim().to_owned()
@@ -313,7 +348,7 @@ fn wrapped(label: &str, text: &str, indent: usize, width: usize) -> String {
     let mut out = String::new();
     let mut row = format!("{label:<indent$}");
     let mut is_empty = true;
-    for word in text.split_whitespace() {
+    for word in line_words(&text, width.saturating_sub(indent)) {
         let used = row.chars().count();
         if !is_empty && used + 1 + word.chars().count() > width {
             out.push_str(row.trim_end());
@@ -324,7 +359,7 @@ fn wrapped(label: &str, text: &str, indent: usize, width: usize) -> String {
         if !is_empty {
             row.push(' ');
         }
-        row.push_str(word);
+        row.push_str(&word);
         is_empty = false;
     }
     out.push_str(row.trim_end());

@@ -21,7 +21,7 @@ use pathline_explain::figure::{
 use pathline_explain::figures::{TerminalUse, terminal_use};
 use pathline_explain::fmt;
 use pathline_findings::{RunAnswer, RunConclusions};
-use pathline_schema::shell_word;
+use pathline_schema::{RunNote, shell_word};
 
 /// Maximum number of GPU kinds to list; the page has all.
 const MAX_GPUS: usize = 4;
@@ -54,7 +54,7 @@ pub fn summary(
     first_screen::busy(&mut page, report);
     page.gap();
     for (at, finding) in conclusions.findings.iter().enumerate() {
-        first_screen::write_finding(&mut page, at + 1, finding);
+        first_screen::write_finding(&mut page, at + 1, finding, false);
     }
     page.gap();
     headlines(&mut page, report);
@@ -358,6 +358,7 @@ fn consequence(code: &str) -> &'static str {
         "overhead" => "hardly longer than an empty operation; the rate is a lower bound",
         "busy" | "preempted" => "other programs took time; the figure is a lower bound",
         "not-migrated" => "pages were read in place: a rate of the link, not of migration",
+        RunNote::OTHER_DOMAIN => "the memory of another NUMA domain was measured",
         "gpu-throttled" => "clocks were held down; the figure is a lower bound",
         "pcie-below-max" => "the link ran below its best; the figure is a lower bound",
         "beyond-ceiling" => "faster than hardware allows; the figure is wrong",

@@ -4,12 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_advise::{Advice, ArmTask, TrialArm, questions};
 use pathline_runner::MachineModel;
-use pathline_schema::{Bytes, Case, MemKind, Rate, Topology};
+use pathline_schema::{Bytes, Case, MemKind, Ns, Rate, Topology};
 
 use super::model_limits::rate_on;
 
 /// GB/s by size of each kind of memory.
-type KindRates = BTreeMap<String, BTreeMap<Bytes, f64>>;
+#[derive(Default)]
+struct KindRates {
+    kinds: BTreeMap<String, BTreeMap<Bytes, f64>>,
+    /// The kind of the case that was asked about.
+    default: Option<String>,
+}
 
 /// A table for each pair of ends that the answers are about; empty where they are about other copies.
 pub(super) fn host_memory_table(answers: &[Advice], model: &MachineModel) -> String {
@@ -23,15 +28,18 @@ pub(super) fn host_memory_table(answers: &[Advice], model: &MachineModel) -> Str
         let Some(flow) = case.timed.first() else { continue };
         for (ends, arm) in [asked, other].iter().flat_map(|mem| arms(&topology, case, *mem)) {
             let Some(rate) = rate_on(model, &arm) else { continue };
-            let kinds = by_ends.entry(ends).or_default();
-            kinds.entry(arm.label).or_default().insert(flow.bytes, rate);
+            let rates = by_ends.entry(ends).or_default();
+            if arm.task == answer.baseline.task {
+                rates.default = Some(arm.label.clone());
+            }
+            rates.kinds.entry(arm.label).or_default().insert(flow.bytes, rate);
         }
     }
     // Where there is one kind, such as copies over several GPUs, the answers have the rate.
     by_ends
         .iter()
-        .filter(|(_, kinds)| kinds.len() > 1)
-        .map(|(ends, kinds)| kinds_table(ends, kinds))
+        .filter(|(_, rates)| rates.kinds.len() > 1)
+        .map(|(ends, rates)| kinds_table(ends, rates))
         .collect()
 }
 
@@ -52,8 +60,8 @@ fn arms(topology: &Topology, case: &Case, mem: MemKind) -> Vec<(String, TrialArm
     arms.filter(|(_, arm)| is_single(arm)).collect()
 }
 
-/// Kinds down, sizes across, with a star at the best of each size.
-fn kinds_table(ends: &str, kinds: &KindRates) -> String {
+/// Kinds down, sizes across, with a star at the best of each size and the times of the best and of the default.
+fn kinds_table(ends: &str, KindRates { kinds, default }: &KindRates) -> String {
     let sizes: BTreeSet<Bytes> = kinds.values().flat_map(|rates| rates.keys()).copied().collect();
     let best =
         |size: &Bytes| kinds.values().filter_map(|r| r.get(size)).copied().fold(0.0, f64::max);
@@ -69,6 +77,18 @@ fn kinds_table(ends: &str, kinds: &KindRates) -> String {
         };
         let cells: String = sizes.iter().map(|size| format!("{:>10}", cell(size))).collect();
         text += &format!("  {kind:wide$}{cells}\n");
+    }
+    let rates = default.as_ref().and_then(|kind| kinds.get(kind));
+    let of_default = |size: &Bytes| rates.and_then(|rates| rates.get(size)).copied();
+    let mut add_times = |name: &str, rate: &dyn Fn(&Bytes) -> Option<f64>| {
+        let time = |size: &Bytes| Some(Ns(size.as_f64() / rate(size)?).to_string());
+        let cell = |size: &Bytes| time(size).unwrap_or_else(|| "-".to_owned());
+        let cells: String = sizes.iter().map(|size| format!("{:>10}", cell(size))).collect();
+        text += &format!("  {name:wide$}{cells}\n");
+    };
+    add_times("time of the best", &|size| Some(best(size)).filter(|rate| *rate > 0.0));
+    if default.is_some() {
+        add_times("time of the default", &of_default);
     }
     text
 }

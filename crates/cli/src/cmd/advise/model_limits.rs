@@ -106,7 +106,11 @@ pub(super) fn state_transfers_by_size(
     let is_set = |choice: &AdviceChoice| {
         [name, peers].iter().any(|name| choice.settings.contains_key(*name))
     };
-    for answer in answers.iter_mut().filter(|a| a.choice.as_ref().is_some_and(is_set)) {
+    let fails = ["the default fails", "the default cannot be measured"];
+    let is_measured =
+        |answer: &&mut Advice| !fails.iter().any(|fails| answer.reason.starts_with(fails));
+    let of_setting = answers.iter_mut().filter(|a| a.choice.as_ref().is_some_and(is_set));
+    for answer in of_setting.filter(is_measured) {
         if answer.only.is_some() {
             answer.limit_to_sizes(&effects);
         } else if all && effects.verdict().is_some() {

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use pathline_diagnose::posterior::SURE;
 use pathline_diagnose::{Culprit, HealthReport, SuspectPath, gpus_in};
 use pathline_explain::fmt;
-use pathline_schema::NodeVerdict;
+use pathline_schema::{NodeVerdict, line_words};
 
 use super::document::HealthDocument;
 
@@ -171,7 +171,7 @@ impl TextPage {
         };
         let mut used = line.chars().count();
         let mut is_empty = true;
-        for word in text.split_whitespace() {
+        for word in line_words(text, self.width - indent) {
             let length = word.chars().count();
             if !is_empty && used + 1 + length > self.width {
                 self.text += line.trim_end();
@@ -184,7 +184,7 @@ impl TextPage {
                 line.push(' ');
                 used += 1;
             }
-            line += word;
+            line += &word;
             used += length;
             is_empty = false;
         }

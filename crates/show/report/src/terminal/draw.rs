@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use pathline_schema::{Case, plain_line, shell_word, shell_words};
+use pathline_schema::{Case, line_words, plain_line, shell_word, shell_words};
 
 use pathline_explain::figure::{BetterWhen, FigureCell, MatrixBody};
 use pathline_explain::fmt;
@@ -173,14 +173,14 @@ const PROSE: usize = 100;
 /// next lines.
 pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
-    for word in plain_line(text).split_whitespace() {
+    for word in line_words(&plain_line(text), width) {
         let length = word.chars().count();
         match lines.last_mut() {
             Some(line) if line.chars().count() + 1 + length <= width => {
                 line.push(' ');
-                line.push_str(word);
+                line.push_str(&word);
             }
-            _ if length <= width => lines.push(word.to_owned()),
+            _ if length <= width => lines.push(word),
             _ => {
                 let letters: Vec<char> = word.chars().collect();
                 lines.extend(

@@ -10,7 +10,7 @@ use pathline_explain::loss_breakdown::loss_classes;
 use pathline_findings::{
     ExpectedGain, Finding, FindingSeverity, GainBasis, RunAnswer, RunConclusions, SummaryTile,
 };
-use pathline_schema::{Case, NodeVerdict, SizeEffects};
+use pathline_schema::{Case, NodeVerdict};
 
 use super::draw::{self, TermColumn, TermPage, TermPaint, TermTable};
 
@@ -18,6 +18,9 @@ use super::draw::{self, TermColumn, TermPage, TermPaint, TermTable};
 const MAX_LISTED: usize = 12;
 /// Maximum lines of the screen up to its figure; the list and two lines with file names follow.
 const MAX_LINES: usize = 38;
+/// Maximum lines up to the end of the list: 60 with what is left and the names of files. A long first finding leaves
+/// less for the list.
+const MAX_LISTED_LINES: usize = 55;
 
 /// Maximum number of findings.
 const MAX_FINDINGS: usize = 5;
@@ -56,7 +59,7 @@ pub fn first_screen(
     let trials: Vec<TermPage> = (conclusions.findings.iter().take(MAX_FINDINGS).enumerate())
         .map(|(at, finding)| {
             let mut trial = TermPage::new(page.width, paint);
-            write_finding(&mut trial, at + 1, &brief(finding));
+            write_finding(&mut trial, at + 1, &brief(finding), true);
             trial
         })
         .collect();
@@ -106,13 +109,24 @@ fn list_further(
     let said = report.headlines.iter().filter(|headline| headline.is_listed);
     let room = MAX_LISTED - said.clone().count().min(MAX_LISTED / 2);
     let further = findings.iter().enumerate().skip(shown).take(room);
-    let listed = further.len();
     page.gap();
-    for (at, finding) in further {
+    let mut add = |write: &dyn Fn(&mut TermPage)| {
+        let mut trial = TermPage::new(page.width, page.paint);
+        write(&mut trial);
+        let fits = page.lines() + trial.lines() <= MAX_LISTED_LINES;
+        if fits {
+            page.append(trial);
+        }
+        fits
+    };
+    let fits = |(at, finding): &(usize, &Finding)| {
         let number = format!("{}.", at + 1);
-        page.wrapped(&number, number.len(), &finding.short);
+        add(&|page| page.wrapped(&number, number.len(), &finding.short))
+    };
+    let listed = further.take_while(fits).count();
+    for headline in said.take(MAX_LISTED - listed) {
+        add(&|page| super::headline(page, headline));
     }
-    said.take(MAX_LISTED - listed).for_each(|headline| super::headline(page, headline));
     listed
 }
 
@@ -231,8 +245,9 @@ fn brief(finding: &Finding) -> Finding {
     Finding { cost, ..finding.clone() }
 }
 
-/// A finding: observation and cause, then action and gain.
-pub(super) fn write_finding(page: &mut TermPage, number: usize, finding: &Finding) {
+/// A finding: observation and cause, then action and gain. Of a setting by size, a brief one has the table alone, which
+/// has what the sentence says.
+pub(super) fn write_finding(page: &mut TermPage, number: usize, finding: &Finding, is_brief: bool) {
     let mark = match finding.severity {
         FindingSeverity::Fault => page.paint.warn(&format!("{number}!")),
         FindingSeverity::Gain => page.paint.good(&format!("{number}.")),
@@ -257,8 +272,11 @@ pub(super) fn write_finding(page: &mut TermPage, number: usize, finding: &Findin
     };
     let arrow = format!("{:>indent$} {}", "", page.paint.bold("→"));
     page.wrapped(&arrow, indent + 2, &second);
-    if let Some((verdict, table)) = finding.by_size.as_ref().and_then(SizeEffects::answer) {
-        page.wrapped(&arrow, indent + 2, &verdict);
+    let by_size = finding.by_size.as_ref();
+    if let Some((effects, (verdict, table))) = by_size.and_then(|e| Some((e, e.answer()?))) {
+        let last = verdict.rsplit_once(". ").filter(|_| is_brief);
+        let brief = last.map(|(_, last)| format!("{} by size. {last}", effects.setting()));
+        page.wrapped(&arrow, indent + 2, brief.as_ref().unwrap_or(&verdict));
         table.iter().for_each(|line| page.line(&format!("{:indent$} {line}", "")));
     }
 }
