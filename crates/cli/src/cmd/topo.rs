@@ -1,8 +1,11 @@
 //! `pathline topo`.
 
+use std::collections::BTreeMap;
+
 use anyhow::Result;
+use pathline_diagnose::{TrainedLink, reduced_links};
 use pathline_runner::{HostSurvey, LibraryChoice, MachineModel, ask_versions};
-use pathline_schema::Topology;
+use pathline_schema::{Topology, shell_word};
 
 use super::ExitKind;
 use super::doctor::add_settings;
@@ -22,7 +25,16 @@ pub(super) fn run(args: &TopoArgs) -> Result<ExitKind> {
     if args.json {
         outln!("{}", serde_json::to_string_pretty(&topology)?);
     } else if args.out.is_empty() {
-        say::page(&pathline_report::map::text(&topology, say::colour(), say::width()));
+        let none = BTreeMap::new();
+        let reduced = reduced_links(&topology, None, &none, &BTreeMap::new());
+        let health = match &args.machine {
+            Some(name) => format!("pathline health -m {}", shell_word(name)),
+            None => "pathline health".to_owned(),
+        };
+        let lost = reduced.iter().filter_map(TrainedLink::loss);
+        let lost: String = lost.map(|loss| format!("{loss}: `{health}`\n")).collect();
+        let map = pathline_report::map::text(&topology, say::colour(), say::width());
+        say::page(&format!("{lost}{map}"));
     }
     Ok(ExitKind::Fine)
 }

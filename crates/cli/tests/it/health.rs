@@ -38,7 +38,7 @@ pub(crate) fn stdout(output: &Output) -> String {
 }
 
 /// The JSON of a check, and its exit code.
-fn check(args: &[&str]) -> (Value, i32) {
+pub(crate) fn check(args: &[&str]) -> (Value, i32) {
     let output = pathline(&[&["health", "--format", "json"], args].concat());
     let code = output.status.code().expect("an exit code");
     let text = stdout(&output);

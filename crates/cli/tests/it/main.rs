@@ -26,6 +26,7 @@ mod huge_pages;
 mod hung_gpu;
 mod kernels;
 mod lost_libraries;
+mod missing_parts;
 mod model_ranks;
 mod mpi;
 mod object_store;
