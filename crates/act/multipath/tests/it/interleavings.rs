@@ -3,6 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
 use std::rc::Rc;
 
 use pathline_hal::{
@@ -59,6 +60,11 @@ struct World {
     events: BTreeMap<u64, (u32, u64, BTreeSet<u64>)>,
     gpus_dead: BTreeSet<u32>,
     gpus_stalled: BTreeSet<u32>,
+    /// Streams whose copies never end.
+    stuck: BTreeSet<u64>,
+    /// Bytes of allocated memory, by address, and the memory that was freed.
+    allocated: BTreeMap<u64, u64>,
+    freed: Vec<Range<u64>>,
     next: u64,
     memory: u64,
 }
@@ -102,6 +108,8 @@ impl World {
     fn end_copy(&mut self, stream: u64) {
         let op = self.streams.get_mut(&stream).unwrap().1.pop_front();
         if let Some(StreamOp::Copy { dst, src, bytes }) = op {
+            let is_freed = |at: &u64| self.freed.iter().any(|range| range.contains(at));
+            assert!(![dst, src].iter().any(is_freed), "{dst:x} or {src:x} was freed");
             for offset in (0..bytes).step_by(CELL as usize) {
                 let stamp = self.cells.get(&((src + offset) / CELL)).copied().unwrap_or_default();
                 self.cells.insert((dst + offset) / CELL, stamp);
@@ -112,7 +120,8 @@ impl World {
     fn steps(&self, may_fail: bool) -> Vec<Step> {
         let runs = |gpu: &u32| !self.gpus_stalled.contains(gpu);
         let copies = |ops: &VecDeque<StreamOp>| matches!(ops.front(), Some(StreamOp::Copy { .. }));
-        let busy = self.streams.iter().filter(|(_, (gpu, ops))| runs(gpu) && copies(ops));
+        let streams = self.streams.iter().filter(|(stream, _)| !self.stuck.contains(stream));
+        let busy = streams.filter(|(_, (gpu, ops))| runs(gpu) && copies(ops));
         let mut steps: Vec<Step> = busy.map(|(&stream, _)| Step::Ends(stream)).collect();
         if may_fail {
             steps.extend([Step::Dies, Step::Stalls]);
@@ -160,10 +169,15 @@ impl Driver for ScriptedDriver {
     fn alloc(&self, place: Place, bytes: Bytes) -> CallResult<u64> {
         let mut world = self.0.borrow_mut();
         world.call("alloc", place.unit.gpu().unwrap())?;
+        let address = (3 << 40) + world.memory;
         world.memory += bytes.0;
-        Ok((3 << 40) + world.memory - bytes.0)
+        world.allocated.insert(address, bytes.0);
+        Ok(address)
     }
-    fn free(&self, _: u64) -> CallResult<()> {
+    fn free(&self, address: u64) -> CallResult<()> {
+        let mut world = self.0.borrow_mut();
+        let bytes = world.allocated.remove(&address).unwrap();
+        world.freed.push(address..address + bytes);
         Ok(())
     }
     fn stream_create(&self, gpu: u32) -> CallResult<StreamId> {
@@ -302,19 +316,24 @@ impl Choices {
     }
 }
 
+/// Gives a machine such a driver and clock.
+fn script(machine: &mut Machine) -> (Rc<RefCell<World>>, Rc<Cell<f64>>) {
+    let (world, time) = (Rc::new(RefCell::new(World::default())), Rc::new(Cell::new(0.0)));
+    machine.driver = Some(Box::new(ScriptedDriver(Rc::clone(&world))));
+    machine.clock = Box::new(ScriptedClock(Rc::clone(&time)));
+    (world, time)
+}
+
 /// Runs one copy in the order that `choices` say; what it ended with.
 fn run(
     machine: &mut Machine,
     request: &CopyRequest,
     choices: &mut Choices,
 ) -> CallResult<CopyReport> {
-    let world = Rc::new(RefCell::new(World::default()));
-    let time = Rc::new(Cell::new(0.0));
+    let (world, time) = script(machine);
     for cell in 0..BYTES / CELL {
         world.borrow_mut().cells.insert(SRC / CELL + cell, COPIED);
     }
-    machine.driver = Some(Box::new(ScriptedDriver(Rc::clone(&world))));
-    machine.clock = Box::new(ScriptedClock(Rc::clone(&time)));
     let mut engine = MultipathEngine::new(machine);
     let id = engine.start(request.clone()).unwrap();
     let mut has_failed = false;
@@ -417,8 +436,34 @@ fn every_order_out_of_a_gpu_arrives_or_fails() {
     assert!(orders > 500 && arrived * 2 > orders && arrived < orders, "{arrived} of {orders}");
 }
 
-/// A relay stalls during a copy, which ends without it. Then the relay works again, and what it holds of that copy ends
-/// at any moment of the next one, which has other bytes and takes all of its slots.
+/// A fill that waits for the one before it has not stalled: of two that take 8 ms each the second ends after 16. One
+/// that takes 12 ms has: its chunk and the one behind it are copied again.
+#[test]
+fn a_fill_has_stalled_after_10_ms_of_its_own_turn() {
+    let request = copy_request(Unit::Numa(0), Unit::Gpu(0), 0);
+    for (ms, lost) in [(8.0, 0), (12.0, 1)] {
+        let mut machine = machine("hgx-h200", Vec::new());
+        let (world, time) = script(&mut machine);
+        let mut engine = MultipathEngine::new(&machine);
+        let id = engine.start(request.clone()).unwrap();
+        let report = loop {
+            while engine.advance() {}
+            if let Some(outcome) = engine.take_outcome(id) {
+                break outcome.unwrap();
+            }
+            time.set(time.get() + ms * 1e6);
+            while engine.advance() {}
+            // A copy of each stream that has one.
+            let steps = world.borrow().steps(false);
+            steps.into_iter().for_each(|step| world.borrow_mut().take(step));
+        };
+        assert_eq!((report.lost.len() as u64, report.repeated), (lost, 2 * lost), "{ms} ms");
+        assert!(lost > 0 || report.paths[1].bytes > Bytes(256 << 10), "{report:?}");
+    }
+}
+
+/// A relay stalls during a copy, which ends without it. Then the relay works again, in streams that are new, and what
+/// it holds of that copy ends at any moment of the next one, which has other bytes and takes all slots, or never.
 #[test]
 fn a_late_fill_spoils_no_chunk_of_the_next_copy() {
     const LONG: u64 = 4 << 20;
@@ -426,14 +471,12 @@ fn a_late_fill_spoils_no_chunk_of_the_next_copy() {
     let next_src = CopyEnd { address: SRC + (1 << 36), ..first.src };
     let mut relayed = 0;
     for seed in 0..200 {
-        let (world, time) = (Rc::new(RefCell::new(World::default())), Rc::new(Cell::new(0.0)));
+        let mut machine = machine("hgx-h200", Vec::new());
+        let (world, time) = script(&mut machine);
         for cell in 0..LONG / CELL {
             world.borrow_mut().cells.insert(SRC / CELL + cell, COPIED);
             world.borrow_mut().cells.insert(next_src.address / CELL + cell, LATER);
         }
-        let mut machine = machine("hgx-h200", Vec::new());
-        machine.driver = Some(Box::new(ScriptedDriver(Rc::clone(&world))));
-        machine.clock = Box::new(ScriptedClock(Rc::clone(&time)));
         let mut engine = MultipathEngine::new(&machine);
         let mut choices = Choices::random(seed);
         world.borrow_mut().take(Step::Stalls);
@@ -454,6 +497,11 @@ fn a_late_fill_spoils_no_chunk_of_the_next_copy() {
             let is_first = src == first.src;
             assert_eq!(report.lost.len(), usize::from(is_first));
             world.borrow_mut().gpus_stalled.clear();
+            if is_first && seed % 2 == 1 {
+                let mut world = world.borrow_mut();
+                world.stuck =
+                    world.streams.iter().filter(|s| s.1.0 == RELAY).map(|s| *s.0).collect();
+            }
             let stamp = if is_first { COPIED } else { LATER };
             for cell in 0..LONG / CELL {
                 let found = world.borrow().cells.get(&(DST / CELL + cell)).copied();
@@ -526,6 +574,51 @@ fn run_enqueued(
         );
     }
     passed.into_iter().filter(|passed| *passed).count()
+}
+
+/// A copy, enqueued as a whole or driven by the host, reads its slots at any moment of one that the host drives next.
+/// That takes only slots which were read, and no memory in use is replaced by that for its larger chunks.
+#[test]
+fn the_next_copy_waits_for_slots_that_are_read() {
+    let first = copy_request(Unit::Numa(0), Unit::Gpu(AT), 0);
+    let next = |end: CopyEnd| CopyEnd { address: end.address + (1 << 36), ..end };
+    let mut driven = CopyRequest { src: next(first.src), dst: next(first.dst), ..first.clone() };
+    driven.paths.chunk = Bytes(512 << 10);
+    let mut relayed = 0;
+    for seed in 0..200 {
+        let mut machine = machine("hgx-h200", Vec::new());
+        let (world, time) = script(&mut machine);
+        for cell in [&first, &driven].iter().flat_map(|request| cells_from(request.src.address)) {
+            world.borrow_mut().cells.insert(cell, stamp_of(cell));
+        }
+        let mut engine = MultipathEngine::new(&machine);
+        let caller = CallerStream::new(&machine, AT, 1);
+        if seed % 2 == 0 {
+            caller.copy(&mut engine, &first, &[1.0, 1.0]).unwrap();
+        } else {
+            engine.start(first.clone()).unwrap();
+        }
+        let id = engine.start(driven.clone()).unwrap();
+        let (mut choices, mut outcome) = (Choices::random(seed), None);
+        loop {
+            while engine.advance() {}
+            outcome = outcome.or_else(|| engine.take_outcome(id));
+            let steps = world.borrow().steps(false);
+            if steps.is_empty() {
+                break;
+            }
+            time.set(time.get() + 1e4);
+            world.borrow_mut().take(steps[choices.pick(steps.len())]);
+        }
+        relayed += outcome.unwrap().unwrap().paths[1].bytes.0;
+        for CopyRequest { src, dst, .. } in [&first, &driven] {
+            for (from, to) in cells_from(src.address).zip(cells_from(dst.address)) {
+                let found = world.borrow().cells.get(&to).copied();
+                assert_eq!(found, Some(stamp_of(from)), "{seed}: {:?}", choices.taken);
+            }
+        }
+    }
+    assert!(relayed > 0);
 }
 
 /// The GPU of all ends in [`run_enqueued`].
