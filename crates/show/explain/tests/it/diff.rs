@@ -3,7 +3,7 @@
 use crate::common::*;
 use pathline_explain::diff::{CaseChange, DiffError, DiffOptions, RunDiff, diff, diff_runs};
 use pathline_schema::{
-    CaseOutcome, Gpu, Journal, Link, LinkEnd, LinkKind, Rate, Topology, WorldKind,
+    CaseOutcome, Gpu, Journal, Link, LinkEnd, LinkKind, Rate, Topology, VerifyResult, WorldKind,
 };
 
 const CASE: &str = "numa0.huge > numa0.huge by cpu@numa0[copy-memcpy-t1] x 64MiB";
@@ -322,6 +322,26 @@ fn a_case_that_fails_now_and_then_is_lost() {
     assert_eq!(found.rows[0].change, CaseChange::Lost);
     assert_eq!(found.rows[0].why, "it failed in 1 of 2 later runs: wrong byte");
     assert!(found.is_worse());
+    // A case that failed now and then before has lost nothing.
+    let found = diff_runs(&[&good(), &bad], &[&good(), &bad], &options).unwrap();
+    assert!(found.count(CaseChange::Lost) == 0 && !found.is_worse(), "{found}");
+}
+
+/// Bytes that nothing compares any more are the finding, whether the times stand still or noise hides what they do. A
+/// slower case is slower all the same.
+#[test]
+fn a_case_that_is_no_longer_verified_is_named() {
+    let verified = run_of(vec![at_rate("host", CASE, 10.0)]);
+    let mut unverified = verified.clone();
+    if let CaseOutcome::Measured(m) = &mut unverified.outcomes[0] {
+        m.verdict = VerifyResult::Unverified("nothing reads it".to_owned());
+    }
+    let noisy = |after: &Journal| diff(&verified, after, 0.02).unwrap().rows[0].change;
+    let quiet = |after: &Journal| learnt(&verified, after).rows[0].change;
+    assert_eq!([noisy(&verified), quiet(&verified)], [CaseChange::Unclear, CaseChange::Same]);
+    assert_eq!([noisy(&unverified), quiet(&unverified)], [CaseChange::Unverified; 2]);
+    assert_eq!(quiet(&slower(&unverified, 2.0)), CaseChange::Slower);
+    assert_eq!(learnt(&unverified, &verified).rows[0].change, CaseChange::Verified);
 }
 
 #[test]
@@ -365,6 +385,13 @@ fn results_of_a_busy_machine_show_no_change() {
     let why = "busy after: other processes used 1.30 of 2 CPUs";
     assert_eq!(found.rows[0].why, why);
     assert!(found.to_string().contains("1 of the undecided cases: other programs used"), "{found}");
+    // What a busy machine added is not learnt as noise between runs.
+    let sizes = (16..28).map(|mib| at_rate("host", &CASE.replace("64", &mib.to_string()), 10.0));
+    let sizes = run_of(sizes.collect());
+    let origin = |after: &Journal| diff(&sizes, after, 0.02).unwrap().noise[0].origin.clone();
+    assert!(origin(&sizes).ends_with("these runs' 12 cases"), "{}", origin(&sizes));
+    let of_busy = origin(&with_foreign(sizes.clone(), 1.3));
+    assert!(of_busy.starts_with("shipped") && !of_busy.contains("these runs"), "{of_busy}");
     // In any order, only the runs that were not disturbed count, with their verification.
     let options = DiffOptions { tolerance: 0.02, noise: Vec::new() };
     let alone = diff(&quiet, &quiet, 0.02).unwrap();
