@@ -323,10 +323,17 @@ fn choices_that_fail_cost_their_own_question_only() {
     let mut scopes = scopes(1);
     scopes.push(AdviceScope { choices: vec![choice("broken".to_owned())], ..scopes[0].clone() });
     scopes.push(AdviceScope { baseline: arm("broken".to_owned()), ..scopes[0].clone() });
+    // A case that cannot be measured is no setting that breaks a job.
+    let mut case = choice("broken".to_owned());
+    case.arm.task = ArmTask::Case("gpu0.vram > gpu1.vram by dma@gpu0 x 1MiB".parse().unwrap());
+    scopes.push(AdviceScope { choices: vec![case], ..scopes[0].clone() });
     let advice = advise(&scopes, &mut world, &AdviceLimits::default(), &mut |_| ());
     let verdicts: Vec<AdviceVerdict> = advice.iter().map(|a| a.verdict).collect();
-    assert_eq!(verdicts, [AdviceVerdict::Proven, AdviceVerdict::Withdrawn, AdviceVerdict::Unclear]);
-    assert!(advice[1].reason.contains("signal 11") && advice[2].reason.contains("signal 11"));
+    let [proven, withdrawn, unclear] =
+        [AdviceVerdict::Proven, AdviceVerdict::Withdrawn, AdviceVerdict::Unclear];
+    assert_eq!(verdicts, [proven, withdrawn, unclear, unclear]);
+    assert!(advice[1..].iter().all(|advice| advice.reason.contains("signal 11")));
+    assert!(advice[3].reason.contains("cannot be measured"), "{}", advice[3].reason);
 }
 
 #[test]
