@@ -352,6 +352,32 @@ fn a_path_that_is_slow_without_a_part_is_named_and_no_part() {
     }
 }
 
+/// Two pairs without a common GPU lose a tenth: one in three processes, the other in the first, after which nothing
+/// measured it. The verdict rests on the first, and so does what explains it.
+#[test]
+fn what_is_not_confirmed_is_not_explained_with_what_is() {
+    let node = test_nodes().iter().find(|node| node.name.contains("h200")).unwrap();
+    let pair =
+        |ends: &str| node.plan.probes.iter().position(|p| p.label.starts_with(ends)).unwrap();
+    let (always, once) = (pair("gpu0→gpu1,"), pair("gpu2→gpu3,"));
+    let mut monitor = HealthMonitor::new(&node.plan, HealthSettings::default());
+    for process in 0..3 {
+        let time = |probe: usize| match probe == always || probe == once {
+            _ if process > 0 && probe == once => None,
+            true => Some(node.base_ns[probe] / 0.9),
+            false => Some(node.base_ns[probe]),
+        };
+        let times: Vec<_> = (0..node.plan.standing).map(time).collect();
+        (0..24).for_each(|_| monitor.add_round(process, &times));
+    }
+    let report = monitor.report(&NodeFacts::default());
+    assert_eq!(report.state, NodeVerdict::Fail, "{}", report.reason);
+    let suspects: Vec<_> = report.suspects.iter().map(|s| (s.probe, s.confirmed)).collect();
+    assert!(suspects.len() == 2 && suspects.contains(&(once, false)), "{suspects:?}");
+    let explained = report.culprits.iter().all(|culprit| culprit.paths == [always]);
+    assert!(explained && !report.culprits.is_empty(), "{:?}", report.culprits);
+}
+
 #[test]
 fn a_class_of_which_a_third_differs_is_wrong_unless_one_part_explains_it() {
     let (noise, nodes) = (noise(), test_nodes());

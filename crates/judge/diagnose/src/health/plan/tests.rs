@@ -52,6 +52,24 @@ fn a_plan_measures_every_pair_and_host_link_and_fits_the_budget() {
     }
 }
 
+/// Pairs that a symmetry exchanges are peers if a description gives them rates within 0.25 % of each other: of 400,
+/// 400.9 and 402 GB/s the first two. All of them have one size.
+#[test]
+fn pairs_with_different_rates_are_no_peers() {
+    let topology = MachineDesc::preset("hgx-h200").unwrap().topology();
+    let pair = |(peer, rate): (u32, f64)| PlannedFlow {
+        flow: pair_flows(&topology, 0, peer)[0],
+        shape: Some(FlowShape { rate, start: 0.0, limits: BTreeMap::new() }),
+        class: 0,
+        described: true,
+    };
+    let mut pairs = [(1, 400.0), (2, 400.9), (3, 402.0)].map(pair);
+    size_and_class(&topology, &mut pairs);
+    let [a, b, c] = pairs.each_ref().map(|pair| pair.class);
+    assert!(a == b && a != c, "{a} {b} {c}");
+    assert!(pairs.iter().all(|pair| pair.bytes() == pairs[0].bytes()));
+}
+
 #[test]
 fn nodes_without_gpus_or_with_one_have_nothing_to_compare() {
     let none = HealthPlan::new(&Topology::default(), None, 0.03);
