@@ -286,6 +286,10 @@ mod tests {
         // The first sample is cold, which proves nothing; and 9 % may be noise.
         assert_eq!(slower_when_compared(&series([130.0, 100.5, 101.0, 100.0])), None);
         assert_eq!(slower_when_compared(&series([109.0; 4])), None);
+        // An earlier sample took as long.
+        let mut noisy = series([115.0, 116.0, 118.0, 120.0]);
+        noisy.samples_ns[3] = 115.0;
+        assert_eq!(slower_when_compared(&noisy), None);
         let old = FlowSeries { visits: Vec::new(), ..series([115.0; 4]) };
         assert_eq!(slower_when_compared(&old), None);
     }

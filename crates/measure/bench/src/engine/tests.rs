@@ -392,8 +392,8 @@ fn records_until(visit: u32) -> (Vec<SampledCase>, PlannedCase) {
 }
 
 /// The third visit is interrupted: the samples of the second, too few for a record, are written all the same.
-/// A resumed case goes on with these samples and their repetitions, and writes none twice. Before the first visit
-/// there is nothing to write.
+/// A resumed case goes on with these samples and their repetitions, and writes none twice, unless another clock timed
+/// them. Before the first visit there is nothing to write.
 #[test]
 fn no_sample_of_an_interrupted_case_is_lost_or_written_twice() {
     assert_eq!(records_until(1).0.len(), 0);
@@ -412,6 +412,8 @@ fn no_sample_of_an_interrupted_case_is_lost_or_written_twice() {
     engine.visit(&mut case).unwrap();
     let new = &case.unwritten().series[0];
     assert_eq!((new.samples_ns.len(), &*new.visits, case.samples()), (3, &[3][..], 9));
+    engine.carried.get_mut(&copy.case).unwrap().series[0].timer = TimerKind::Host;
+    assert_eq!(engine.bind(&copy).unwrap().samples(), 0);
 }
 
 /// A copy timed as a difference, a sum of two ranks, reads of files by ranks and by one process: the bytes of an
@@ -466,6 +468,29 @@ fn records_have_each_sample_once_in_every_column() {
         (0..3).for_each(|_| engine.visit(&mut case).unwrap());
         assert!(case.half_width() < 0.2, "{text}: {}", case.half_width());
     }
+}
+
+/// Each visit is due at a drawn moment of its stretch of time. Visits that are made when they are due lie 0 to 2
+/// stretches apart, no distance comes back, and the nth is n stretches after the first, give or take one.
+#[test]
+fn visits_are_due_at_drawn_moments() {
+    let machine = machine();
+    let mut engine = CaseEngine::new(&machine, default_settings(Bytes::gib(64)));
+    let mut case = engine.bind(&planned(COPY)).unwrap();
+    case.stretch = Ns::secs(1.0);
+    let begun = machine.clock.now();
+    let mut distances = Vec::new();
+    for nth in 1..=8 {
+        let visited = machine.clock.now();
+        engine.visit(&mut case).unwrap();
+        let stretches = |from: Ns| (case.due - from).0 / 1e9;
+        assert!((stretches(begun) - f64::from(nth)).abs() < 1.0, "{nth}: {}", stretches(begun));
+        distances.push(stretches(visited));
+        machine.clock.sleep(case.due - machine.clock.now());
+    }
+    distances.sort_by(f64::total_cmp);
+    assert!(distances.windows(2).all(|two| two[1] - two[0] > 1e-6), "{distances:?}");
+    assert!(distances[0] > 0.0 && distances[7] < 2.0 && distances[7] - distances[0] > 0.2);
 }
 
 /// The next visit is that which is due first, at a random moment of the case's stretch of time.

@@ -108,6 +108,15 @@ fn run_cases(
     let session = JournalSession::create(&path).unwrap();
     let end = session.run(&mut executor, &plan, header, &now, &|| None, &mut |_| {}).unwrap();
     assert!(end.complete);
+    // Samples of a case that has an outcome would count once more where the run is resumed.
+    let mut done = Vec::new();
+    for line in fs::read_to_string(&path).unwrap().lines() {
+        match serde_json::from_str(line).unwrap() {
+            JournalRecord::Sampled(visit) => assert!(!done.contains(&visit.case), "{line}"),
+            JournalRecord::Measured(measured) => done.push(measured.case),
+            _ => (),
+        }
+    }
     let journal = Journal::read(BufReader::new(fs::File::open(&path).unwrap())).unwrap();
     assert_eq!((journal.outcomes.len(), journal.partial.len()), (cases.len(), 0));
     (executor.tasks, journal)

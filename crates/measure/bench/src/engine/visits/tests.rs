@@ -203,30 +203,6 @@ fn a_wait_is_filled_with_whole_operations() {
     }
 }
 
-/// Each visit is due at a drawn moment of its stretch of time. Visits that are made when they are due lie 0 to 2
-/// stretches apart, no distance comes back, and the nth is n stretches after the first, give or take one.
-#[test]
-fn visits_are_due_at_drawn_moments() {
-    let machine = machine();
-    let mut engine = CaseEngine::new(&machine, default_settings(Bytes::gib(64)));
-    let (lane, _) = timed_lane(&machine, |_| Ns::ms(1.0));
-    let mut case = with_lane(&mut engine, COPY, vec![lane]);
-    case.stretch = Ns::secs(1.0);
-    let begun = machine.clock.now();
-    let mut distances = Vec::new();
-    for nth in 1..=8 {
-        let visited = machine.clock.now();
-        engine.visit(&mut case).unwrap();
-        let stretches = |from: Ns| (case.due - from).0 / 1e9;
-        assert!((stretches(begun) - f64::from(nth)).abs() < 1.0, "{nth}: {}", stretches(begun));
-        distances.push(stretches(visited));
-        machine.clock.sleep(case.due - machine.clock.now());
-    }
-    distances.sort_by(f64::total_cmp);
-    assert!(distances.windows(2).all(|two| two[1] - two[0] > 1e-6), "{distances:?}");
-    assert!(distances[0] > 0.0 && distances[7] < 2.0 && distances[7] - distances[0] > 0.2);
-}
-
 /// Operations of nothing end a wait after 1000, and a model sleeps.
 #[test]
 fn no_wait_is_endless_and_a_model_sleeps() {
