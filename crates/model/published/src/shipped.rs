@@ -10,10 +10,11 @@ use crate::lookup::{PublishedTable, UnitNaming};
 /// How a node is recognised as one that a table holds for.
 #[derive(Debug, Clone, Copy)]
 enum NodeRule {
-    /// It has the GPUs of the preset of the table's name, joined by the same links of this kind with
-    /// the same numbers.
+    /// It has the GPUs of the preset of the table's name, with as much memory, joined by the same links of this
+    /// kind with the same numbers. An MI325X is an MI300X with more memory.
     Wiring(LinkKind),
-    /// Every GPU's name contains this. A switch joins them, so that all pairs are equal.
+    /// Every GPU's name has this where a word begins: a GH200 is no H200. A switch joins them, so that all
+    /// pairs are equal.
     GpuName(&'static str),
 }
 
@@ -105,12 +106,19 @@ impl ShippedTable {
     fn is_of(&self, topology: &Topology) -> bool {
         match self.rule {
             NodeRule::GpuName(part) => {
-                !topology.gpus.is_empty() && topology.gpus.iter().all(|g| g.name.contains(part))
+                let has_word = |name: &str| {
+                    let before = name.split_once(part).map(|(before, _)| before);
+                    before.is_some_and(|text| !text.ends_with(char::is_alphanumeric))
+                };
+                !topology.gpus.is_empty() && topology.gpus.iter().all(|g| has_word(&g.name))
             }
             NodeRule::Wiring(kind) => {
                 let preset = || MachineDesc::preset(self.system).ok().map(|desc| desc.topology());
                 self.preset.get_or_init(preset).as_ref().is_some_and(|preset| {
                     archs(preset) == archs(topology)
+                        && gpu_memory(topology).is_none_or(|own| {
+                            gpu_memory(preset).is_some_and(|all| (0.9..1.1).contains(&(own / all)))
+                        })
                         && gpu_links(preset, kind) == gpu_links(topology, kind)
                 })
             }
@@ -133,6 +141,12 @@ impl PublishedTable {
 
 fn archs(topology: &Topology) -> Vec<&str> {
     topology.gpus.iter().map(|gpu| gpu.arch.as_str()).collect()
+}
+
+/// Memory of all GPUs, bytes; none where a source does not state it.
+fn gpu_memory(topology: &Topology) -> Option<f64> {
+    let all: f64 = topology.gpus.iter().map(|gpu| gpu.memory.as_f64()).sum();
+    Some(all).filter(|all| *all > 0.0)
 }
 
 /// Links between GPUs: the lower number, the higher one, the width; sorted.

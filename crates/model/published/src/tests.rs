@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use pathline_flow::MachineDesc;
-use pathline_schema::Bytes;
+use pathline_flow::{MachineDesc, ModelConstant};
+use pathline_schema::{Bytes, ConstantOrigin};
 use pathline_stats::{ascending, interpolated};
 
 use crate::BULK;
 use crate::number::{MachineAnswer, MachineQuery, RowNumber};
 use crate::report::ValidationPlan;
-use crate::shipped::SHIPPED;
+use crate::shipped::{SHIPPED, ShippedTable};
 use crate::table::read;
 
 /// Published values of one source that are less apart than this are no ranking: its runs differ by as much.
@@ -158,4 +158,18 @@ fn the_model_ranks_as_published_values_do() {
         assert!(right * 100 >= all * 95, "{kind}: {right} of {all}: {wrong:?}");
     }
     assert!(places("collective").right >= 5 && places("message").right >= 7, "{kinds:?}");
+}
+
+/// A table is of no node but its own: that of H200 not of a GH200, that of MI300X not of an MI325X. A preset
+/// without a table has no fitted constant.
+#[test]
+fn a_table_is_of_its_own_node() {
+    for (name, _) in MachineDesc::presets() {
+        let desc = MachineDesc::preset(name).unwrap();
+        let found = ShippedTable::for_node(desc.healthy_topology()).map(|table| table.system);
+        let own = SHIPPED.iter().map(|table| table.system).find(|system| system == name);
+        assert_eq!(found, own, "{name}");
+        let is_fitted = |c: &ModelConstant| c.origin == Some(ConstantOrigin::Fitted);
+        assert!(own.is_some() || !desc.constants().iter().any(is_fitted), "{name}");
+    }
 }
