@@ -201,7 +201,7 @@ pub(super) fn cache_labels(topology: &Topology, cpus: &CpuSet) -> Vec<String> {
         }
         let shared: Vec<String> = groups.iter().map(|group| group.cpus.to_string()).collect();
         let list = shared.join(" | ");
-        if Some(level) == last && level > 1 && list.len() <= 60 && !list.is_empty() {
+        if Some(level) == last && level > 1 && list.len() <= 30 && !list.is_empty() {
             text += &format!(" ({list})");
         } else if Some(level) == last && level > 1 && !list.is_empty() {
             let most = groups.iter().map(|group| group.cpus.len()).max().unwrap_or(0);

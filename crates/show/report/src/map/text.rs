@@ -422,6 +422,12 @@ fn switches(out: &mut Vec<String>, topology: &Topology) {
     let Some(&(first, ..)) = joined.first() else { return };
     let of_first: Vec<_> = joined.iter().filter(|(gpu, ..)| *gpu == first).collect();
     let widths: Vec<String> = of_first.iter().map(|(.., link)| link.width.to_string()).collect();
+    let widths = match widths.as_slice() {
+        [one, others @ ..] if others.len() > 1 && others.iter().all(|other| other == one) => {
+            format!("{} x {one}", widths.len())
+        }
+        _ => widths.join(" + "),
+    };
     let total: u32 = of_first.iter().map(|(.., link)| link.width).sum();
     let mut switches: Vec<u32> = joined.iter().map(|&(_, switch, _)| switch).collect();
     switches.sort_unstable();
@@ -436,7 +442,7 @@ fn switches(out: &mut Vec<String>, topology: &Topology) {
     out.push(format!(
         "{}: gpu{first} has {} = {total} NVLinks to them",
         count(switches.len(), "NVLink switch").replace("switchs", "switches"),
-        widths.join(" + ")
+        widths
     ));
     out.push(String::new());
 }
