@@ -1,10 +1,11 @@
 //! The machine descriptions that come with the program.
 
 /// Name and text of each.
-pub(crate) const PRESETS: [(&str, &str); 9] = [
+pub(crate) const PRESETS: [(&str, &str); 10] = [
     ("mi250x", include_str!("../presets/mi250x.toml")),
     ("hgx-h200", include_str!("../presets/hgx-h200.toml")),
     ("hgx-h100", include_str!("../presets/hgx-h100.toml")),
+    ("hgx-b200", include_str!("../presets/hgx-b200.toml")),
     ("mi350x", include_str!("../presets/mi350x.toml")),
     ("mi325x", include_str!("../presets/mi325x.toml")),
     ("mi300x", include_str!("../presets/mi300x.toml")),
