@@ -94,6 +94,7 @@ fn what_a_node_states_of_a_fault_is_named_by_health_and_run() {
         ("mi300x", "gpu0-gpu6", half(), "xGMI gpu0-gpu6 runs at 32 of 64 GB/s", "--showxgmierr"),
         ("mi300x", "gpu2-numa0", width(8), "gpu2 PCIe runs 8 of 16 lanes", "lspci -vv"),
         ("hgx-h200", "gpu3-switch0", width(1), "gpu3 NVLink runs 17 of 18 links", "nvlink -s"),
+        ("gb200", "gpu1-numa0", width(1), "NVLink gpu1-numa0 runs 4 of 5 links", "c2c -s"),
         ("hgx-h200", "gpu3", after("hang"), " hangs: ", "dmesg` for Xid messages of gpu3"),
         ("mi250x", "gpu3", "kind = \"hang\"".into(), "gpu3 hangs: ", "dmesg` for amdgpu"),
         ("mi250x", "gpu2-gpu4", "kind = \"hang\"".into(), "gpu2-gpu4 hangs: ", "dmesg` for amdgpu"),

@@ -199,13 +199,15 @@ pub fn trained_links(
     let (mut links, mut limits) = (Vec::new(), Vec::new());
     pcie_links(topology, readings, &mut links, &mut limits);
     nvlinks(topology, readings, &mut links, &mut limits);
-    // A driver that counts the NVLinks of a GPU counts those to each switch.
+    // A driver that counts the NVLinks of a GPU counts those to each switch, and NVLink-C2C not.
     let counts = |end: LinkEnd| match end {
         LinkEnd::Gpu(gpu) => readings.facts.get(&gpu).is_some_and(|facts| facts.nvlinks.is_some()),
         _ => false,
     };
-    let is_counted =
-        |link: &Link| link.kind == LinkKind::Nvlink && (counts(link.a) || counts(link.b));
+    let is_counted = |link: &Link| {
+        let is_c2c = [link.a, link.b].iter().any(|end| matches!(end, LinkEnd::Numa(_)));
+        link.kind == LinkKind::Nvlink && !is_c2c && (counts(link.a) || counts(link.b))
+    };
     links.extend(fabric_links(topology, network, twin, &is_counted));
     (links, limits)
 }

@@ -212,6 +212,10 @@ pub fn part_remedy(topology: &Topology, part: &str, gpus: &[u32]) -> String {
         Some(Some(_)) if is_to_host && host == LinkKind::Pcie => {
             format!("`lspci -vv` of {names}: LnkSta against LnkCap, reseat, then the vendor")
         }
+        // NVLink-C2C within a module has no connector.
+        Some(Some(_)) if is_to_host && host == LinkKind::Nvlink => format!(
+            "`nvidia-smi c2c -s` and `dmesg` for the link of {names} to the processor, then the vendor"
+        ),
         // The GPU counts errors of its links to GPUs, the processor those of its own.
         Some(Some(_)) if is_to_host => format!(
             "`ras-mc-ctl --errors` and `dmesg` for the link of {names} to the processor, reseat, then the vendor"
@@ -318,6 +322,7 @@ mod tests {
             "`ras-mc-ctl --errors` for the link between the processors, then the vendor";
         let xgmi_host = "`ras-mc-ctl --errors` and `dmesg` for the link of gpu3 to the processor, reseat, then the \
                          vendor";
+        let c2c = "`nvidia-smi c2c -s` and `dmesg` for the link of gpu3 to the processor, then the vendor";
         let slot = "`lspci -vv` of gpu3: LnkSta against LnkCap, reseat, then the vendor";
         let inside = "`rocm-smi --showxgmierr` for gpu2, gpu3 of one package, reset gpu2, gpu3 (`amd-smi reset -g \
                       0000:c9:00.0 --gpureset; amd-smi reset -g 0000:ce:00.0 --gpureset`), then the vendor";
@@ -335,6 +340,8 @@ mod tests {
             ("mi250x", "xGMI gpu3-numa1, into the GPU", xgmi_host),
             ("mi250x", "path numa1→gpu3", xgmi_host),
             ("mi250x", "gpu3 PCIe", xgmi_host),
+            ("gb200", "NVLink gpu3-numa1, into the GPU", c2c),
+            ("gh200x4", "path numa3→gpu3", c2c),
             ("mi250x", "gpu3 copy engines to the host", amd),
             ("mi250x", "gpu3 HBM", amd),
             ("mi250x", "path gpu3, kernel copy", amd),

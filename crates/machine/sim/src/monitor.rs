@@ -21,10 +21,13 @@ pub(crate) struct SimMonitor {
     pub(crate) healthy: Topology,
 }
 
-/// Number of NVLinks of a GPU.
+/// Number of NVLinks of a GPU, as NVML counts them: without NVLink-C2C, which joins it to a domain.
 fn nvlinks(topology: &Topology, gpu: u32) -> u32 {
     let links = topology.links.iter().filter(|link| {
-        link.kind == LinkKind::Nvlink && [link.a, link.b].contains(&LinkEnd::Gpu(gpu))
+        let ends = [link.a, link.b];
+        link.kind == LinkKind::Nvlink
+            && ends.contains(&LinkEnd::Gpu(gpu))
+            && !ends.iter().any(|end| matches!(end, LinkEnd::Numa(_)))
     });
     links.map(|link| link.width).sum()
 }

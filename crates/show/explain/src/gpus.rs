@@ -56,12 +56,15 @@ fn facts_of(topology: &Topology, unit: Unit, facts: &GpuFacts) -> Option<String>
     Some(format!("{name}{} ({})", parts.join(", "), facts.source))
 }
 
-/// `17 of 18 NVLinks, 452 GB/s each way`.
+/// `17 of 18 NVLinks, 452 GB/s each way`: without links to the host that the driver does not count, NVLink-C2C.
 fn nvlinks(topology: &Topology, unit: Unit, (active, all): (u32, u32)) -> String {
     let at = LinkEnd::from(unit);
-    let peaks = topology.links.iter().filter(|l| l.kind == LinkKind::Nvlink);
-    let peaks = peaks.filter(|l| l.a == at || l.b == at).map(|l| l.peak);
-    let peak: Option<f64> = peaks.map(|peak| peak.map(|p| p.gbs())).sum();
+    let links = topology.links.iter().filter(|l| l.kind == LinkKind::Nvlink);
+    let links: Vec<_> = links.filter(|l| l.a == at || l.b == at).collect();
+    let is_whole = links.iter().map(|link| link.width).sum::<u32>() <= all;
+    let is_to_gpus = |ends: [LinkEnd; 2]| !ends.iter().any(|e| matches!(e, LinkEnd::Numa(_)));
+    let counted = links.iter().filter(|link| is_whole || is_to_gpus([link.a, link.b]));
+    let peak: Option<f64> = counted.map(|link| link.peak.map(|p| p.gbs())).sum();
     let count = match active == all {
         true => fmt::count(all as usize, "NVLink"),
         false => format!("{active} of {}", fmt::count(all as usize, "NVLink")),
@@ -155,6 +158,14 @@ mod tests {
         let text = nvlinks(&topology, Unit::Gpu(0), (17, 18));
         assert_eq!(text, "17 of 18 NVLinks, 452 GB/s each way");
         assert_eq!(nvlinks(&topology, Unit::Gpu(2), (18, 18)), "18 NVLinks");
+        let host = Link { b: LinkEnd::Numa(0), ..link(0, 10) };
+        let with_host =
+            |width| Topology { links: vec![link(0, width), host.clone()], ..Topology::default() };
+        // A driver counts links to a host of POWER, and NVLink-C2C not: 18 and 8 + 10 links of 26.562 GB/s.
+        for width in [18, 8] {
+            let text = nvlinks(&with_host(width), Unit::Gpu(0), (18, 18));
+            assert_eq!(text, "18 NVLinks, 478 GB/s each way");
+        }
         let nothing = GpuFacts { source: "amdgpu sysfs".into(), ..GpuFacts::default() };
         assert_eq!(facts_of(&topology, Unit::Gpu(0), &nothing), None);
     }
