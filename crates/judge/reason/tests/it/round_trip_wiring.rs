@@ -164,9 +164,13 @@ fn edits(desc: &MachineDesc) -> Vec<WiringEdit> {
 fn faults_of_a_wiring_are_named_in_every_format() {
     type WiringWriter = fn(&Topology) -> String;
     let formats: [(&str, WiringWriter, &[&str]); 3] = [
-        ("nvidia-smi topo -m", nvidia_topo, &["hgx-h100", "hgx-h200", "v100"]),
+        ("nvidia-smi topo -m", nvidia_topo, &["hgx-h100", "hgx-b200", "gh200x4", "v100"]),
         ("rocm-smi --showtopo", rocm_topo, &["mi250x", "mi300x", "mi100"]),
-        ("NCCL topology file", nccl_xml, &["mi250x", "mi300x", "hgx-h100", "v100", "mi100"]),
+        (
+            "NCCL topology file",
+            nccl_xml,
+            &["mi250x", "mi300x", "hgx-h100", "hgx-b200", "v100", "mi100"],
+        ),
     ];
     for (format, write, presets) in formats {
         let (mut tried, mut hidden, mut wrong) = (0, 0, Vec::new());
