@@ -81,8 +81,7 @@ fn a_good_node_passes_and_a_lost_link_is_named() {
     assert!(faults.contains("gpu2"), "{faults}");
 }
 
-/// Links that the driver itself reports as less, and GPUs that hang or crash: `health` and `run` name the part, what
-/// happens and what to look at.
+/// Links that a driver reports as less, GPUs that hang or crash: `health` and `run` name the part and a remedy.
 #[test]
 fn what_a_node_states_of_a_fault_is_named_by_health_and_run() {
     let width = |lost: u32| format!("kind = \"width\"\nlost = {lost}");
