@@ -58,13 +58,13 @@ fn a_plan_measures_every_pair_and_host_link_and_fits_the_budget() {
 fn pairs_with_different_rates_are_no_peers() {
     let topology = MachineDesc::preset("hgx-h200").unwrap().topology();
     let pair = |(peer, rate): (u32, f64)| PlannedFlow {
-        flow: pair_flows(&topology, 0, peer)[0],
+        flows: vec![pair_flows(&topology, 0, peer)[0]],
         shape: Some(FlowShape { rate, start: 0.0, limits: BTreeMap::new() }),
         class: 0,
         described: true,
     };
     let mut pairs = [(1, 400.0), (2, 400.9), (3, 402.0)].map(pair);
-    size_and_class(&topology, &mut pairs);
+    size_and_class(&topology, &topology, &mut pairs);
     let [a, b, c] = pairs.each_ref().map(|pair| pair.class);
     assert!(a == b && a != c, "{a} {b} {c}");
     assert!(pairs.iter().all(|pair| pair.bytes() == pairs[0].bytes()));
