@@ -73,6 +73,26 @@ fn explain_says_of_a_node_what_health_says() {
     assert!(text.contains("checked OK: all ") && text.contains("verdict SUSPECT: "), "{text}");
 }
 
+/// Over a link that hangs, the GPUs of its ends still copy with the host: a run names the link, as `health` does, and goes
+/// on with their other paths.
+#[test]
+fn a_run_tells_a_link_that_hangs_from_its_gpus() {
+    let dir = TempDir::new().unwrap();
+    for (link, cases) in [("gpu3-gpu7", 3), ("gpu0-gpu6", 4), ("gpu2-gpu3", 8)] {
+        let fault = format!("[[fault]]\nelement = \"{link}\"\nkind = \"hang\"");
+        let file = faulty(dir.path(), "mi250x", &fault);
+        let out = dir.path().join(link);
+        let args = ["run", "--quick", "-m", file.to_str().unwrap(), "-o", out.to_str().unwrap()];
+        let text = stdout(&pathline(&args)).split_whitespace().collect::<Vec<_>>().join(" ");
+        let [a, b] = [link.split('-').next(), link.split('-').nth(1)].map(Option::unwrap);
+        let fail = format!(
+            "FAIL: xGMI {link} hangs: {cases} of {cases} cases that use it did not end; other cases of {a} and {b} \
+             ended"
+        );
+        assert!(text.contains(&fail), "{text}");
+    }
+}
+
 /// A link that hangs, between GPUs, to the host and to switches, also one way and after a time: `health` tries paths
 /// that do not use it, and names it, as `gpu3` that hangs itself.
 #[test]

@@ -77,6 +77,23 @@ impl DeviceFailures {
         retired.into_iter().map(|(gpus, first)| (self.names(&gpus), first)).collect()
     }
 
+    /// Whether a case is of several GPUs, and none of them is retired for an error: then copies of each alone tell which
+    /// one to blame, or that it is the path between them.
+    pub(crate) fn is_between(&self, case: &Case) -> bool {
+        let gpus = self.devices(case).into_iter().map(|(_, gpu)| gpu).filter(Device::is_gpu);
+        let gpus: BTreeSet<Device> = gpus.collect();
+        let is_explained = self.retired.keys().any(|retired| retired.is_subset(&gpus));
+        gpus.len() > 1 && !is_explained && case.flows().all(|flow| flow.by.wire().is_none())
+    }
+
+    /// Notes the GPUs that copied with the host in both directions.
+    pub(crate) fn note_copies(&mut self, copies: &[Case]) {
+        let all = copies.iter().flat_map(|case| self.devices(case)).map(|(_, device)| device);
+        let all: Vec<Device> = all.filter(Device::is_gpu).collect();
+        let is_both = |gpu: &Device| all.iter().filter(|other| *other == gpu).count() > 1;
+        self.working.extend(all.iter().copied().filter(is_both));
+    }
+
     /// Notes that a case moved bytes.
     pub(crate) fn note_work(&mut self, case: &Case) {
         let has_failed =

@@ -554,7 +554,13 @@ impl ActiveRun<'_, '_> {
         for event in after {
             match event {
                 Ok(case) => self.failures.note_work(&case),
-                Err(fault) => self.charge(&fault)?,
+                Err(fault) => {
+                    if self.failures.is_between(&fault.case) {
+                        let (copying, _) = self.copying(&fault)?;
+                        self.failures.note_copies(&copying);
+                    }
+                    self.charge(&fault)?;
+                }
             }
         }
         let after = &self.executor.about().without;
@@ -595,7 +601,7 @@ impl ActiveRun<'_, '_> {
     /// copy, as they do after a process that died in a library that takes no device memory; else
     /// to the GPUs. Writes what it retires.
     fn charge(&mut self, fault: &FaultedCase) -> io::Result<()> {
-        let is_library = LibraryFailures::concerns(&fault.case) && self.still_copies(fault)?;
+        let is_library = LibraryFailures::concerns(&fault.case) && self.copying(fault)?.1;
         let (retired, text) = if is_library {
             let text =
                 "failed for good twice while its GPUs still copied, and is not used any more";
@@ -614,19 +620,19 @@ impl ActiveRun<'_, '_> {
         Ok(())
     }
 
-    /// Whether every GPU to which an error is charged copies 1 MiB in both directions, with every
-    /// byte compared, in a process other than the one that failed.
-    fn still_copies(&mut self, fault: &FaultedCase) -> io::Result<bool> {
+    /// Copies of 1 MiB out of and into GPUs to which an error is charged, with every byte compared, in a process other
+    /// than the one that failed; and whether all of these GPUs make both.
+    fn copying(&mut self, fault: &FaultedCase) -> io::Result<(Vec<Case>, bool)> {
         let Some(copies) = self.failures.copies(&fault.case, &fault.ranks) else {
-            return Ok(false);
+            return Ok((Vec::new(), false));
         };
         let wanted = copies.len();
         let entry = |case| PlannedCase { budget: Some(PROBE_BUDGET), ..PlannedCase::new(case) };
         let entries = copies.into_iter().map(entry).collect();
-        let mut verified = 0;
+        let mut verified = Vec::new();
         let mut sink = |event: TaskEvent| -> io::Result<()> {
             if let TaskEvent::Record(JournalRecord::Measured(copy)) = event {
-                verified += usize::from(copy.verdict == VerifyResult::Verified);
+                verified.extend((copy.verdict == VerifyResult::Verified).then_some(copy.case));
             }
             Ok(())
         };
@@ -635,7 +641,8 @@ impl ActiveRun<'_, '_> {
         if let TaskEnd::Gone(why) = ended {
             self.gone = Some(why);
         }
-        Ok(verified == wanted)
+        let all = verified.len() == wanted;
+        Ok((verified, all))
     }
 
     fn fault(
