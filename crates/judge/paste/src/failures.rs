@@ -12,7 +12,7 @@ const MAX_BEFORE: usize = 8;
 const SEVERE: [&str; 4] = ["ERROR", "FATAL", "CRITICAL", "PANIC"];
 /// What is no failure, whatever else the line says, in lower case.
 const HARMLESS: &str = "nccl info|warn|debug| diag |retrying|will retry|falling back|fallback|ignor|no error|0 errors|\
-                        non-fatal|corrected|error rate|error count|printf(|echo |assert(|grep |error: spank: ";
+                        non-fatal|corrected|severity=correctable| correctable|error rate|error count|printf(|echo |assert(|grep |error: spank: ";
 /// What tools and launchers say of failures without a severity, in lower case.
 const STATED: &str = "validation failed|failed validation|validation error|verification failed|verify failed|\
                       verify: bad|verify type mismatch|data mismatch|data check error|miscompare|wrong result|\
@@ -29,6 +29,26 @@ const FINAL: &str = "fallen off the bus|got completion from peer|got completion 
 /// Words of those who ask and explain, in lower case.
 const TOLD: &str = " you | your | if | when | i | i'm | my | we | may | might | could | should | means | because |?";
 
+/// What people write of messages that they do not have, or ask about, in lower case.
+const DENIED: &str = " no | not | never | none | without | whether | if | when | should | would | does | mean | means |\
+                      which | others | isn't | doesn't | hasn't | haven't | gone ";
+/// Who writes so; texts of libraries address a `you`.
+const WRITERS: &str = " i | i'm | we | our | my | us | others ";
+/// What loggers print, in lower case.
+const LOGGED: [&str; 8] = ["nccl info", "nccl warn", "kernel:", ".c:", ".cc:", "] ", "0x", "nvrm:"];
+
+/// Whether a line is a sentence of somebody who denies a message or asks about it, in lower case: no such message was
+/// printed.
+pub fn is_of_no_message(line: &str) -> bool {
+    let line = line.trim();
+    let words = format!(" {} ", line.replace([',', ':', '?', '.'], " "));
+    let has = |list: &str| list.split('|').any(|part| words.contains(part));
+    let is_over =
+        words.contains(" no longer ") || line.starts_with("no ") && words.contains(" since ");
+    let is_written = line.ends_with('?') || has(WRITERS);
+    !LOGGED.iter().any(|mark| line.contains(mark)) && (is_over || is_written && has(DENIED))
+}
+
 /// Whether a tool states by this line that it failed.
 pub(crate) fn states_failure(text: &str) -> bool {
     if text.len() > MAX_LINE || text.contains('`') || text.ends_with([';', '{']) {
@@ -36,7 +56,7 @@ pub(crate) fn states_failure(text: &str) -> bool {
     }
     let lower = format!(" {} ", text.to_lowercase());
     let has = |list: &str| list.split('|').any(|part| lower.contains(part));
-    if has(FINAL) && !has(TOLD) {
+    if has(FINAL) && !has(TOLD) && !is_of_no_message(&lower) {
         return true;
     }
     if has(HARMLESS) || is_of_compiler(text) {
@@ -126,6 +146,31 @@ pub(crate) fn is_manual(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sentences_about_messages_are_none() {
+        for line in [
+            "our H100 pair has never shown an uncorrectable NVLink error.",
+            "does Xid 79 mean the GPU has fallen off the bus? we have not seen it.",
+            "after the reseat, GPU has fallen off the bus no longer appears",
+            "No AER PCIe Bus Error: severity=Uncorrected lines in dmesg since the new riser.",
+            "we alert when the driver reports an uncorrectable NVLink error",
+        ] {
+            assert!(is_of_no_message(&line.to_lowercase()), "{line}");
+            assert!(!states_failure(line), "{line}");
+        }
+        for line in [
+            "[ 5.1] NVRM: GPU 0000:09:00.0: GPU has fallen off the bus. It is not accessible.",
+            "our node: GPU has fallen off the bus",
+            "ibv_modify_qp failed with error No such device",
+            "i get 'uncorrectable NVLink error' on GPU 3.",
+        ] {
+            assert!(!is_of_no_message(&line.to_lowercase()), "{line}");
+        }
+        let corrected =
+            "[ 36.7] pcieport 0000:00:00.0: PCIe Bus Error: severity=Correctable, (Receiver ID)";
+        assert!(!states_failure(corrected));
+    }
 
     #[test]
     fn what_tools_print_when_they_fail_is_found() {

@@ -48,6 +48,7 @@ pub use document::{
     PasteDocument, PasteReading, ProfileRow, ProfileTable, RateCount, RateMatrix, StreamTable,
     TestDevice, TimedTransfer,
 };
+pub use failures::is_of_no_message;
 pub use number::size;
 pub use paste_context::RunTitle;
 pub use pathline_topo::{LinkMatrix, PEER_STATUSES};

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
-use pathline_paste::{NcclLog, PasteContext, table_rows};
+use pathline_paste::{NcclLog, PasteContext, is_of_no_message, table_rows};
 
 use crate::draft::DraftAnswer;
 use crate::score::{AnswerClass, WorldEdit};
@@ -88,8 +88,8 @@ pub(crate) fn find_messages(
     let mut text = String::new();
     let logged = log.into_iter().flat_map(|log| log.warnings.iter().chain(&log.reasons));
     let logged = logged.chain(context.failures.iter().map(|(_, text)| text)).map(String::as_str);
-    let lines: Vec<&str> =
-        context.prose.lines().chain(logged).filter(|line| !is_known(line)).collect();
+    let prose = context.prose.lines().filter(|line| !is_of_no_message(line));
+    let lines: Vec<&str> = prose.chain(logged).filter(|line| !is_known(line)).collect();
     for line in &lines {
         if text.len() > MAX_TEXT {
             break;

@@ -119,6 +119,20 @@ fn a_kernel_log_has_the_meaning_that_doctor_gives_it() {
 }
 
 #[test]
+fn a_message_that_nobody_has_is_none() {
+    for text in [
+        "I read that others had an uncorrectable NVLink error, but dmesg here has none",
+        "Our monitoring should alert when the driver reports an uncorrectable NVLink error.",
+        "Does Xid 79 mean the GPU has fallen off the bus? We have not seen it.",
+        "After the reseat, GPU has fallen off the bus no longer appears.",
+    ] {
+        assert!(answers(text).is_empty(), "{text}");
+    }
+    let line = "[ 5.2] pcieport 0000:00:00.0: PCIe Bus Error: severity=Correctable, type=Physical Layer, (Receiver ID)\n";
+    assert_eq!(answers(line)[0].verdict, Suspect);
+}
+
+#[test]
 fn a_process_that_sees_no_gpu_and_a_job_over_two_networks_are_named() {
     let found = answers("$ srun --gpus-per-task=1 nvidia-smi -L\nNo devices found.\n");
     assert!(found[0].verdict == Suspect && found[0].reason.contains("does not see the GPU"));
