@@ -15,9 +15,14 @@ const MAX_GAP: usize = 8;
 pub(crate) fn read(lines: &[PasteLine], at: usize) -> Option<(PlainTable, usize)> {
     row(&lines.get(at)?.text)?;
     let (mut rows, mut next) = (Vec::new(), at + 1);
+    let (mut repeated, mut longest_sender) = (Vec::new(), 0.0_f64);
     for (index, line) in lines.iter().enumerate().skip(at).take(MAX_LINES) {
         match row(&line.text) {
             Some(row) => {
+                if let Some(count) = retransmits(&line.text) {
+                    longest_sender = longest_sender.max(row.1);
+                    repeated.push((row.0.clone(), row.1, row.1 * row.2 * 1e9, count));
+                }
                 rows.push(row);
                 next = index + 1;
             }
@@ -44,7 +49,28 @@ pub(crate) fn read(lines: &[PasteLine], at: usize) -> Option<(PlainTable, usize)
     };
     let (sums, streams): (Vec<_>, Vec<_>) =
         streams.into_iter().map(mean).partition(|(name, _)| name == "SUM");
-    Some((table(streams, sums.first().map(|sum| sum.1)), next))
+    let mut table = table(streams, sums.first().map(|sum| sum.1));
+    repeated.retain(|row| row.1 > longest_sender * 0.98);
+    if repeated.iter().any(|row| row.0 == "SUM") {
+        repeated.retain(|row| row.0 == "SUM");
+    }
+    let (bytes, count): (f64, f64) =
+        repeated.iter().fold((0.0, 0.0), |sum, row| (sum.0 + row.2, sum.1 + row.3));
+    if count > 0.0 && bytes > 0.0 {
+        let share = count * SEGMENT / bytes * 100.0;
+        table.title += &format!(", {count} retransmits ({share:.2} % of segments of {SEGMENT} B)");
+    }
+    Some((table, next))
+}
+
+/// Bytes of data in a TCP segment at an MTU of 1,500: 20 B are of IP, 32 of TCP with time stamps (RFC 7323).
+const SEGMENT: f64 = 1448.0;
+
+/// The column `Retr` of a sender: of TCP alone, between rate and role.
+fn retransmits(text: &str) -> Option<f64> {
+    let mut words = text.trim().strip_suffix("sender")?.split_whitespace().rev();
+    let count = number(words.next()?)?;
+    words.next()?.ends_with("/sec").then_some(count)
 }
 
 /// Stream, seconds, GB/s, whether it is the receiver's.
@@ -103,6 +129,13 @@ mod tests {
         assert!(read(&lines, 0).is_none());
         let (table, next) = read(&lines, 1).unwrap();
         assert_eq!((table.labels.len(), table.total, next), (2, Some(4.0), 5));
+        // 19,545,340 x 1448 B of 66.4 Gbit/s x 360 s: 28.30 of 2988 GB.
+        let lossy = clean_lines(
+            b"[SUM]  0.00-360.00 sec  2.72 TBytes  66.4 Gbits/sec  19545340  sender\n\
+              [SUM]  0.00-360.00 sec  2.72 TBytes  66.4 Gbits/sec  receiver\n",
+        );
+        let title = read(&lossy.0, 0).unwrap().0.title;
+        assert!(title.ends_with("19545340 retransmits (0.95 % of segments of 1448 B)"), "{title}");
         let old = clean_lines(b"[SUM]  0.0-30.0 sec    337 GBytes  96.0 Gbits/sec").0;
         assert_eq!(read(&old, 0).unwrap().0.total, Some(12.0));
         let seconds = "[  5]   0.00-1.00   sec  3 GBytes  16.0 Gbits/sec\n\

@@ -16,12 +16,22 @@ const MAX_LINES: usize = 1024;
 const MAX_KEPT: usize = 8;
 /// A rate within this share of the one before it is the same in another unit: `9.84 GB/s (about 80 Gbps)`.
 const SAME: f64 = 0.03;
-/// Words before a rate that say what should be, by their beginnings, and how many words before it are looked at.
-const EXPECTED: &str =
-    "should must expect theoretic spec sheet rated advertis nominal suppose promise instead";
+/// Words before a rate that say what a part can carry or what is expected, by their beginnings, and how many words
+/// before it are looked at.
+const CEILING: &str = "theoretic spec sheet rated advertis nominal";
+const EXPECTED: &str = "should must expect suppose promise instead";
 const NEAR: usize = 6;
 /// Those of them that stand right behind a rate, too, where no other rate follows.
-const EXPECTED_BEHIND: &str = "theoretic expect nominal rated advertis";
+const BEHIND: &str = "theoretic expect nominal rated advertis";
+/// Words of a clause that count both directions of a link, which one direction never reaches.
+const BOTH_WAYS: [&str; 6] = [
+    "bidirectional",
+    "bi-directional",
+    "both directions",
+    "both ways",
+    "duplex",
+    "\u{53cc}\u{5411}",
+];
 /// Words right before a rate that compare it with the one before.
 const COMPARED: [&str; 6] = ["of", "vs", "vs.", "versus", "than", "against"];
 
@@ -30,18 +40,27 @@ const MEASURED: &str = "busbw algbw all_reduce allreduce all_gather allgather re
                         ib_write_bw ib_read_bw ib_send_bw nvbandwidth h2d d2h d2d p2p";
 const FEW_LINES: usize = 2;
 
+/// What a sentence says of a rate; its column in the table.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum RateKind {
+    Stated = 0,
+    /// A part carries no more.
+    Ceiling = 1,
+    /// Somebody counts on it, which makes it no limit.
+    Expected = 2,
+}
+
 /// A rate of a clause.
 #[derive(Clone, Copy, PartialEq)]
 struct SentenceRate {
     gbs: f64,
-    /// Whether it is one that should be, or that the one before is compared with.
-    is_named: bool,
+    kind: RateKind,
     /// Whether the words say that something is missing.
     is_less: bool,
 }
 
-/// A stated rate and the one that it is compared with.
-type RatePair = (Option<f64>, Option<f64>);
+/// A stated rate and the one that it is compared with, by kind.
+type RateRow = [Option<f64>; 3];
 
 /// Adds the rates of sentences where a paste has no output of a tool, and asks or says what should be.
 pub(crate) fn add_sentences(reading: &mut PasteReading, lines: &[PasteLine]) {
@@ -55,7 +74,7 @@ pub(crate) fn add_sentences(reading: &mut PasteReading, lines: &[PasteLine]) {
         reading.documents.push(PasteDocument { span, content: PasteContent::Collective(table) });
         return;
     }
-    let mut rows: Vec<(u32, RatePair)> = Vec::new();
+    let mut rows: Vec<(u32, RateRow)> = Vec::new();
     // Who pastes one measured figure asks about it.
     let mut is_asked = lines.iter().filter(|line| !line.text.trim().is_empty()).count()
         <= FEW_LINES
@@ -67,8 +86,8 @@ pub(crate) fn add_sentences(reading: &mut PasteReading, lines: &[PasteLine]) {
         {
             let rates = rates(&clause);
             is_asked |= rates.iter().any(|rate| rate.is_less);
-            let found = pairs(&rates).into_iter();
-            let is_known = |row: &RatePair| rows.iter().any(|one| one.1 == *row);
+            let found = rows_of(&rates).into_iter();
+            let is_known = |row: &RateRow| rows.iter().any(|one| one.1 == *row);
             let found: Vec<_> = found.filter(|row| !is_known(row)).collect();
             rows.extend(found.into_iter().map(|row| (line.number, row)));
         }
@@ -82,10 +101,11 @@ pub(crate) fn add_sentences(reading: &mut PasteReading, lines: &[PasteLine]) {
         return;
     }
     let span = LineSpan { first: first.0, last: last.0 };
-    let of = |of: fn(&RatePair) -> Option<f64>| rows.iter().map(|(_, row)| of(row)).collect();
+    let column = |kind: RateKind| rows.iter().map(|(_, row)| row[kind as usize]).collect();
     let columns = vec![
-        PlainColumn::new("stated", true, of(|row| row.0)),
-        PlainColumn::new("named", true, of(|row| row.1)),
+        PlainColumn::new("stated", true, column(RateKind::Stated)),
+        PlainColumn::new("ceiling", true, column(RateKind::Ceiling)),
+        PlainColumn::new("expected", true, column(RateKind::Expected)),
     ];
     let labels = rows.iter().map(|(line, _)| format!("line {line}")).collect();
     let table = PlainTable::new(StreamTable::STATED, "", labels, columns);
@@ -146,6 +166,7 @@ fn rates(clause: &str) -> Vec<SentenceRate> {
     let (mut found, mut after): (Vec<SentenceRate>, usize) = (Vec::new(), 0);
     let mut says_what_should_be = false;
     let line = words.join(" ");
+    let is_both_ways = BOTH_WAYS.iter().any(|word| line.to_lowercase().contains(word));
     let all: Vec<_> = rates_of_line(&line).into_iter().filter(|rate| rate.is_rate).collect();
     for (nth, rate) in all.iter().enumerate() {
         let digits = words.get(rate.at).copied().unwrap_or_default();
@@ -155,16 +176,27 @@ fn rates(clause: &str) -> Vec<SentenceRate> {
         let is_same = found.last().is_some_and(|last| (rate.value / last.gbs - 1.0).abs() < SAME);
         let end = rate.at + 1 + usize::from(!is_glued);
         let before = after.max(rate.at.saturating_sub(NEAR))..rate.at;
-        let is_last = all.get(nth + 1).is_none_or(|next| next.at > end + 3);
-        let is_expected = before.clone().any(|at| starts(at, EXPECTED))
-            || is_last && starts(end, EXPECTED_BEHIND);
-        let is_compared = rate.at > 0 && COMPARED.contains(&&*lower(rate.at - 1));
-        let is_named = is_expected || is_compared && !found.is_empty();
+        // A comma ends what is said of a rate.
+        let is_last = all.get(nth + 1).is_none_or(|next| next.at > end + 3)
+            && !words.get(end - 1).is_some_and(|word| word.ends_with(','));
+        let is_before = |list: &str| before.clone().any(|at| starts(at, list));
+        let is_behind = is_last && starts(end, BEHIND);
+        let is_expected = is_before(CEILING) || is_before(EXPECTED) || is_behind;
+        let compared = COMPARED.iter().find(|word| rate.at > 0 && **word == lower(rate.at - 1));
+        let compared = compared.filter(|_| !found.is_empty());
+        let is_ceiling = is_before(CEILING)
+            || is_behind && !starts(end, EXPECTED)
+            || compared == Some(&"of") && !is_expected;
+        let kind = match is_expected || compared.is_some() {
+            true if is_ceiling && !is_both_ways => RateKind::Ceiling,
+            true => RateKind::Expected,
+            false => RateKind::Stated,
+        };
         let is_less = before.clone().any(|at| lower(at) == "only");
         says_what_should_be |= is_expected;
         after = end;
         if !is_port && !is_same && rate.value > 0.0 {
-            found.push(SentenceRate { gbs: rate.value, is_named, is_less });
+            found.push(SentenceRate { gbs: rate.value, kind, is_less });
         }
     }
     if let [_, .., last] = &mut found[..] {
@@ -173,16 +205,22 @@ fn rates(clause: &str) -> Vec<SentenceRate> {
     found
 }
 
-/// Each stated rate with the one behind it that should be, as far as there is one.
-fn pairs(rates: &[SentenceRate]) -> Vec<RatePair> {
-    let mut found: Vec<RatePair> = Vec::new();
+/// Each stated rate with the one behind it that it is compared with, as far as there is one; also in the other order,
+/// `expected 92, measured 70`.
+fn rows_of(rates: &[SentenceRate]) -> Vec<RateRow> {
+    let mut found: Vec<RateRow> = Vec::new();
     for rate in rates {
-        match (rate.is_named, found.last_mut()) {
-            (true, Some(last)) if last.1.is_none() => last.1 = Some(rate.gbs),
-            (true, _) => found.push((None, Some(rate.gbs))),
-            // `expected 92, measured 70`.
-            (false, Some(last)) if last.0.is_none() => last.0 = Some(rate.gbs),
-            (false, _) => found.push((Some(rate.gbs), None)),
+        let is_open = |row: &&mut RateRow| match rate.kind {
+            RateKind::Stated => row[0].is_none(),
+            _ => row[1].is_none() && row[2].is_none(),
+        };
+        match found.last_mut().filter(is_open) {
+            Some(last) => last[rate.kind as usize] = Some(rate.gbs),
+            None => {
+                let mut row = RateRow::default();
+                row[rate.kind as usize] = Some(rate.gbs);
+                found.push(row);
+            }
         }
     }
     found
@@ -195,14 +233,15 @@ mod tests {
     use super::*;
     use crate::read::read_paste;
 
-    fn found(text: &str) -> Vec<RatePair> {
+    fn found(text: &str) -> Vec<RateRow> {
         let reading = read_paste(text.as_bytes());
         let rows = reading.documents.into_iter().find_map(|one| match one.content {
             PasteContent::Plain(table) => Some(table.columns),
             _ => None,
         });
-        let [stated, named] = &rows.unwrap_or_default()[..] else { return Vec::new() };
-        stated.values.iter().copied().zip(named.values.iter().copied()).collect()
+        let rows: Vec<PlainColumn> = rows.unwrap_or_default();
+        let count = rows.first().map_or(0, |column| column.values.len());
+        (0..count).map(|at| std::array::from_fn(|kind| rows[kind].values[at])).collect()
     }
 
     /// 120 / (2 x 7 / 8) = 68.57 GB/s; 1 GiB in 15.66 ms.
@@ -234,20 +273,33 @@ mod tests {
 
     #[test]
     fn rates_are_paired_with_what_should_be() {
-        let one = |stated, named| vec![(Some(stated), Some(named))];
-        assert_eq!(found("Copies run at 31 GB/s instead of 52 GB/s."), one(31.0, 52.0));
-        assert_eq!(found("We expected 52 GB/s, and measured ~31GB/s."), one(31.0, 52.0));
-        assert_eq!(found("P2P gives 31.5 GB/s (vs 52 GB/s theoretical)"), one(31.5, 52.0));
-        assert_eq!(found("Why do I get 8 Gb/s of 2 GB/s?"), one(1.0, 2.0));
+        let row = |stated: f64, ceiling: f64, expected: f64| {
+            let some = |gbs: f64| Some(gbs).filter(|gbs| *gbs > 0.0);
+            vec![[some(stated), some(ceiling), some(expected)]]
+        };
+        // What somebody counts on is no limit.
+        assert_eq!(found("Copies run at 31 GB/s instead of 52 GB/s."), row(31.0, 0.0, 52.0));
+        assert_eq!(found("We expected 52 GB/s, and measured ~31GB/s."), row(31.0, 0.0, 52.0));
+        assert_eq!(found("P2P gives 31.5 GB/s (vs 52 GB/s theoretical)"), row(31.5, 52.0, 0.0));
+        assert_eq!(found("Why do I get 8 Gb/s of 2 GB/s?"), row(1.0, 2.0, 0.0));
+        assert_eq!(found("Nominal is 52 GB/s, I get 31 GB/s. Why?"), row(31.0, 52.0, 0.0));
+        // Both directions bound neither.
+        let both = "Why 160 GB/s vs 400 GB/s theoretical bidirectional?";
+        assert_eq!(found(both), row(160.0, 0.0, 400.0));
+        // A comma ends what is said of a rate.
+        assert_eq!(
+            found("One drive gives 5 GB/s and 3 drives 15 GB/s, theoretically more?"),
+            [row(5.0, 0.0, 0.0), row(15.0, 0.0, 0.0)].concat()
+        );
         // The same in another unit, and a port.
         assert_eq!(
             found("Is 9.84 GB/s (about 79 Gbps) low for a 200 Gb/s card?"),
-            [(Some(9.84), None)]
+            row(9.84, 0.0, 0.0)
         );
         assert_eq!(found("I see 23000 MB/s here and 11 GB/s there. Why?").len(), 2);
         assert_eq!(found("It reads 5 GB/s; with two it is only 8 GB/s.").len(), 2);
         let measured = "all_reduce busbw 120 GB/s on 8 GPUs";
-        assert_eq!(found(measured), [(Some(120.0), None)]);
+        assert_eq!(found(measured), row(120.0, 0.0, 0.0));
         // In a longer text it is one of many figures.
         assert!(found(&format!("{measured}\nfirst\nsecond")).is_empty());
         for none in ["It now does 31 GB/s vs. 20 GB/s before.", "A 200 Gb/s NIC?", "31 GB of RAM?"]

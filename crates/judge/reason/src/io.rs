@@ -23,6 +23,8 @@ const LONG_TAIL: (f64, f64) = (8.0, 30.0);
 const FEW: f64 = 16.0;
 /// Median and standard deviation of the logarithm of the least of equal parts, over the others.
 const EVEN: (f64, f64) = (0.96, 0.06);
+/// And the mean is this many times the median.
+const STALLED: f64 = 2.0;
 /// Random I/Os a second of a rotating disk at least.
 const LEAST_DISK_IOPS: f64 = 70.0;
 /// Times the limit of the drives from which on memory answers.
@@ -138,13 +140,23 @@ pub(crate) fn explain(
 
 /// I/Os of which few take far longer than the others.
 fn long_tail(result: &FileIoResult) -> Option<Outlier> {
-    let [Some(middle), Some(most), Some(late)] = result.percentiles else { return None };
+    let check = "iostat -x 1: await and queue; the same with less in flight; smartctl -a";
+    let [Some(middle), most, late] = result.percentiles else { return None };
+    // Where the mean is that far above the middle, few take most of the time, whatever percentiles are printed.
+    if let Some(mean) = result.latency_us.filter(|us| middle > 0.0 && *us > middle * STALLED) {
+        let [half, mean_us, lost] = [middle, mean, (1.0 - middle / mean) * 100.0].map(figure);
+        let text = format!(
+            "half of the I/Os take up to {half} us and the mean is {mean_us} us: few that take far longer are \
+             {lost} % of the time"
+        );
+        return Some(Outlier::of_text("the slowest I/Os", middle / mean, text).checked_by(check));
+    }
+    let (Some(most), Some(late)) = (most, late) else { return None };
     let is_tail = middle > 0.0 && most > middle * LONG_TAIL.0 && late > middle * LONG_TAIL.1;
     let [half, some, few] = [middle, most, late].map(figure);
     let text = format!(
         "half of the I/Os take up to {half} us, 1 of 100 {some} us or more, 1 of 1000 {few} us or more"
     );
-    let check = "iostat -x 1: await and queue; the same with less in flight; smartctl -a";
     let one = Outlier::of_text("the slowest I/Os", middle / late, text).checked_by(check);
     is_tail.then_some(one)
 }

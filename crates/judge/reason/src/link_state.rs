@@ -58,7 +58,9 @@ pub(crate) fn explain_link_state(context: &PasteContext, figures: &[f64]) -> Opt
     draft.limit_gbs = most.map(link_peak_gbs);
     if !is_narrow && loaded.is_none() {
         draft.note =
-            "full width at a lower speed: an idle link does that, and rises under load".to_owned();
+            "full width at a lower speed: an idle GPU does that, and raises it under load; of \
+                      another device its slot or the port above it may have no more"
+                .to_owned();
         return Some(draft);
     }
     let load = loaded.map(|gbs| {

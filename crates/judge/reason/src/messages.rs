@@ -250,7 +250,7 @@ fn set_limit(
         }
         None => {
             let ports = fitting_text(value, &standard_links("port"));
-            let ports = ports.trim_start_matches("unknown: ");
+            let ports = ports.trim_start_matches("unknown; ").trim_start_matches("unknown: ");
             draft.limit = format!(
                 "unknown: the paste does not say what joins the ranks; over one adapter {ports}"
             );

@@ -13,7 +13,7 @@ use crate::fitting_links::{assume_link, fitting_text, standard_links};
 use crate::node_facts::{FactSource, NodeLimits};
 use crate::outlier::{Outlier, median, slow_pairs};
 use crate::product_facts::{FabricKind, nvlinks};
-use crate::usual_share::least_share;
+use crate::usual_share::{least_share, usual_share};
 
 /// Rates of ordered pairs of GPUs, and what the links of each pair carry.
 pub(crate) type PairRates = Vec<(u32, u32, f64)>;
@@ -246,9 +246,12 @@ pub(crate) fn ask_for_links(
     let links = standard_links(if tool.is_amd() { "amd-pair" } else { "pair" });
     if value < most * ALIKE {
         let text = fitting_text(most, &links);
-        draft.limit = text.replacen("unknown: ", "unknown; of the best pair: ", 1);
+        draft.limit = text.replacen("it would be", "the best pair would have", 1);
     } else {
         assume_link(draft, value, &links);
+        if draft.usual == usual_share("pair.pcie") {
+            usual_for_another_slot(draft, value);
+        }
     }
     // Whatever the links are: P2P that is slower than its detour is not direct.
     if let Some(ratio) = ratio.filter(|ratio| *ratio < SLOWER_THAN_STAGED) {

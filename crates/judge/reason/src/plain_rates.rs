@@ -15,6 +15,8 @@ use crate::verdict::percent;
 
 /// Columns and rows that are named.
 const MAX_NAMED: usize = 8;
+/// Rates that differ by no more than this share are one.
+const SAME: f64 = 0.03;
 /// Share of the rows that may be slow: more of them are another class.
 const FEW: f64 = 0.34;
 
@@ -291,16 +293,21 @@ const SUBJECTS: [(&str, CheckPath); 8] = [
 pub(crate) fn explain_sentences(table: &PlainTable, basis: AnswerBasis<'_>) -> DraftAnswer {
     let context = basis.context;
     let column = |at: usize| table.columns.get(at).map_or(&[][..], |column| &column.values);
-    let rows: Vec<(Option<f64>, Option<f64>)> =
-        column(0).iter().copied().zip(column(1).iter().copied()).collect();
+    let value = |kind: usize, at: usize| column(kind).get(at).copied().flatten();
+    let rows = (0..table.labels.len()).map(|at| [0, 1, 2].map(|kind| value(kind, at)));
+    let rows: Vec<[Option<f64>; 3]> = rows.collect();
     let each = table.labels.iter().zip(&rows).map(|(label, row)| match *row {
-        (Some(stated), Some(named)) => {
-            let share = percent(stated / named);
-            format!("{} of {} that it names, {share} ({label})", rate(stated), rate(named))
+        [Some(stated), Some(ceiling), _] => {
+            let share = percent(stated / ceiling);
+            format!("{} of {} that it names, {share} ({label})", rate(stated), rate(ceiling))
         }
-        (stated, named) => {
-            let what = if stated.is_none() { " that it names" } else { "" };
-            format!("{}{what} ({label})", rate(stated.or(named).unwrap_or(0.0)))
+        [Some(stated), None, Some(expected)] => {
+            format!("{}, compared with {} ({label})", rate(stated), rate(expected))
+        }
+        [Some(stated), None, None] => format!("{} ({label})", rate(stated)),
+        [None, ceiling, expected] => {
+            let named = ceiling.or(expected).unwrap_or(0.0);
+            format!("{} that it names ({label})", rate(named))
         }
     });
     let is_words = |list: &str| list.split('|').any(|word| context.prose.contains(word));
@@ -317,7 +324,7 @@ pub(crate) fn explain_sentences(table: &PlainTable, basis: AnswerBasis<'_>) -> D
         path => path,
     };
     let node = basis.limits.filter(|_| context.gpus.len() <= 1);
-    let stated: Vec<f64> = rows.iter().filter_map(|row| row.0).collect();
+    let stated: Vec<f64> = rows.iter().filter_map(|row| row[0]).collect();
     // No link of a GPU reaches a TB/s: such a rate is of its memory.
     let is_memory = !stated.is_empty() && stated.iter().all(|gbs| *gbs >= 1e3);
     if is_memory && context.gpus.len() == 1 && is_words("hbm|memory|triad|stream|vram|copy kernel")
@@ -331,7 +338,10 @@ pub(crate) fn explain_sentences(table: &PlainTable, basis: AnswerBasis<'_>) -> D
     let mut draft = DraftAnswer::new(path, format!("rates that the text states: {each}"), None);
     draft.limit = "unknown: the paste does not say what joins these parts".to_owned();
     draft.note = "words show no cause: the output of the tool would".to_owned();
-    let pair = rows.iter().find_map(|row| row.0.zip(row.1));
+    // What somebody counts on is a limit if a link of these parts has it.
+    let links = node.map(|n| [n.link_gbs, n.pair_gbs, n.links_gbs, n.pcie_gbs, n.nic_gbs]);
+    let is_link = |gbs: &f64| links.iter().flatten().any(|link| (gbs / link - 1.0).abs() < SAME);
+    let pair = rows.iter().find_map(|row| row[0].zip(row[1].or(row[2].filter(is_link))));
     match (pair, of_parts) {
         (Some((stated, named)), _) => {
             (draft.value, draft.limit_gbs) = (Some(stated), Some(named));
@@ -339,14 +349,15 @@ pub(crate) fn explain_sentences(table: &PlainTable, basis: AnswerBasis<'_>) -> D
             let wiring = node.map(|node| format!("links of these parts: {}", node.wiring_text()));
             draft.also = wiring.into_iter().collect();
         }
-        (None, Some((gbs, text))) => {
+        (None, Some((gbs, text))) if stated.iter().all(|rate| *rate <= gbs * (1.0 + SAME)) => {
             draft.limit = text;
             // Of several figures it is not known which one passes there.
             if let [only] = stated[..] {
                 (draft.value, draft.limit_gbs) = (Some(only), Some(gbs));
             }
         }
-        (None, None) => {
+        // What is faster passes another way.
+        (None, _) => {
             draft.ask = match path {
                 _ if stated.is_empty() => "what did the tool measure?",
                 CheckPath::Adapter | CheckPath::NetCollective => "what is the rate of an adapter?",

@@ -61,14 +61,18 @@ impl RowPredictor {
         }
     }
 
-    /// The MPI of the described node, with the copies that the settings of the paste choose.
+    /// The MPI of the described node, with the copies that the settings of the paste choose; none where the paste has
+    /// settings of another one.
     fn mpi(&self, title: &RunTitle, context: &PasteContext) -> Option<MessageLibrary> {
         let software = &self.desc()?.software;
         let own = title.conditions.iter().find_map(|one| one.strip_prefix("HSA_ENABLE_SDMA="));
         let sdma = own.map_or(!is_set(context, "HSA_ENABLE_SDMA", "0"), |own| own != "0");
+        let is_ucx = context.settings.keys().any(|name| name.starts_with("UCX_"))
+            || context.prose.contains("ucx_tls");
         match (&software.cray_mpich, &software.ucx) {
-            (Some(_), _) => Some(MessageLibrary::CrayMpich { sdma }),
-            (None, Some(_)) => Some(MessageLibrary::Ucx { sdma }),
+            (Some(_), _) if !is_ucx => Some(MessageLibrary::CrayMpich { sdma }),
+            (Some(_), None) => None,
+            (_, Some(_)) => Some(MessageLibrary::Ucx { sdma }),
             (None, None) => None,
         }
     }

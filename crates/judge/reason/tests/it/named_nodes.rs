@@ -36,6 +36,10 @@ fn a_plateau_is_judged_before_small_sizes() {
     assert_eq!((found.verdict, found.limit_gbs), (Ok, Some(200.0)), "{}", found.reason);
     assert!(found.reason.contains("HSA_ENABLE_SDMA=0 the model has 111 GB/s"), "{}", found.reason);
     assert!(found.lines().iter().all(|(_, text)| !text.contains(" 0.000 ")), "{found:?}");
+    // Settings of UCX are not of Cray MPICH, which the model has, too.
+    let other =
+        on("mi250x", &format!("UCX_TLS: self,rocm_copy,rc_x\n{}", osu("# OSU MPI-ROCM", &rows)));
+    assert!(other.rows.iter().all(|row| row.subject.contains(" by ucx ")), "{:?}", other.rows);
     // A quarter of that is neither.
     let slow = rows.map(|(bytes, gbs)| (bytes, gbs / 4.0));
     assert_ne!(on("mi250x", &osu("# OSU MPI-ROCM", &slow)).verdict, Ok);

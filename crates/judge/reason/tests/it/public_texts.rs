@@ -24,6 +24,10 @@ fn what_a_cut_table_lacks_is_no_figure() {
                \x20    | 50.00th=[  306], 95.00th=[  363],\n";
     let found = text(&first(fio));
     assert!(found.contains("median 306 us\n") && !found.contains("0.000"), "{found}");
+    // 1 - 306 / 1600.
+    assert!(
+        found.split_whitespace().collect::<Vec<_>>().join(" ").contains("are 80.9 % of the time")
+    );
     // 64 B of a table whose larger sizes are missing: 0.2 of 12.5 GB/s would say nothing of the link.
     let short = first(
         "EDR\n# OSU MPI Bandwidth Test v7\n# Size Bandwidth (MB/s)\n1 3.6\n2 7.2\n32 114.0\n64 225.0\n",
@@ -73,6 +77,25 @@ fn a_card_behind_another_port_is_no_fault_where_its_link_is_full() {
 }
 
 #[test]
+fn a_gpu_behind_another_root_port_is_slower_and_sound() {
+    // 51.0 of 63 GB/s are 81 %, usual for a PCIe link.
+    let row = |gpu: usize| {
+        let cell = |peer: usize| match (gpu == peer, gpu == 3 || peer == 3) {
+            (true, _) => "1400.00",
+            (false, true) => "50.97",
+            (false, false) => "55.60",
+        };
+        format!("  {gpu} {}\n", (0..6).map(cell).collect::<Vec<_>>().join(" "))
+    };
+    let rows: String = (0..6).map(row).collect();
+    let found = first(&format!(
+        "Unidirectional P2P=Enabled Bandwidth (P2P Writes) Matrix (GB/s)\n   D\\D  0 1 2 3 4 5\n{rows}"
+    ));
+    assert_eq!((found.verdict, found.limit_gbs), (Ok, Some(63.0)), "{}", text(&found));
+    assert!(text(&found).contains("all 10 pairs of gpu3"), "{}", text(&found));
+}
+
+#[test]
 fn one_gpu_of_a_node_is_bounded_by_its_link() {
     // 23.8 / 31.5; the adapters together would have 50.
     let found = first(
@@ -92,6 +115,10 @@ fn rates_of_sentences_are_shown_without_a_cause() {
         (Undecided, Some(36.0), Some(64.0))
     );
     assert!(asked.action.is_empty() && asked.possible.is_empty());
+    // What no link of these parts has is no limit.
+    let hoped =
+        first("Our MI300x box: TransferBench has 36 GB/s between GPUs, it should be 90GB/s. Why?");
+    assert!(text(&hoped).contains("compared with 90.0 GB/s") && hoped.limit_gbs != Some(90.0));
     // One of four 200 Gb/s adapters is named.
     let nccl = "2 nodes, four 200Gb RoCEv2 NICs\nmpirun -H a:8,b:8 -x NCCL_IB_HCA=mlx5_0 ./all_reduce_perf -b 1G\n\
                 The average bus bandwidth is only 9.84 GB/s (about 80Gbps).\n";
