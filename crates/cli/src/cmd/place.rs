@@ -5,7 +5,7 @@ use pathline_place::{PlaceRequest, PlacementPlan, launch_text, place_ranks, rank
 use pathline_runner::{HostSurvey, MachineModel};
 use pathline_schema::Topology;
 
-use super::place_cluster::launcher_kind;
+use super::place_cluster::{launcher_kind, skips_first_core};
 use super::{ExitKind, place_cluster, place_pattern};
 use crate::args::PlaceArgs;
 use crate::say::{errln, out, outln};
@@ -56,16 +56,6 @@ fn topology(args: &PlaceArgs) -> Result<Topology> {
         return Ok(MachineModel::read(name)?.desc().topology());
     }
     Ok(HostSurvey::new(args.timeout.call()).topology)
-}
-
-/// Whether the system keeps the first core behind each L3. A process of a job sees which cores it may use; a simulated
-/// node does not, and centres with AMD GPUs and Slingshot reserve these: Frontier (OLCF's user guide, "Low-noise mode"),
-/// LUMI (LUMI-G, "CPU binding").
-pub(super) fn skips_first_core(args: &PlaceArgs, topology: &Topology) -> bool {
-    let has_slingshot = topology.nics.iter().any(|nic| nic.name.starts_with("hsn"));
-    let is_amd = topology.gpus.first().is_some_and(|gpu| gpu.caps().copy_kernel);
-    let is_reserved = args.machine.is_some() && has_slingshot && is_amd;
-    args.skip_first_core || is_reserved && !args.all_cores
 }
 
 fn table(topology: &Topology, plan: &PlacementPlan, skips_first_core: bool) {

@@ -10,7 +10,6 @@ use pathline_runner::MachineModel;
 use pathline_schema::{Bytes, Ns, Topology};
 
 use super::ExitKind;
-use super::place::skips_first_core;
 use super::place_pattern::{mover, read_phase};
 use crate::args::{Launcher, PlaceArgs};
 use crate::files;
@@ -104,6 +103,16 @@ fn rank_order(phase: &ClusterPhase, places: usize) -> Vec<Vec<usize>> {
     all.sort_unstable();
     let nodes = all.chunk_by(|(a, _), (b, _)| a / places == b / places);
     nodes.map(|node| node.iter().map(|(_, rank)| *rank).collect()).collect()
+}
+
+/// Whether the system keeps the first core behind each L3. A process of a job sees which cores it may use; a simulated
+/// node does not, and centres with AMD GPUs and Slingshot reserve these: Frontier (OLCF's user guide, "Low-noise mode"),
+/// LUMI (LUMI-G, "CPU binding").
+pub(super) fn skips_first_core(args: &PlaceArgs, topology: &Topology) -> bool {
+    let has_slingshot = topology.nics.iter().any(|nic| nic.name.starts_with("hsn"));
+    let is_amd = topology.gpus.first().is_some_and(|gpu| gpu.caps().copy_kernel);
+    let is_reserved = args.machine.is_some() && has_slingshot && is_amd;
+    args.skip_first_core || is_reserved && !args.all_cores
 }
 
 /// What starts the wrapper script; none for a rankfile, which needs no script.

@@ -1,14 +1,8 @@
-//! Cases that are asked for by name: their ranks, their sizes, and the main ones of all.
+//! Cases that are asked for by name: their ranks and their sizes.
 
 use std::collections::BTreeSet;
 
-use pathline_schema::{
-    Bytes, Cadence, Case, CasePattern, MemKind, Mover, Place, RankMember, SuiteId,
-};
-
-use crate::plan::{PlannedCase, RunPlan, chosen, is_host_copy, list, number_groups};
-use crate::scope::PlanScope;
-use crate::suites::between::has_model;
+use pathline_schema::{Bytes, Cadence, Case, CasePattern, Mover, Place, RankMember};
 
 /// The case with messages between GPUs sent by the ranks that have them: `gpu0 > gpu6 by mpi` names none. A rank of
 /// another node than the one that is written does not count.
@@ -31,15 +25,11 @@ pub fn with_owning_ranks(case: &Case, ranks: &[RankMember]) -> Case {
     case
 }
 
-/// The copies that a pattern of one size matches in another size: all of the suites, each once. Files, loads that chase
-/// and copies alone in their process keep their sizes.
-pub(crate) fn of_size(
-    scope: &PlanScope<'_>,
-    pattern: &CasePattern,
-    suites: &[String],
-) -> Result<Vec<Case>, String> {
-    let CasePattern::Flow { src, dst, by, bytes } = pattern else { return Ok(Vec::new()) };
-    let Ok(size) = bytes.parse::<Bytes>() else { return Ok(Vec::new()) };
+/// The copies among `listed` that a pattern of one size matches in another size, in its size, each once. Files, loads
+/// that chase and copies alone in their process keep their sizes.
+pub(crate) fn of_size(pattern: &CasePattern, listed: impl Iterator<Item = Case>) -> Vec<Case> {
+    let CasePattern::Flow { src, dst, by, bytes } = pattern else { return Vec::new() };
+    let Ok(size) = bytes.parse::<Bytes>() else { return Vec::new() };
     let (src, dst, by, bytes) = (src.clone(), dst.clone(), by.clone(), "*".to_owned());
     let any_mover = by == "*";
     let any_size = CasePattern::Flow { src, dst, by, bytes };
@@ -56,34 +46,8 @@ pub(crate) fn of_size(
         flow.bytes = size;
         (is_copy && flow.misfit().is_none()).then(|| Case::together(vec![flow]))
     };
-    let listed = list(scope, &chosen(scope, suites, std::slice::from_ref(pattern))?);
-    let listed = listed.into_iter().map(|(_, case)| case);
-    let matching =
-        listed.filter(|case| any_size.matches(case) && (!scope.simulated || has_model(case)));
-    Ok(matching.filter_map(resized).filter(|case| seen.insert(case.clone())).collect())
-}
-
-impl RunPlan {
-    /// The main paths alone: pinned memory to and from each GPU and copies between GPUs, by copy engine, in
-    /// large and in 16 B copies; of the host the largest copies, reads and pointer chases.
-    pub fn quick(self) -> Self {
-        let largest = self.entries.iter().flat_map(|e| &e.case.timed);
-        let largest = largest.filter(|f| is_host_copy(f)).map(|f| f.bytes).max();
-        let is_main = |entry: &PlannedCase| {
-            let [flow] = entry.case.timed.as_slice() else { return false };
-            let is = |suite: SuiteId| entry.suites.iter().any(|s| s == suite.word());
-            let copy = matches!(flow.by, Mover::Dma { .. }) && entry.case.background.is_empty();
-            let pinned = [flow.src, flow.dst].iter().any(|place| place.mem == MemKind::Pinned);
-            let push = flow.by.at() == flow.src.unit;
-            (is(SuiteId::HostLink) && copy && pinned)
-                || (is(SuiteId::Pairs) && copy && push)
-                || (is(SuiteId::Latency) && copy)
-                || (is(SuiteId::Host) && is_host_copy(flow) && Some(flow.bytes) == largest)
-        };
-        let mut entries: Vec<_> = self.entries.into_iter().filter(is_main).collect();
-        number_groups(&mut entries);
-        Self { entries }
-    }
+    let matching = listed.filter(|case| any_size.matches(case));
+    matching.filter_map(resized).filter(|case| seen.insert(case.clone())).collect()
 }
 
 #[cfg(test)]
@@ -94,6 +58,8 @@ mod tests {
     use pathline_schema::Rank;
 
     use super::*;
+    use crate::plan::RunPlan;
+    use crate::scope::PlanScope;
 
     fn member(rank: u32, node: u32, gpus: &[u32]) -> RankMember {
         RankMember {

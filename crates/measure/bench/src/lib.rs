@@ -38,6 +38,7 @@ mod overhead;
 mod pageable_lane;
 mod plan;
 mod pool;
+mod quick_plan;
 mod rank;
 mod rank_files;
 mod rank_mismatch;

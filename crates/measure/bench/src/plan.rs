@@ -137,7 +137,10 @@ impl RunPlan {
                     add(case, skip);
                 }
                 CasePattern::Flow { .. } => {
-                    let resized = of_size(scope, pattern, suites)?;
+                    let near = list(scope, &chosen(scope, suites, std::slice::from_ref(pattern))?);
+                    let near = near.into_iter().map(|(_, case)| case);
+                    let near = near.filter(|case| !scope.simulated || between::has_model(case));
+                    let resized = of_size(pattern, near);
                     resized.iter().for_each(|case| add(case, cannot(scope, case)));
                     if !resized.is_empty() {
                         continue;

@@ -18,9 +18,6 @@ use super::draw::{self, TermColumn, TermPage, TermPaint, TermTable};
 const MAX_LISTED: usize = 12;
 /// Maximum lines of the screen up to its figure; the list and two lines with file names follow.
 const MAX_LINES: usize = 38;
-/// Maximum lines up to the end of the list: 60 with what is left and the names of files. A long first finding leaves
-/// less for the list.
-const MAX_LISTED_LINES: usize = 55;
 
 /// Maximum number of findings.
 const MAX_FINDINGS: usize = 5;
@@ -109,24 +106,13 @@ fn list_further(
     let said = report.headlines.iter().filter(|headline| headline.is_listed);
     let room = MAX_LISTED - said.clone().count().min(MAX_LISTED / 2);
     let further = findings.iter().enumerate().skip(shown).take(room);
+    let listed = further.len();
     page.gap();
-    let mut add = |write: &dyn Fn(&mut TermPage)| {
-        let mut trial = TermPage::new(page.width, page.paint);
-        write(&mut trial);
-        let fits = page.lines() + trial.lines() <= MAX_LISTED_LINES;
-        if fits {
-            page.append(trial);
-        }
-        fits
-    };
-    let fits = |(at, finding): &(usize, &Finding)| {
+    for (at, finding) in further {
         let number = format!("{}.", at + 1);
-        add(&|page| page.wrapped(&number, number.len(), &finding.short))
-    };
-    let listed = further.take_while(fits).count();
-    for headline in said.take(MAX_LISTED - listed) {
-        add(&|page| super::headline(page, headline));
+        page.wrapped(&number, number.len(), &finding.short);
     }
+    said.take(MAX_LISTED - listed).for_each(|headline| super::headline(page, headline));
     listed
 }
 
