@@ -328,7 +328,7 @@ fn a_kind_of_host_memory_has_one_answer_at_each_size() {
     let paged = ask("paged");
     let undecided = "UNDECIDED Withheld: its times rest on constants of the model that nobody measured. copies from \
                      numa3 to gpu0 (H2D): 4KiB";
-    let slow = format!("{undecided} the default leads, {pageable} (pinned, SDMA copy {pinned}, -");
+    let slow = format!("{undecided} {pageable} by default (pinned, SDMA copy {pinned}, -");
     assert!(paged.contains(&slow), "{slow} {paged}");
     let plain = "PREDICTED Allocate the host buffer with hipHostMalloc. copies from numa3 to gpu0 (H2D): 100MiB 7.8x";
     assert!(paged.contains(plain) && paged.contains("28.2 GB/s instead of 3.61 GB/s"), "{paged}");
@@ -336,7 +336,7 @@ fn a_kind_of_host_memory_has_one_answer_at_each_size() {
     assert!(paged.contains("and time to pin it, 113 ms a GiB by the model"), "{paged}");
     let from_pinned = ask("pinned");
     let fast =
-        format!("{undecided} the choice leads, {pinned} (pageable, staged copy {pageable}, ");
+        format!("{undecided} {pinned} by default (pageable, staged copy {pageable}, ");
     assert!(from_pinned.contains(&fast), "{from_pinned}");
     let kept = "KEEP Keep the default (numa3.pinned > gpu0.vram by dma@gpu0); behind each size";
     assert!(from_pinned.contains(kept), "{from_pinned}");

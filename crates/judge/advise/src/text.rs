@@ -321,16 +321,9 @@ fn member_text(size: &str, advice: &Advice) -> String {
     };
     let choice = advice.choice.as_ref().map_or("", |choice| choice.arm.label.as_str());
     let rates = advice.rates.map(|rates| (rates.map(|gbs| Rate(gbs).to_string()), advice.gain));
-    let lead = match advice.verdict {
-        AdviceVerdict::Unclear if advice.is_assumed() => match advice.gain {
-            Some(gain) if gain.gain < 0.0 => "the default leads, ",
-            _ => "the choice leads, ",
-        },
-        _ => "",
-    };
     let rates = rates.map(|([default, rate], of)| match (&gain, of) {
         (Some(gain), _) if advice.is_change() => format!("{gain}, {rate} instead of {default}"),
-        (_, Some(of)) => format!("{lead}{default} ({choice} {rate}, {of})"),
+        (_, Some(of)) => format!("{default} by default ({choice} {rate}, {of})"),
         (_, None) => format!("{default} ({choice} {rate})"),
     });
     format!("{size} {}", rates.or(gain).unwrap_or_default()).trim().to_owned()

@@ -20,14 +20,45 @@ const SAME_RATE: f64 = 0.01;
 
 type Ends = (LinkEnd, LinkEnd);
 
-/// Expected links between GPUs, or between a GPU and its switch or socket.
+/// Expected links between GPUs, or between a GPU and its switch or socket. A description states the rates that it was
+/// given: a few links below the others of their kind are expected to be like them.
 fn expected_bundles(topology: &Topology, network: Option<&Network>) -> BTreeMap<Ends, LinkBundle> {
-    let described = network.filter(|network| network.is_described());
-    let Some(network) = described else {
-        return board(topology).as_ref().map(between_gpus).unwrap_or_default();
+    let mut expected = match network.filter(|network| network.is_described()) {
+        None => board(topology).as_ref().map(between_gpus).unwrap_or_default(),
+        Some(network) => {
+            let known =
+                |link: &Link| Some(((link.a, link.b), network.routes().direct(link.a, link.b)?));
+            fabric(topology).filter_map(known).collect()
+        }
     };
-    let known = |link: &Link| Some(((link.a, link.b), network.routes().direct(link.a, link.b)?));
-    fabric(topology).filter_map(known).collect()
+    for kind in [LinkKind::Xgmi, LinkKind::Nvlink] {
+        let Some(usual) = usual_rate(topology, kind) else { continue };
+        let known = expected.iter_mut().filter(|(ends, l)| l.kind == kind && !is_of_host(**ends));
+        for (_, bundle) in known.filter(|(_, l)| each_gbs(l.peak, l.width) < usual) {
+            bundle.peak = Some(Rate(usual * f64::from(bundle.width)));
+        }
+    }
+    expected
+}
+
+/// NVLink-C2C and Infinity Fabric between a GPU and its host have rates of their own.
+fn is_of_host((a, b): Ends) -> bool {
+    [a, b].iter().any(|end| matches!(end, LinkEnd::Numa(_)))
+}
+
+/// Rate of one link of a bundle, GB/s; 0 where none is stated.
+fn each_gbs(peak: Option<Rate>, width: u32) -> f64 {
+    peak.map_or(0.0, |peak| peak.0 / f64::from(width.max(1)))
+}
+
+/// Rate of one link of a kind, GB/s, that all but a few state.
+fn usual_rate(topology: &Topology, kind: LinkKind) -> Option<f64> {
+    let links = fabric(topology).filter(|l| l.kind == kind && !is_of_host((l.a, l.b)));
+    let rates: Vec<f64> = links.map(|l| each_gbs(l.peak, l.width)).collect();
+    let usual = interpolated(&ascending(rates.iter().copied()), 0.5).filter(|gbs| *gbs > 0.0)?;
+    let is_slower = |gbs: &&f64| **gbs < usual * (1.0 - SAME_RATE);
+    let slower = rates.iter().filter(is_slower).count() as f64;
+    (slower <= NARROWER_SHARE * rates.len() as f64).then_some(usual)
 }
 
 fn fabric(topology: &Topology) -> impl Iterator<Item = &Link> {
@@ -36,7 +67,7 @@ fn fabric(topology: &Topology) -> impl Iterator<Item = &Link> {
 
 /// Links between GPUs, and between GPUs and switches.
 fn between_gpus(topology: &Topology) -> BTreeMap<Ends, LinkBundle> {
-    let of_gpus = fabric(topology).filter(|l| !matches!((l.a, l.b), (_, LinkEnd::Numa(_))));
+    let of_gpus = fabric(topology).filter(|l| !is_of_host((l.a, l.b)));
     let bundle = |l: &Link| LinkBundle { kind: l.kind, width: l.width, peak: l.peak };
     of_gpus.map(|l| ((l.a.min(l.b), l.a.max(l.b)), bundle(l))).collect()
 }
@@ -83,13 +114,17 @@ fn missing_links(topology: &Topology, twin: Option<&Topology>) -> Vec<Link> {
 /// The node with its links as they should be.
 pub(crate) fn expected_topology(topology: &Topology, network: Option<&Network>) -> Topology {
     let expected = expected_bundles(topology, network);
+    let usual = [LinkKind::Xgmi, LinkKind::Nvlink].map(|kind| (kind, usual_rate(topology, kind)));
+    let usual_rate_of = |kind| usual.iter().find(|(of, _)| *of == kind).and_then(|of| of.1);
     let mut topology = topology.clone();
     for link in &mut topology.links {
         let known = expected.get(&(link.a, link.b)).or_else(|| expected.get(&(link.b, link.a)));
-        let Some(bundle) = known.filter(|bundle| bundle.width > link.width) else { continue };
-        let factor = f64::from(bundle.width) / f64::from(link.width.max(1));
-        link.peak = link.peak.map(|peak| Rate(peak.0 * factor));
-        link.width = bundle.width;
+        let Some(bundle) = known else { continue };
+        let (now, ends) = (each_gbs(link.peak, link.width), (link.a, link.b));
+        let usual = usual_rate_of(link.kind).filter(|_| !is_of_host(ends));
+        let each = usual.filter(|usual| now < usual * (1.0 - SAME_RATE)).unwrap_or(now);
+        link.width = link.width.max(bundle.width);
+        link.peak = link.peak.map(|_| Rate(each * f64::from(link.width)));
     }
     topology.links.extend(missing_links(&topology, None));
     topology
@@ -130,10 +165,9 @@ fn fabric_links(
     is_counted: &dyn Fn(&Link) -> bool,
 ) -> Vec<TrainedLink> {
     let expected = expected_bundles(topology, network);
-    let each = |peak: Option<Rate>, width: u32| peak.map_or(0.0, |p| p.0 / f64::from(width.max(1)));
     let known = fabric(topology).filter(|link| !is_counted(link)).filter_map(|link| {
         let known = expected.get(&(link.a, link.b)).or_else(|| expected.get(&(link.b, link.a)))?;
-        let (now, full) = (each(link.peak, link.width), each(known.peak, known.width));
+        let (now, full) = (each_gbs(link.peak, link.width), each_gbs(known.peak, known.width));
         Some((link, known.width, now, full))
     });
     let known: Vec<_> = known.collect();
@@ -378,6 +412,34 @@ mod tests {
         for (preset, _) in MachineDesc::presets() {
             let desc = MachineDesc::preset(preset).expect("a preset");
             assert_eq!(losses(&desc.topology()), Vec::<String>::new(), "{preset}");
+        }
+    }
+
+    /// A description with one link at a fifth of the rate of the others states a loss, as a driver would; one with half of its
+    /// links slower does not, nor does a preset as it is.
+    #[test]
+    fn a_link_below_the_others_of_a_description_is_slow() {
+        let text = MachineDesc::presets().iter().find(|(name, _)| *name == "mi250x").expect("it").1;
+        let losses = |text: &str| -> Vec<String> {
+            let desc = MachineDesc::parse("edited.toml", text).expect("a machine");
+            let network = Network::new(&desc, Default::default()).expect("a network");
+            let (facts, loaded) = (BTreeMap::new(), BTreeMap::new());
+            let found = reduced_links(&desc.topology(), Some(&network), &facts, &loaded);
+            found.iter().filter_map(TrainedLink::loss).collect()
+        };
+        let link = |gbs: u32| {
+            format!("a = \"gpu4\", b = \"gpu5\", kind = \"xgmi\", width = 4, each_gbs = {gbs}")
+        };
+        assert!(text.contains(&link(50)));
+        let one = losses(&text.replace(&link(50), &link(10)));
+        assert_eq!(one, ["xGMI gpu4-gpu5 runs at 10 of 50 GB/s a link"]);
+        let half = text.replace(
+            "kind = \"xgmi\", width = 1, each_gbs = 50",
+            "kind = \"xgmi\", width = 1, each_gbs = 25",
+        );
+        assert_eq!(losses(&half), Vec::<String>::new());
+        for (_, text) in MachineDesc::presets() {
+            assert_eq!(losses(text), Vec::<String>::new());
         }
     }
 

@@ -29,7 +29,7 @@ pub(super) fn host_memory_table(answers: &[Advice], model: &MachineModel) -> Str
         for (ends, arm) in [asked, other].iter().flat_map(|mem| arms(&topology, case, *mem)) {
             let Some(rate) = rate_on(model, &arm) else { continue };
             let rates = by_ends.entry(ends).or_default();
-            if arm.task == answer.baseline.task {
+            if rates.default.is_none() && arm.task == answer.baseline.task {
                 rates.default = Some(arm.label.clone());
             }
             rates.kinds.entry(arm.label).or_default().insert(flow.bytes, rate);
