@@ -73,9 +73,9 @@ fn table(topology: &Topology, plan: &PlacementPlan, skips_first_core: bool) {
         errln!("! {warning}");
     }
     if plan.ranks.iter().any(|place| place.gpu.is_some()) {
-        outln!(
-            "\nWhy: cores and adapter are those nearest to the rank's GPU; no two ranks share cores."
-        );
+        let has_nic = plan.ranks.iter().any(|place| place.nic.is_some());
+        let near = if has_nic { "cores and adapter" } else { "cores" };
+        outln!("\nWhy: {near} are those nearest to the rank's GPU; no two ranks share cores.");
     }
     match skips_first_core {
         true => outln!(

@@ -1,10 +1,14 @@
 //! What the model of a node says of the rows together: the limit of the headline, the range of what is slow, a plateau.
 
+use pathline_schema::{LinkEnd, LinkKind};
+
 use crate::draft::DraftAnswer;
 use crate::figures::figure;
 use crate::predicted_row::{PredictedRow, is_within, moved_rows};
 use crate::row_predictor::RowPredictor;
 
+/// A limit of busbw above this share of a GPU's links is one of sums in the switches.
+const SUMMED: f64 = 1.02;
 /// Share of its prediction from which on a row is as predicted.
 const SOUND: f64 = 0.95;
 /// Share of what is measured that a model predicts at least, where it is right.
@@ -25,7 +29,12 @@ pub(crate) fn take_model_limit(draft: &mut DraftAnswer, node: &RowPredictor) {
         draft.limit_gbs = None;
         return;
     };
-    let what = node.narrowest(row).unwrap_or_else(|| "by its links".to_owned());
+    let links = links_of_a_gpu(node);
+    let what = node.narrowest(row).unwrap_or_else(|| match limit > links * SUMMED && links > 0.0 {
+        // NVLink SHARP: what a ring would send twice the switches add up.
+        true => format!("by {} GB/s of links and sums in the switches (NVLS)", figure(links)),
+        false => "by its links".to_owned(),
+    });
     let each = if ways > 1.0 { " each way" } else { "" };
     let (gbs, because) = (figure(limit / ways), &node.because);
     draft.limit = format!("{gbs} GB/s{each}, {what} ({}{because})", node.basis());
@@ -33,6 +42,19 @@ pub(crate) fn take_model_limit(draft: &mut DraftAnswer, node: &RowPredictor) {
     // They say the share of the data sheet's rate, the model that of this one.
     let is_described = node.desc().is_some();
     draft.edits.retain(|edit| !is_described || !["link-full", "pcie-full"].contains(&edit.id));
+}
+
+/// Links of the first GPU to other GPUs and switches, GB/s each way.
+fn links_of_a_gpu(node: &RowPredictor) -> f64 {
+    let topology = node.topology();
+    let gpu = topology.gpus.first().map(|gpu| LinkEnd::Gpu(gpu.index));
+    let of_gpu = topology.links.iter().filter(|link| {
+        let ends = [link.a, link.b];
+        gpu.is_some_and(|gpu| ends.contains(&gpu))
+            && matches!(link.kind, LinkKind::Xgmi | LinkKind::Nvlink)
+            && !ends.iter().any(|end| matches!(end, LinkEnd::Numa(_)))
+    });
+    of_gpu.filter_map(|link| link.peak).map(|peak| peak.0).sum()
 }
 
 /// The row of the headline and the slowest one, where they are below their predictions: of these the one that is

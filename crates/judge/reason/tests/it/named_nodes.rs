@@ -45,6 +45,16 @@ fn a_plateau_is_judged_before_small_sizes() {
     assert_ne!(on("mi250x", &osu("# OSU MPI-ROCM", &slow)).verdict, Ok);
 }
 
+/// 18 x 26.5625 GB/s; sums in the switches count 2 (8 - 1) / (8 + 1) times for busbw.
+#[test]
+fn a_limit_above_the_links_says_what_sums() {
+    let rows = "8 GPUs, all_reduce_perf\n# nThread 1 nGpus 8 minBytes 8 maxBytes 8\n\
+                8589934592 2147483648 float sum -1 42949 200.0 350.0 0 42949 200.0 350.0 0\n";
+    let found = on("hgx-h100", rows);
+    let text: String = found.lines().into_iter().map(|(_, text)| text + " ").collect();
+    assert!(text.contains("744 GB/s, by 478 GB/s of links and sums in the switches"), "{text}");
+}
+
 #[test]
 fn a_drop_that_the_model_has_is_no_outlier() {
     let sizes: Vec<(u64, f64)> = (10..=30).map(|power| (1 << power, 1.0)).collect();
