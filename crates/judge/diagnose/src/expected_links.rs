@@ -20,17 +20,25 @@ const SAME_RATE: f64 = 0.01;
 
 type Ends = (LinkEnd, LinkEnd);
 
-/// Expected links between GPUs, or between a GPU and its switch or socket. A description states the rates that it was
-/// given: a few links below the others of their kind are expected to be like them.
+/// Expected links between GPUs, or between a GPU and its switch or socket. A description states what it was given: few
+/// links that are narrower than those of its board, or slower than the others of their kind, are expected to be like
+/// them.
 fn expected_bundles(topology: &Topology, network: Option<&Network>) -> BTreeMap<Ends, LinkBundle> {
-    let mut expected = match network.filter(|network| network.is_described()) {
-        None => board(topology).as_ref().map(between_gpus).unwrap_or_default(),
-        Some(network) => {
-            let known =
-                |link: &Link| Some(((link.a, link.b), network.routes().direct(link.a, link.b)?));
-            fabric(topology).filter_map(known).collect()
+    let mut expected = board(topology).as_ref().map(between_gpus).unwrap_or_default();
+    if let Some(network) = network.filter(|network| network.is_described()) {
+        let known = |link: &Link| {
+            let ends = (link.a.min(link.b), link.a.max(link.b));
+            Some((ends, network.routes().direct(link.a, link.b)?))
+        };
+        let of_board = std::mem::take(&mut expected);
+        expected = fabric(topology).filter_map(known).collect();
+        for (ends, bundle) in of_board {
+            if let Some(known) = expected.get_mut(&ends).filter(|known| known.width < bundle.width)
+            {
+                *known = bundle;
+            }
         }
-    };
+    }
     for kind in [LinkKind::Xgmi, LinkKind::Nvlink] {
         let Some(usual) = usual_rate(topology, kind) else { continue };
         let known = expected.iter_mut().filter(|(ends, l)| l.kind == kind && !is_of_host(**ends));
@@ -118,8 +126,9 @@ pub(crate) fn expected_topology(topology: &Topology, network: Option<&Network>) 
     let usual_rate_of = |kind| usual.iter().find(|(of, _)| *of == kind).and_then(|of| of.1);
     let mut topology = topology.clone();
     for link in &mut topology.links {
-        let known = expected.get(&(link.a, link.b)).or_else(|| expected.get(&(link.b, link.a)));
-        let Some(bundle) = known else { continue };
+        let Some(bundle) = expected.get(&(link.a.min(link.b), link.a.max(link.b))) else {
+            continue;
+        };
         let (now, ends) = (each_gbs(link.peak, link.width), (link.a, link.b));
         let usual = usual_rate_of(link.kind).filter(|_| !is_of_host(ends));
         let each = usual.filter(|usual| now < usual * (1.0 - SAME_RATE)).unwrap_or(now);
@@ -166,7 +175,7 @@ fn fabric_links(
 ) -> Vec<TrainedLink> {
     let expected = expected_bundles(topology, network);
     let known = fabric(topology).filter(|link| !is_counted(link)).filter_map(|link| {
-        let known = expected.get(&(link.a, link.b)).or_else(|| expected.get(&(link.b, link.a)))?;
+        let known = expected.get(&(link.a.min(link.b), link.a.max(link.b)))?;
         let (now, full) = (each_gbs(link.peak, link.width), each_gbs(known.peak, known.width));
         Some((link, known.width, now, full))
     });
@@ -415,8 +424,8 @@ mod tests {
         }
     }
 
-    /// A description with one link at a fifth of the rate of the others states a loss, as a driver would; one with half of its
-    /// links slower does not, nor does a preset as it is.
+    /// A description with one link at a fifth of the rate of the others, or with one of its board's four links, states a
+    /// loss, as a driver would; one with half of its links slower does not, nor does a preset as it is.
     #[test]
     fn a_link_below_the_others_of_a_description_is_slow() {
         let text = MachineDesc::presets().iter().find(|(name, _)| *name == "mi250x").expect("it").1;
@@ -433,6 +442,8 @@ mod tests {
         assert!(text.contains(&link(50)));
         let one = losses(&text.replace(&link(50), &link(10)));
         assert_eq!(one, ["xGMI gpu4-gpu5 runs at 10 of 50 GB/s a link"]);
+        let narrow = losses(&text.replace(&link(50), &link(50).replace("width = 4", "width = 1")));
+        assert_eq!(narrow, ["xGMI gpu4-gpu5 runs 1 of 4 links"]);
         let half = text.replace(
             "kind = \"xgmi\", width = 1, each_gbs = 50",
             "kind = \"xgmi\", width = 1, each_gbs = 25",
