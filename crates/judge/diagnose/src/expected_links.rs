@@ -24,21 +24,19 @@ type Ends = (LinkEnd, LinkEnd);
 /// links that are narrower than those of its board, or slower than the others of their kind, are expected to be like
 /// them.
 fn expected_bundles(topology: &Topology, network: Option<&Network>) -> BTreeMap<Ends, LinkBundle> {
-    let mut expected = board(topology).as_ref().map(between_gpus).unwrap_or_default();
-    if let Some(network) = network.filter(|network| network.is_described()) {
-        let known = |link: &Link| {
-            let ends = (link.a.min(link.b), link.a.max(link.b));
-            Some((ends, network.routes().direct(link.a, link.b)?))
-        };
-        let of_board = std::mem::take(&mut expected);
-        expected = fabric(topology).filter_map(known).collect();
-        for (ends, bundle) in of_board {
-            if let Some(known) = expected.get_mut(&ends).filter(|known| known.width < bundle.width)
-            {
-                *known = bundle;
-            }
+    let of_board = board(topology).as_ref().map(between_gpus).unwrap_or_default();
+    let mut expected = match network.filter(|network| network.is_described()) {
+        None => of_board,
+        Some(network) => {
+            let known = |link: &Link| {
+                let ends = (link.a.min(link.b), link.a.max(link.b));
+                let described = network.routes().direct(link.a, link.b)?;
+                let wider = of_board.get(&ends).filter(|board| board.width > described.width);
+                Some((ends, wider.cloned().unwrap_or(described)))
+            };
+            fabric(topology).filter_map(known).collect()
         }
-    }
+    };
     for kind in [LinkKind::Xgmi, LinkKind::Nvlink] {
         let Some(usual) = usual_rate(topology, kind) else { continue };
         let known = expected.iter_mut().filter(|(ends, l)| l.kind == kind && !is_of_host(**ends));

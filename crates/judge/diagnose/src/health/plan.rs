@@ -137,8 +137,9 @@ impl HealthPlan {
     ///
     /// Every ordered pair of GPUs by copy engine and every GPU's link to its NUMA domain are measured.
     /// Of blit or plain kernels between GPUs, kernels that reach the host, local copies, far NUMA domains
-    /// and domains with all of their GPUs at once those classes are added that see parts which nothing else sees, or that tell apart parts
-    /// which otherwise look the same, the most of them for each millisecond first.
+    /// and domains with all of their GPUs at once, those classes are added that see parts which nothing
+    /// else sees, or that tell apart parts which otherwise look the same, the most of them for each
+    /// millisecond first.
     pub fn new(topology: &Topology, network: Option<&Network>, loss: f64) -> Self {
         let reported = topology;
         let topology = &expected_topology(reported, network);

@@ -302,7 +302,7 @@ fn undecided(monitor: &HealthMonitor<'_>, checked: &Checked<'_>) -> Option<Strin
         return Some("nothing to judge: no GPU was found".into());
     }
     if !(0..paths).any(|probe| monitor.has_peers(probe)) {
-        return Some("nothing to compare: no path has a peer, as on a node of one GPU".into());
+        return Some("nothing to compare: no path has a peer".into());
     }
     if let Some(reason) = checked.unjudged.reasons.first() {
         return Some(reason.clone());
