@@ -47,7 +47,7 @@ pub fn find_figure_trust(
     if !known || figures.len() > MAX_TRUST_FIGURES {
         return Ok(Vec::new());
     }
-    let variants = DescVariants::new(desc, text)?;
+    let variants = DescVariants::new(desc, text)?.of_one_stack();
     let all: Vec<usize> = (0..figures.len()).collect();
     let has_exchange = figures.iter().any(|f| matches!(f, PredictedFigure::Exchange(_)));
     let layer = if has_exchange { MessageLayer::new(desc).ok() } else { None };

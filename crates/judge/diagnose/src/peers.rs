@@ -76,10 +76,16 @@ impl NodePeers {
     pub fn classes(&self, things: impl IntoIterator<Item = (String, Vec<Unit>)>) -> Vec<usize> {
         // By text: the units of the first thing of each class, and its number.
         let mut known: BTreeMap<String, Vec<(Vec<Unit>, usize)>> = BTreeMap::new();
+        // Copies of many kinds and sizes have the same ends: each two lists are compared once.
+        let mut compared: BTreeMap<(Vec<Unit>, Vec<Unit>), bool> = BTreeMap::new();
         let mut count = 0;
         let class = |(text, units): (String, Vec<Unit>)| {
             let known = known.entry(text).or_default();
-            let peer = known.iter().find(|(first, _)| self.exchanges(first, &units));
+            let mut is_peer = |first: &Vec<Unit>| {
+                let pair = (first.clone(), units.clone());
+                *compared.entry(pair).or_insert_with_key(|(a, b)| self.exchanges(a, b))
+            };
+            let peer = known.iter().find(|(first, _)| is_peer(first));
             peer.map(|(_, class)| *class).unwrap_or_else(|| {
                 known.push((units, count));
                 count += 1;

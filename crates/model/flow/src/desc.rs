@@ -262,6 +262,18 @@ impl MachineDesc {
     /// No TOML, an unknown or missing key, a number out of range, or an id that does not exist;
     /// with the line and what was expected.
     pub fn parse(file: &str, text: &str) -> Result<Self, DescError> {
+        Self::read(file, text, None)
+    }
+
+    /// The description that a table states.
+    pub(crate) fn of_table(file: &str, table: Table) -> Result<Self, DescError> {
+        let error = |e: toml::ser::Error| DescError { file: file.into(), reason: e.to_string() };
+        let text = toml::to_string(&table).map_err(error)?;
+        Self::read(file, &text, Some(table))
+    }
+
+    /// Of a text, and its table where it is known.
+    fn read(file: &str, text: &str, table: Option<Table>) -> Result<Self, DescError> {
         let source = LineIndex { file, text };
         if text.len() > MAX_TEXT {
             let reason = format!("{} bytes; expected at most {MAX_TEXT}", text.len());
@@ -278,8 +290,12 @@ impl MachineDesc {
         let measured = read_measured(&source, &raw)?;
         let misfit = |m: OriginError| source.error(Some(m.span), m.reason);
         // Once more as a plain table: what is listed in [origin] are keys of the file, not fields.
-        let table: Table =
-            toml::from_str(text).map_err(|e| source.error(e.span(), e.message().to_owned()))?;
+        let table = match table {
+            Some(table) => table,
+            None => {
+                toml::from_str(text).map_err(|e| source.error(e.span(), e.message().to_owned()))?
+            }
+        };
         let constants = origin::constants(&table, &raw.origin).map_err(misfit)?;
         let gpus: Vec<u32> = raw.gpu.iter().map(|g| *g.id.get_ref()).collect();
         let topology = topology(&raw);
@@ -379,8 +395,7 @@ impl MachineDesc {
         let error = |reason: String| DescError { file: file.to_string(), reason };
         let mut table: Table = toml::from_str(text).map_err(|e| error(e.message().to_owned()))?;
         origin::scale(&mut table, &known.constants, origin, factor);
-        let scaled = toml::to_string(&table).map_err(|e| error(e.to_string()))?;
-        Self::parse(file, &scaled)
+        Self::of_table(file, table)
     }
 
     /// Names and texts of the descriptions that come with the program; a text can be saved,

@@ -24,12 +24,23 @@ impl DescVariants {
     /// The text is no TOML.
     pub fn new(desc: &MachineDesc, text: &str) -> Result<Self, DescError> {
         let file = desc.name.clone();
-        let table = toml::from_str(text).map_err(|e: toml::de::Error| DescError {
+        let mut table: Table = toml::from_str(text).map_err(|e: toml::de::Error| DescError {
             file: file.clone(),
             reason: e.message().to_owned(),
         })?;
         let stack = desc.stack().map(str::to_owned);
+        // Known here, and of no use to a changed description.
+        table.remove("origin");
+        table.remove("default_stack");
         Ok(Self { file, table, constants: desc.constants().to_vec(), stack })
+    }
+
+    /// Leaves out the stacks that the description is not under, which move none of its figures.
+    pub fn of_one_stack(mut self) -> Self {
+        if let Some(stacks) = self.table.get_mut("stack").and_then(toml::Value::as_table_mut) {
+            stacks.retain(|name, _| Some(name) == self.stack.as_deref());
+        }
+        self
     }
 
     /// The constants of the description.
@@ -43,11 +54,9 @@ impl DescVariants {
     /// # Errors
     /// A number left its range, or several no longer fit each other.
     pub fn scaled(&self, factor: &dyn Fn(&str) -> f64) -> Result<MachineDesc, DescError> {
-        let error = |reason: String| DescError { file: self.file.clone(), reason };
         let mut table = self.table.clone();
         scale_each(&mut table, factor);
-        let text = toml::to_string(&table).map_err(|e| error(e.to_string()))?;
-        let desc = MachineDesc::parse(&self.file, &text)?;
+        let desc = MachineDesc::of_table(&self.file, table)?;
         match &self.stack {
             Some(stack) => desc.with_stack(stack),
             None => Ok(desc),

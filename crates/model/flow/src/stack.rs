@@ -26,6 +26,8 @@ pub(crate) const STACK_SECTIONS: [&str; 9] = [
 ];
 /// The section of message libraries, of which a stack has its versions.
 const LIBRARY_SECTION: &str = "software";
+/// Costs of calls, which no stack changes.
+const CALLS_SECTION: &str = "calls";
 /// The most stacks of one machine.
 const MAX_STACKS: usize = 64;
 
@@ -134,7 +136,10 @@ fn profile(file: &Table, name: &str, stack: &Value, gpus: usize) -> Result<Stack
     let (sections, about): (Table, Table) =
         stack.clone().into_iter().partition(|(key, _)| is_section(key));
     let about: RawAbout = about.try_into().map_err(|e: toml::de::Error| error(e.message()))?;
-    let mut merged = file.clone();
+    let of_stacks = |(key, value): (&String, &Value)| {
+        (is_section(key) || key == CALLS_SECTION).then(|| (key.clone(), value.clone()))
+    };
+    let mut merged: Table = file.iter().filter_map(of_stacks).collect();
     for (section, changes) in sections {
         match merged.get_mut(&section) {
             Some(base) => overlay(base, changes),
