@@ -17,7 +17,7 @@ pub struct TrainedLink {
     pub width: u32,
     /// Lanes or links that both ends have; 0 if unknown.
     pub max_width: u32,
-    /// GT/s of a lane or Gbit/s of a link now; 0 if unknown.
+    /// GT/s of a lane or GB/s of a link now; 0 if unknown.
     pub speed: f64,
     /// The highest speed that both ends have; 0 if unknown.
     pub max_speed: f64,
@@ -52,6 +52,8 @@ impl TrainedLink {
     /// What it has less than both of its ends could have: `gpu3 PCIe runs 8 of 16 lanes`.
     pub fn loss(&self) -> Option<String> {
         let (of, rate) = match self.kind {
+            // A description states the rate of a link with both of its ends.
+            LinkKind::Pcie if self.name.contains('-') => ("links", "GB/s"),
             LinkKind::Pcie => ("lanes", "GT/s"),
             _ => ("links", "GB/s a link"),
         };
