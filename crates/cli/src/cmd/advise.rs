@@ -32,7 +32,7 @@ use pathline_schema::{Case, MemKind, MpiControls, Place, RunSettings, Unit, Worl
 
 use self::advice_progress::AdviceProgress;
 use self::answer_files::{earlier_answers, write_answers};
-use self::answer_parts::{answer_origin, host_parts, machine_parts};
+use self::answer_parts::{answer_origin, host_parts, machine_parts, name_unanswered};
 use self::host_memory_table::host_memory_table;
 use self::job_transfers::answer_job;
 use self::model_gains::widen_gains;
@@ -208,7 +208,7 @@ impl AdviceRun<'_> {
         let asked = script.as_ref().and_then(|text| read_paste(text.as_bytes()).context.nodes);
         let nodes = self.args.nodes.or(asked).or_else(slurm_nodes);
         let scope = SettingScope { topology: &topology, gpus, nodes };
-        answers.extend(unset_on(&unset, model.as_ref(), &topology)?);
+        answers.extend(unset_on(&unset, model.as_ref(), &topology, &variables)?);
         let is_whole = task.is_none() && self.args.review.as_deref().is_none_or(<[_]>::is_empty);
         if let (Some(model), Some(_)) = (model.as_ref().filter(|_| is_whole), &job) {
             answers.extend(lacking_on(model, &topology, &variables)?);
@@ -233,7 +233,6 @@ impl AdviceRun<'_> {
         let by_model = model.is_some() && task.is_none();
         let (rest, untried): (ArmEnv, ArmEnv) =
             rest.into_iter().partition(|(name, value)| !by_model || is_modelled(name, value));
-        let unmodelled = "a simulated machine has no libraries that read them";
         let undecided = |settings: &ArmEnv, why: &str| {
             let why =
                 format!("no trial can decide here: {why}; --command runs your program for that");
@@ -243,11 +242,11 @@ impl AdviceRun<'_> {
             let named = suspects.iter().filter(|a| is_about(a, |name| settings.contains_key(name)));
             named.cloned().chain(open).collect::<Vec<_>>()
         };
-        answers.extend(undecided(&untried, unmodelled));
+        answers.extend(undecided(&untried, "a simulated machine has no libraries that read them"));
         // Without a question, the model says what each setting does to the usual transfers, by size.
         let on_usual = self.args.subject.is_empty() && by_model;
         if let Some(model) = model.as_ref().filter(|_| on_usual) {
-            answers.extend(review_by_size(&rest, model, &topology));
+            answers.extend(review_by_size(&rest, model, &topology, &variables));
         }
         let rest = unanswered(&rest, &answers);
         if rest.is_empty() {
@@ -385,6 +384,7 @@ impl AdviceRun<'_> {
         let nodes = about.ranks.iter().map(|member| member.node + 1).max().unwrap_or(1);
         // Each trial of an MPI setting restarts the job: unless cases are named, few transfers are asked about.
         let mut scopes = questions(topology, &subjects, nodes, mpi.filter(|_| named));
+        name_unanswered(topology, if named && !scopes.is_empty() { &subjects } else { &[] }, mpi);
         if !named && mpi.is_some() {
             scopes.extend(questions(topology, &usual_mpi_messages(&about.ranks), nodes, mpi));
         }

@@ -335,8 +335,10 @@ fn a_kind_of_host_memory_has_one_answer_at_each_size() {
     // 60 us, and 110 us for each of 1024 MiB.
     assert!(paged.contains("and time to pin it, 113 ms a GiB by the model"), "{paged}");
     let from_pinned = ask("pinned");
-    let fast = format!("{undecided} {pinned} by default (pageable, staged copy {pageable}, ");
-    assert!(from_pinned.contains(&fast), "{from_pinned}");
+    // Whatever the assumed constants are within their ranges, the small copy gains.
+    let fast = "PREDICTED Leave the host buffer pageable. copies from numa3 to gpu0 (H2D): 4KiB";
+    let rates = format!("{pageable} instead of {pinned}");
+    assert!(from_pinned.contains(fast) && from_pinned.contains(&rates), "{from_pinned}");
     let kept = "KEEP Keep the default (numa3.pinned > gpu0.vram by dma@gpu0); behind each size";
     assert!(from_pinned.contains(kept), "{from_pinned}");
     // What adds to a default that is kept is not the main answer.

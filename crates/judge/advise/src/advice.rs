@@ -16,6 +16,10 @@ pub(crate) const ALIKE: f64 = 0.03;
 pub(crate) const WITHIN_MODEL: &str = "the gain by the model is within what its constants and its form leave open: a \
      measurement on the node decides";
 
+/// Why a gain on assumed constants is a prediction.
+const GAINS_ANYWAY: &str = "it gains whatever the assumed constants of the model are within their \
+     ranges; nothing was measured";
+
 /// Whether to change something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -219,7 +223,8 @@ impl Advice {
     }
 
     /// An answer on assumed constants of a model: `gain_of` has the gain of a choice with the range that they leave open.
-    /// The default is kept where none can gain `min_gain`; else nothing is decided, whichever choice is the default.
+    /// One that gains more than `min_gain` in all of it is predicted, the default is kept where none can gain as much;
+    /// else nothing is decided, whichever choice is the default.
     pub fn by_assumed(
         scope: &AdviceScope,
         gain_of: &dyn Fn(&TrialArm) -> Option<GainInterval>,
@@ -232,7 +237,11 @@ impl Advice {
         let (choice, gain) = gains().find(|(_, of)| (1.0 + of.gain) * (1.0 + ALIKE) > most)?;
         let is_kept =
             gains().count() == scope.choices.len() && gains().all(|(_, gain)| gain.high < min_gain);
-        let verdict = if is_kept { AdviceVerdict::Keep } else { AdviceVerdict::Unclear };
+        let (verdict, why) = match gain.low > min_gain {
+            true => (AdviceVerdict::Predicted, GAINS_ANYWAY),
+            false if is_kept => (AdviceVerdict::Keep, why),
+            false => (AdviceVerdict::Unclear, why),
+        };
         let (choice, gain) = (Some(choice.clone()), Some(gain));
         Some(Self { verdict, choice, gain, ..Self::withheld(scope, why.to_owned()) })
     }

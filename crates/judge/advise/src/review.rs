@@ -205,8 +205,11 @@ fn conclude(
         };
         return (AdviceVerdict::Keep, why, harmed.gain);
     }
-    let open = effects.iter().find(|effect| effect.harms.is_none());
-    if let Some(open) = open.or(effects.first().filter(|_| all == 0)) {
+    if all == 0 {
+        let why = "no transfer that can be tried here depends on it".to_owned();
+        return (AdviceVerdict::Unclear, why, None);
+    }
+    if let Some(open) = effects.iter().find(|effect| effect.harms.is_none()) {
         let why = match &open.error {
             Some(error) => format!("{} cannot be compared: {error}", open.scope.subject),
             None => format!(

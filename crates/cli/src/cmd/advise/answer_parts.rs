@@ -1,11 +1,12 @@
-//! What answers hold for: the parts of a node and their versions.
+//! What answers hold for: the parts of a node and their versions; and what has no answer.
 
-use pathline_advise::AdviceOrigin;
+use pathline_advise::{AdviceOrigin, questions};
 use pathline_bench::MachineInfo;
 use pathline_runner::HostSurvey;
-use pathline_schema::{Topology, Transport, Unit};
+use pathline_schema::{Case, MpiControls, Topology, Transport, Unit};
 
 use crate::cmd::run::command_line;
+use crate::say::errln;
 
 pub(super) fn answer_origin(node: &str, parts: Vec<String>, simulated: bool) -> AdviceOrigin {
     AdviceOrigin {
@@ -60,4 +61,13 @@ fn system_part(topology: &Topology) -> Option<String> {
     let (cpu, kernel) = (topology.host.cpu_model.trim(), topology.host.kernel.trim());
     let linux = (!kernel.is_empty()).then(|| format!("Linux {kernel}"))?;
     Some(if cpu.is_empty() { linux } else { format!("{cpu}, {linux}") })
+}
+
+/// Names the cases for which no alternative is known: they have no answer.
+pub(super) fn name_unanswered(topology: &Topology, asked: &[Case], mpi: Option<&MpiControls>) {
+    for case in asked {
+        if questions(topology, std::slice::from_ref(case), 1, mpi).is_empty() {
+            errln!("pathline: {case}: no answer, since no alternative to it is known");
+        }
+    }
 }

@@ -1,12 +1,11 @@
 //! What the setting that takes copy engines away does to a job, of which the counts of its transfers are known.
 
 use anyhow::{Result, bail};
-use pathline_advise::{Advice, AdviceChoice, AdviceVerdict, JobTransfer, TrialArm};
+use pathline_advise::{Advice, AdviceChoice, JobTransfer, TrialArm};
 use pathline_runner::MachineModel;
 use pathline_schema::{Case, Ns, SizedTransfer, Topology};
 
 use super::model_gains::ArmTimes;
-use super::model_limits::ASSUMED;
 use crate::args::AskedCase;
 
 /// The answer by the sum of their times; none without counts, or where no setting takes engines away. A case without a
@@ -47,11 +46,5 @@ pub(super) fn answer_job(
     }
     let mut choice = AdviceChoice::of_setting(format!("Start this job with {name}=0"), name, "0");
     choice.cost = caps.copy_kernel_cost("the GPUs that copy", None);
-    let mut answer = Advice::of_job(choice, &transfers, min_gain);
-    if answer.is_change()
-        && arms.iter().any(|(default, kernel, _)| times.is_assumed(default, kernel))
-    {
-        (answer.verdict, answer.reason) = (AdviceVerdict::Unclear, ASSUMED.to_owned());
-    }
-    Ok(Some(answer))
+    Ok(Some(Advice::of_job(choice, &transfers, min_gain)))
 }

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use pathline_advise::{Advice, ArmTask, GainInterval, TrialArm};
 use pathline_diagnose::{MAX_TRUST_FIGURES, PredictedFigure, find_figure_trust, predict_times};
-use pathline_flow::{DecidingConstant, FigureForm, PredictionTrust};
+use pathline_flow::{FigureForm, PredictionTrust};
 use pathline_message::ExchangeSpec;
 use pathline_runner::MachineModel;
-use pathline_schema::{Case, ConstantOrigin};
+use pathline_schema::Case;
 
 use crate::cmd::message_cases::exchange_of_messages;
 
@@ -86,12 +86,6 @@ impl ArmTimes {
     /// The factors between which it is.
     fn range(&self, default: &TrialArm, choice: &TrialArm) -> Option<[f64; 2]> {
         self.trust(default, choice).map(|trust| [trust.faster, trust.slower])
-    }
-
-    /// Whether a constant that nobody measured decides the gain of a choice.
-    pub(super) fn is_assumed(&self, default: &TrialArm, choice: &TrialArm) -> bool {
-        let is_assumed = |c: &DecidingConstant| c.origin == Some(ConstantOrigin::Assumed);
-        self.trust(default, choice).is_some_and(|trust| trust.constants.iter().any(is_assumed))
     }
 
     /// The gain of a choice with its range.

@@ -10,13 +10,14 @@ use pathline_diagnose::{predict_kernel_cost, predict_rate, predict_setting};
 use pathline_flow::{Network, RuntimeEnv};
 use pathline_message::MessageLayer;
 use pathline_runner::{MachineModel, RunRequest, assumed_cases, switches};
-use pathline_schema::{Bytes, GpuCaps, MemKind, Ns, RuntimeCall, SizeEffects, Topology};
+use pathline_schema::{
+    Bytes, Case, GpuCaps, MemKind, Mover, Ns, RuntimeCall, SizeEffects, Topology,
+};
 
 use super::model_gains::ArmTimes;
 
 /// Why a gain on a model is no advice.
-pub(super) const ASSUMED: &str =
-    "withheld: its times rest on constants of the model that nobody measured";
+const ASSUMED: &str = "withheld: its times rest on constants of the model that nobody measured";
 
 /// The questions without what a model only assumes, and the answers that are withheld for that. Copies of host memory
 /// have their rates by the model.
@@ -40,10 +41,13 @@ pub(super) fn without_assumed(
     for mut scope in scopes {
         // The fastest choice decides where the default rests on an assumption, or the choice does.
         let gain = |arm: &TrialArm| times.as_ref()?.gain(&scope.baseline, arm);
-        let by_rates = Advice::by_assumed(&scope, &gain, min_gain, ASSUMED);
+        // Of a store a description has round figures.
+        let is_file = |case: &Case| case.flows().any(|flow| matches!(flow.by, Mover::Io { .. }));
+        let of_file = matches!(&scope.baseline.task, ArmTask::Case(case) if is_file(case));
+        let by_rates = Advice::by_assumed(&scope, &gain, min_gain, ASSUMED).filter(|_| !of_file);
         let is_open = |answer: &Advice| {
             let choice = answer.choice.as_ref().is_some_and(|choice| is_assumed(&choice.arm));
-            is_assumed(&scope.baseline) || choice && answer.verdict == AdviceVerdict::Unclear
+            is_assumed(&scope.baseline) || choice && answer.verdict != AdviceVerdict::Keep
         };
         if let (Some(mut answer), Some(model)) = (by_rates.filter(is_open), model) {
             add_rates(std::slice::from_mut(&mut answer), model);
@@ -83,12 +87,20 @@ pub(super) fn is_modelled(name: &str, value: &str) -> bool {
     RuntimeEnv::from_env(&env) != RuntimeEnv::default()
 }
 
-/// What a setting such as `HSA_ENABLE_SDMA=0` does by size on a model; nothing of other settings.
-pub(super) fn effects_on(model: &MachineModel, topology: &Topology, setting: &str) -> SizeEffects {
+/// What a setting such as `HSA_ENABLE_SDMA=0` does by size on a model, in a job with these variables; nothing of other
+/// settings.
+pub(super) fn effects_on(
+    model: &MachineModel,
+    topology: &Topology,
+    setting: &str,
+    set: &ArmEnv,
+) -> SizeEffects {
     let Ok(network) = Network::new(model.desc(), RuntimeEnv::default()) else {
         return SizeEffects::default();
     };
-    let layer = MessageLayer::new(model.desc()).ok();
+    // An MPI that takes no GPU memory has no messages between GPUs.
+    let has_messages = set.get("MPICH_GPU_SUPPORT_ENABLED").is_none_or(|value| value != "0");
+    let layer = MessageLayer::new(model.desc()).ok().filter(|_| has_messages);
     predict_setting((&network, layer.as_ref()), topology, setting)
 }
 
@@ -101,7 +113,7 @@ pub(super) fn state_transfers_by_size(
     topology: &Topology,
 ) {
     let Some(name) = topology.gpu_env(|caps| caps.copy_engine_env) else { return };
-    let effects = effects_on(model, topology, &format!("{name}=0"));
+    let effects = effects_on(model, topology, &format!("{name}=0"), &ArmEnv::new());
     let peers = topology.gpu_env(|caps| caps.peer_engine_env).unwrap_or(name);
     let is_set = |choice: &AdviceChoice| {
         [name, peers].iter().any(|name| choice.settings.contains_key(*name))
@@ -119,15 +131,16 @@ pub(super) fn state_transfers_by_size(
     }
 }
 
-/// Answers about settings that, on a model, gain at some sizes and lose at others. One that leaves copy engines in use is
+/// Answers about settings that, on a model and in a job with the variables `set`, gain at some sizes and lose at others. One that leaves copy engines in use is
 /// judged by what taking them away does.
 pub(super) fn review_by_size(
     settings: &ArmEnv,
     model: &MachineModel,
     topology: &Topology,
+    set: &ArmEnv,
 ) -> Vec<Advice> {
     let of = |(name, value): (&String, &String)| {
-        let mut answer = answer_by_size((name, "0"), model, topology)?;
+        let mut answer = answer_by_size((name, "0"), model, topology, set)?;
         if value == "0" {
             let choice = answer.choice.as_mut()?;
             choice.action = choice.action.replacen("Set ", "Keep ", 1);
@@ -144,8 +157,9 @@ fn answer_by_size(
     (name, value): (&str, &str),
     model: &MachineModel,
     topology: &Topology,
+    set: &ArmEnv,
 ) -> Option<Advice> {
-    let effects = effects_on(model, topology, &format!("{name}={value}"));
+    let effects = effects_on(model, topology, &format!("{name}={value}"), set);
     let mut answer = Advice::of_sizes((name, value), &effects, AdviceVerdict::Predicted)?;
     let caps = topology.gpus.first()?.caps();
     if let Some(choice) = answer.choice.as_mut().filter(|_| caps.copy_engine_env == Some(name)) {
@@ -160,8 +174,9 @@ pub(super) fn unset_on(
     names: &[String],
     model: Option<&MachineModel>,
     topology: &Topology,
+    set: &ArmEnv,
 ) -> Result<Vec<Advice>> {
-    names.iter().map(|name| unset_answer(name, model, topology)).collect()
+    names.iter().map(|name| unset_answer(name, model, topology, set)).collect()
 }
 
 /// The answer about the variable that takes copy engines away, which a job does not set, if it gains at some sizes.
@@ -172,17 +187,22 @@ pub(super) fn lacking_on(
 ) -> Result<Option<Advice>> {
     let name = topology.gpu_env(|caps| caps.copy_engine_env);
     let Some(name) = name.filter(|name| !set.contains_key(*name)) else { return Ok(None) };
-    let answer = unset_answer(name, Some(model), topology)?;
+    let answer = unset_answer(name, Some(model), topology, set)?;
     Ok(answer.is_change().then_some(answer))
 }
 
-fn unset_answer(name: &str, model: Option<&MachineModel>, topology: &Topology) -> Result<Advice> {
+fn unset_answer(
+    name: &str,
+    model: Option<&MachineModel>,
+    topology: &Topology,
+    set: &ArmEnv,
+) -> Result<Advice> {
     let Some(answer) = unset_setting(name) else {
         let meant = meant_setting(name);
         bail!("{name}: it is not set, and no library that pathline knows reads it{meant}");
     };
     let subject = answer.reason.replacen("it is", &format!("{name} is"), 1);
-    let by_size = model.and_then(|model| answer_by_size((name, "0"), model, topology));
+    let by_size = model.and_then(|model| answer_by_size((name, "0"), model, topology, set));
     Ok(by_size.map_or(answer, |by_size| Advice { subject, ..by_size }))
 }
 
