@@ -101,7 +101,9 @@ fn of_another_vendor(name: &str, vendor: ScriptVendor) -> Option<String> {
 pub fn script_findings(script: &JobScript, node: Option<&Topology>) -> Vec<Advice> {
     let bindings = script.steps.iter().filter_map(cut_ipc);
     let maps = script.cpu_maps.iter().filter_map(|map| misplaced_cpus(map, script, node?));
-    let mut found: BTreeMap<String, String> = bindings.chain(maps).collect();
+    let counts = idle_gpus(script).into_iter().chain(too_many_threads(script));
+    let counts = counts.chain(shared_gpus(script));
+    let mut found: BTreeMap<String, String> = bindings.chain(maps).chain(counts).collect();
     let is_slow = node
         .is_some_and(|node| node.gpus.iter().any(|gpu| gpu.arch == SLOW_RECLAIM_ARCH))
         && script.rocm.is_some_and(|version| version >= SLOW_RECLAIM_FROM);
@@ -115,16 +117,83 @@ pub fn script_findings(script: &JobScript, node: Option<&Topology>) -> Vec<Advic
     found.into_iter().map(of).collect()
 }
 
+/// A number that an option of a step states.
+fn stated_number(step: &BTreeMap<String, String>, name: &str) -> Option<u32> {
+    step.get(name)?.parse().ok()
+}
+
+/// Tasks that a step starts on each node.
+fn tasks_on_node(step: &BTreeMap<String, String>) -> Option<u32> {
+    let number = |name| stated_number(step, name);
+    match (number("ntasks"), number("nodes"), number("ntasks-per-node")) {
+        (Some(tasks), Some(nodes), _) => Some(tasks / nodes.max(1)),
+        (Some(tasks), None, Some(each)) => Some(tasks.min(each)),
+        (None, _, each) => each,
+        _ => None,
+    }
+}
+
+/// GPUs that a job asks for on each node and that none of its steps gives to a task. Steps may run at the same time, and
+/// tasks without a GPU of their own may use several.
+fn idle_gpus(script: &JobScript) -> Option<(String, String)> {
+    let asked = |step: &BTreeMap<String, String>| {
+        let gres = || step.get("gres")?.strip_prefix("gpu")?.rsplit(':').next()?.parse().ok();
+        stated_number(step, "gpus-per-node").or_else(gres)
+    };
+    let asked = script.steps.iter().filter_map(asked).max()?;
+    let used = |step: &BTreeMap<String, String>| {
+        let own = script.picks_by_local_id.then_some(1);
+        let each = stated_number(step, "gpus-per-task").or(own)?;
+        Some((tasks_on_node(step)?, each))
+    };
+    let used: Vec<(u32, u32)> = script.steps.iter().map(used).collect::<Option<_>>()?;
+    let total: u32 = used.iter().map(|(tasks, each)| tasks.saturating_mul(*each)).sum();
+    let (tasks, each) = used.into_iter().max()?;
+    let why = format!(
+        "{tasks} tasks a node with {each} GPU each use {total} of the {asked} GPUs that each node gives the job: the \
+         others stay idle. Use --ntasks-per-node={}, or fewer --gpus-per-node (Slurm srun(1))",
+        asked / each.max(1)
+    );
+    (total < asked).then(|| (format!("--ntasks-per-node={tasks}"), why))
+}
+
+/// Fewer GPUs in a list that is the same for all tasks than tasks of a node: several share each.
+fn shared_gpus(script: &JobScript) -> Option<(String, String)> {
+    const LISTS: [&str; 3] =
+        ["CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"];
+    let tasks = script.steps.iter().filter_map(tasks_on_node).max()?;
+    let of = |name: &&str| {
+        let list = script.settings.get(*name)?;
+        let count = list.split(',').filter(|gpu| !gpu.is_empty()).count();
+        let is_literal =
+            !list.contains('$') && list.split(',').all(|gpu| gpu.parse::<u32>().is_ok());
+        (is_literal && count > 0 && (count as u32) < tasks).then(|| {
+            let why = format!(
+                "all {tasks} tasks of a node see the same {count} of its GPUs and share {}: let each take its own \
+                 by $SLURM_LOCALID, as `pathline place` prints",
+                if count == 1 { "it" } else { "them" }
+            );
+            (format!("{name}={list}"), why)
+        })
+    };
+    LISTS.iter().find_map(of)
+}
+
+/// More OpenMP threads than CPUs in each task.
+fn too_many_threads(script: &JobScript) -> Option<(String, String)> {
+    let threads: u32 = script.settings.get("OMP_NUM_THREADS")?.parse().ok()?;
+    let cpus = script.steps.iter().filter_map(|step| stated_number(step, "cpus-per-task")).max()?;
+    let why = format!(
+        "{threads} threads of each task share its {cpus} CPUs (--cpus-per-task): they take turns, and the one that \
+         serves the GPU or MPI waits. Set {cpus} (OpenMP specification; Slurm srun(1))"
+    );
+    (threads > cpus).then(|| (format!("OMP_NUM_THREADS={threads}"), why))
+}
+
 /// A binding by which each task of a node gets its own GPUs.
 fn cut_ipc(step: &BTreeMap<String, String>) -> Option<(String, String)> {
     let option = |name: &str| step.get(name).map(String::as_str);
-    let number = |name: &str| option(name)?.parse::<u32>().ok();
-    let on_node = match (number("ntasks"), number("nodes"), number("ntasks-per-node")) {
-        (Some(tasks), Some(nodes), _) => tasks / nodes.max(1),
-        (Some(tasks), None, Some(each)) => tasks.min(each),
-        (None, _, each) => each?,
-        _ => return None,
-    };
+    let on_node = tasks_on_node(step)?;
     let bind = option("gpu-bind").map(|bind| bind.trim_start_matches("verbose,"));
     let subject = match bind {
         Some("none") => return None,

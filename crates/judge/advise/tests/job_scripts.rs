@@ -360,6 +360,38 @@ fn a_setting_that_a_version_needs_is_missed() {
     assert!(of("module load rocm/7.13.0\nexport HSA_NO_SCRATCH_RECLAIM=1\n").is_empty());
 }
 
+/// Eight GPUs a node: 4 tasks with one each use 4, two steps of 4 use 8, 4 with two each use 8; tasks without a GPU of
+/// their own may use all. Eight tasks that see GPU 0 share it; 14 threads share 7 CPUs.
+#[test]
+fn idle_gpus_and_threads_beyond_the_cpus_are_named() {
+    let of = |step: &str| {
+        let text = format!("#SBATCH -N2 --gpus-per-node=8 --cpus-per-task=7\n{step}\n");
+        let found = answers(&text, None).into_iter();
+        let of_counts = found.filter(|(subject, _, _)| !subject.starts_with("--gpu"));
+        of_counts.map(|(subject, word, why)| format!("{word} {subject}: {why}")).collect::<Vec<_>>()
+    };
+    let four = of("srun --ntasks-per-node=4 --gpus-per-task=1 ./a");
+    assert_eq!(four.len(), 1, "{four:?}");
+    assert!(four[0].starts_with("SUSPECT --ntasks-per-node=4: 4 tasks a node"), "{four:?}");
+    assert!(four[0].contains("use 4 of the 8 GPUs") && four[0].contains("Use --ntasks-per-node=8"));
+    let local = "srun --ntasks-per-node=4 sh -c 'ROCR_VISIBLE_DEVICES=$SLURM_LOCALID ./a'";
+    assert_eq!(of(local).len(), 1);
+    for sound in [
+        "srun --ntasks-per-node=4 --gpus-per-task=2 ./a",
+        "srun --ntasks-per-node=4 ./a",
+        "srun -N2 -n8 --gpus-per-task=1 ./a &\nsrun -N2 -n8 --gpus-per-task=1 ./b",
+        "srun -N2 -n1 hostname\nsrun --ntasks-per-node=4 --gpus-per-task=1 ./a",
+        "export OMP_NUM_THREADS=7\nsrun --ntasks-per-node=8 --gpus-per-task=1 ./a",
+    ] {
+        assert_eq!(of(sound), Vec::<String>::new(), "{sound}");
+    }
+    let one = of("export ROCR_VISIBLE_DEVICES=0\nsrun --ntasks-per-node=8 ./a");
+    assert!(one.len() == 1 && one[0].contains("all 8 tasks of a node see the same 1"), "{one:?}");
+    assert!(of("export ROCR_VISIBLE_DEVICES=0,1,2\nsrun --ntasks-per-node=3 ./a").is_empty());
+    let threads = of("export OMP_NUM_THREADS=14\nsrun --ntasks-per-node=8 --gpus-per-task=1 ./a");
+    assert!(threads.len() == 1 && threads[0].starts_with("SUSPECT OMP_NUM_THREADS=14: 14"));
+}
+
 /// A binding matters from two tasks of a node on: 2 / 1 and 4 / 2 tasks are two, 2 / 2 and 3 / 2 one; of 8 that a node
 /// may have, one that is started is one.
 #[test]
