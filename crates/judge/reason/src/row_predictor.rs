@@ -137,9 +137,15 @@ impl RowPredictor {
             Some((trust.slower, trust.faster))
         };
         let (slower, faster) = (*known.entry(row.subject.clone()).or_insert_with(find))?;
-        Some(match row.unit {
-            "us" => (row.predicted * faster, row.predicted * slower),
-            _ => (row.predicted / slower, row.predicted / faster),
+        // No constant moves a value beyond the limit of its path.
+        Some(match (row.unit, row.limit) {
+            ("us", limit) => {
+                ((row.predicted * faster).max(limit.unwrap_or(0.0)), row.predicted * slower)
+            }
+            (_, limit) => {
+                let high = (row.predicted / faster).min(limit.unwrap_or(f64::INFINITY));
+                (row.predicted / slower, high.max(row.predicted))
+            }
         })
     }
 

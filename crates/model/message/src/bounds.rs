@@ -52,6 +52,18 @@ pub struct MachinePeaks {
     links: Vec<(u32, Vec<(LinkEnd, f64)>)>,
     /// Adapters of a node: the GPU that each hangs on, if it hangs on one, and GB/s.
     adapters: Vec<(Option<u32>, f64)>,
+    /// Whether switches between GPUs may add.
+    may_add: bool,
+}
+
+/// The first GPU whose switches add (NVIDIA H100 Tensor Core GPU Architecture, 2022: NVLink SHARP).
+const FIRST_OF_SHARP: u32 = 90;
+
+/// Whether the switches of a node may add; of GPUs that it does not name they may.
+fn may_add(topology: &Topology) -> bool {
+    let version = |arch: &str| arch.strip_prefix("sm_")?.trim_end_matches('a').parse::<u32>().ok();
+    let mut versions = topology.gpus.iter().filter_map(|gpu| version(&gpu.arch));
+    versions.all(|version| version >= FIRST_OF_SHARP)
 }
 
 impl MachinePeaks {
@@ -87,6 +99,7 @@ impl MachinePeaks {
             adapters: topology.nics.iter().map(|n| (n.near_gpu, rate(n.speed_mbits))).collect(),
             routes: routes.clone(),
             parts: Mutex::default(),
+            may_add: may_add(topology),
         }
     }
 
@@ -363,7 +376,7 @@ impl MachinePeaks {
             return (0.0, NOTHING.to_owned());
         }
         let each = 2.0 * (n - 1.0) / n;
-        let sent = if has_switch { each.min(1.0 + 1.0 / n) } else { each };
+        let sent = if has_switch && self.may_add { each.min(1.0 + 1.0 / n) } else { each };
         (sent * bytes / gbs, "links of one GPU".to_owned())
     }
 

@@ -685,6 +685,20 @@ fn switches_reduce_for_nccl() {
     assert!(exchange_time(&layer, gather).algorithm.starts_with("ring"));
 }
 
+/// The third NVSwitch adds, the second does not: an A100 sends 7/4 of the bytes over 12 links of 25 GB/s, an H100 9/8 over
+/// 18 of 26.5625.
+#[test]
+fn switches_of_an_a100_do_not_add() {
+    for (node, ns) in [
+        ("hgx-a100", 1.75 * (1u64 << 30) as f64 / (12.0 * 25.0)),
+        ("hgx-h100", 1.125 * (1u64 << 30) as f64 / (18.0 * 26.5625)),
+    ] {
+        let layer = MessageLayer::new(&MachineDesc::preset(node).unwrap()).unwrap();
+        let time = exchange_time(&layer, "all_reduce over gpu0-gpu7 by nccl x 1GiB");
+        near(node, time.bounds.flow.0, ns, 1e-6);
+    }
+}
+
 /// Two nodes of eight H100s, eight adapters of 400 Gbit/s each: 8 x 50 GB/s x 0.953 = 381 GB/s.
 #[test]
 fn rings_of_switched_nodes_use_every_adapter() {
