@@ -50,6 +50,11 @@ pub fn conclude(
     let all = evidence.with_assumed();
     let tiles = tile::with_assumed(sound, tile::tiles(&all, report));
     findings.extend(rules::assumed_findings(&all, &findings));
+    // A part that is slower than its peers is so on assumed constants, too.
+    let verdict = match verdict.state {
+        None if !all.slow_groups.is_empty() => verdict::verdict(journal, report, &all),
+        _ => verdict,
+    };
     RunConclusions { verdict, findings, tiles }.into_plain()
 }
 

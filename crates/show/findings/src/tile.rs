@@ -73,7 +73,7 @@ pub(crate) fn with_assumed(sound: Vec<SummaryTile>, all: Vec<SummaryTile>) -> Ve
         let known = sound.iter().find(|known| known.name == tile.name);
         known.cloned().unwrap_or_else(|| {
             tile.half_width = None;
-            tile.detail += ", on assumed constants";
+            tile.detail += ", assumed";
             tile
         })
     };

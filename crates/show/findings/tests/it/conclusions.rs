@@ -10,8 +10,8 @@ use pathline_findings::{
 };
 use pathline_flow::{MachineDesc, Network};
 use pathline_schema::{
-    Bytes, Case, CaseOutcome, GpuReadings, GpuState, Journal, LinkEnd, MeasuredCase, NodeVerdict,
-    SuiteId, Unit, VerifyResult, WorldKind,
+    Bytes, Case, CaseOutcome, ConstantOrigin, GpuReadings, GpuState, Journal, LinkEnd,
+    MeasuredCase, NodeVerdict, SuiteId, Unit, VerifyResult, WorldKind,
 };
 
 use crate::common::{conclusions, fixture, made, simulated, simulated_ranks, simulated_with, text};
@@ -301,6 +301,11 @@ fn a_slow_copy_engine_is_one_finding_of_the_pairs_that_its_matrix_marks() {
         assert!(classes.losses.iter().all(|class| class.share.1 < 1.3 * class.share.0));
         let tile = all.tiles.iter().find(|tile| tile.name == "D2D").unwrap();
         assert!(tile.detail.contains("of 56 pairs") && tile.slowest < Some(0.7 * tile.value));
+        // On assumed constants it is as slow.
+        let mut assumed = journal.clone();
+        measured(&mut assumed).for_each(|case| case.origin = Some(ConstantOrigin::Assumed));
+        let of = conclude_alone(&assumed, &network);
+        assert_eq!((of.verdict.state, of.verdict.slow), (all.verdict.state, all.verdict.slow));
     }
 }
 
