@@ -84,7 +84,7 @@ pub(super) fn judge(args: &HealthArgs) -> Result<ExitKind> {
 
 /// Prints or writes what the results say.
 fn answer(args: &HealthArgs, results: Vec<NodeResult>, unanswered: Vec<u32>) -> Result<ExitKind> {
-    let (mut digests, mut own) = (Vec::new(), Vec::new());
+    let (mut digests, mut own, mut earlier) = (Vec::new(), Vec::new(), Vec::new());
     for result in results {
         match result {
             NodeResult::Times(digest, verdict) => {
@@ -107,7 +107,12 @@ fn answer(args: &HealthArgs, results: Vec<NodeResult>, unanswered: Vec<u32>) -> 
         // Of several checks of a node the latest counts.
         if latest.is_none_or(|latest| latest == started) {
             report.add_own_verdict(&host, verdict, &why);
+        } else if matches!(verdict, NodeVerdict::Fail | NodeVerdict::Suspect) {
+            earlier.push((host, verdict, started));
         }
+    }
+    for (host, verdict, started) in earlier {
+        report.add_earlier_verdict(&host, verdict, &started);
     }
     show(args, &report)?;
     Ok(report.verdict().into())

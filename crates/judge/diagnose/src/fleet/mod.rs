@@ -74,7 +74,7 @@ pub struct FleetNode {
     /// Share of its speed that it lost in each place of [`NodeKind::visible`]; below 0 it is faster, none where it
     /// lacks paths.
     pub losses: Vec<Option<f64>>,
-    /// Why it could not be compared, or what its own check found.
+    /// Why it could not be compared, or what its own check found, now or at an earlier time.
     pub why: Option<String>,
 }
 
@@ -117,6 +117,14 @@ impl FleetReport {
                 node.verdict = NodeVerdict::Ok;
             }
             _ => (),
+        }
+    }
+
+    /// Notes that a check of a node which is sound by its latest result was not at an earlier time.
+    pub fn add_earlier_verdict(&mut self, host: &str, verdict: NodeVerdict, started: &str) {
+        let is_sound = |node: &&mut FleetNode| node.host == host && node.verdict == NodeVerdict::Ok;
+        if let Some(node) = self.nodes.iter_mut().find(is_sound) {
+            node.why = Some(format!("{} at {started}, not in its latest check", verdict.word()));
         }
     }
 }

@@ -178,4 +178,15 @@ fn other_parts_few_nodes_and_software_are_no_faults() {
         };
         assert_eq!((node.verdict, node.slow.len()), (expected, 0), "{node:?}");
     }
+    // What an earlier check of a sound node found is noted, and decides nothing.
+    let mut report = report;
+    for (host, why) in [
+        ("n05", "FAIL at 2026-10-31, not in its latest check"),
+        ("n03", "wrong bytes arrived in 2 cases"),
+    ] {
+        report.add_earlier_verdict(host, NodeVerdict::Fail, "2026-10-31");
+        let node = report.nodes.iter().find(|node| node.host == host);
+        assert_eq!(node.and_then(|node| node.why.as_deref()), Some(why));
+    }
+    assert_eq!(report.count(NodeVerdict::Fail), 1);
 }

@@ -122,6 +122,20 @@ impl Shown<'_> {
     }
 }
 
+/// Keeps the exposures of probes, given the class of each, that damage would set apart from a peer: what slows all peers
+/// alike cannot be seen by comparing them.
+pub(crate) fn keep_compared(edit: &mut PartEdit, classes: &[usize]) {
+    let spares: BTreeMap<usize, f64> = edit.exposures.iter().map(|e| (e.probe, e.spare)).collect();
+    edit.exposures.retain(|exposure| {
+        let class = classes.get(exposure.probe);
+        let peers = classes.iter().enumerate().filter(|(_, of)| Some(*of) == class);
+        peers.into_iter().any(|(probe, _)| {
+            let spare = spares.get(&probe).copied().unwrap_or(1.0);
+            class.is_some() && (spare - exposure.spare).abs() > 1e-3
+        })
+    });
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -174,5 +188,16 @@ mod tests {
         assert_eq!(four.greatest_loss(), 0.0);
         four.exposures[0].spare = 0.0;
         assert!((four.greatest_loss() - 0.25).abs() < 1e-12);
+    }
+
+    /// Two probes of a class over one link say nothing of it; a third that takes another link does.
+    #[test]
+    fn a_part_of_all_peers_is_not_compared() {
+        let mut all = edit("the only link", &[0, 1, 2]);
+        keep_compared(&mut all, &[7, 7, 8]);
+        assert_eq!(all.exposures.len(), 0);
+        let mut some = edit("one of two links", &[0, 1, 2]);
+        keep_compared(&mut some, &[7, 7, 8, 7]);
+        assert_eq!(some.exposures.iter().map(|e| e.probe).collect::<Vec<_>>(), [0, 1]);
     }
 }

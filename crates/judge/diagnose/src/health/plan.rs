@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::edits::{FlowShape, PartEdit, element_edits, general_edits};
 use crate::expected_links::{expected_classes, expected_topology};
-use crate::health::coverage::{CandidateClass, MIN_SPARE, choose_classes};
+use crate::health::coverage::{CandidateClass, MIN_SPARE, choose_classes, keep_compared};
 use crate::health::report::as_text;
 use crate::labels::{TailKind, case_label, mover_label, tail_kind};
 
@@ -191,7 +191,8 @@ impl HealthPlan {
         let shapes = shapes(&flows);
         let edits = element_edits(elements, &shapes);
         let mut seen = edits.clone();
-        seen.iter_mut().for_each(|edit| edit.exposures.retain(|e| e.probe < standing));
+        let of_probes: Vec<usize> = plan.probes.iter().take(standing).map(|p| p.class).collect();
+        seen.iter_mut().for_each(|edit| keep_compared(edit, &of_probes));
         plan.unseen = unnoticed_losses(&seen, loss).into_iter().collect();
         let alone = plan.probes.iter().take(standing).filter(|p| plan.peers(p.class) == 0);
         let alone: Vec<String> =

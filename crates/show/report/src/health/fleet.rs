@@ -95,6 +95,18 @@ pub fn text(report: &FleetReport, width: usize) -> String {
             page.paragraph("", &format!("and {more} more (--format json lists them)"));
         }
     }
+    let earlier = report.nodes.iter().filter(|node| node.verdict == NodeVerdict::Ok);
+    for (node, why) in earlier.filter_map(|node| Some((node, node.why.as_ref()?))).take(SHOWN) {
+        page.paragraph("earlier", &format!("{}: {why}", node.host));
+    }
+    if report.nodes.iter().any(|node| node.results > 1) {
+        let results: usize = report.nodes.iter().map(|node| node.results).sum();
+        let count = report.nodes.len();
+        page.paragraph(
+            "results",
+            &format!("{results} of {count} nodes by name: the latest of each counts"),
+        );
+    }
     if !report.unanswered.is_empty() {
         let ranks = report.unanswered.iter().take(SHOWN).map(u32::to_string).collect::<Vec<_>>();
         let more = if report.unanswered.len() > SHOWN { ", ..." } else { "" };
