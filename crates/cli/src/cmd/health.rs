@@ -513,6 +513,12 @@ fn action(
             let again = more_time.unwrap_or_else(|| "check the empty node again".to_owned());
             (format!("{again}; if it is SUSPECT again, {drain}"), "")
         }
+        // Paths that are alike and all far below their link: another node shows what is usual.
+        NodeVerdict::Undecided if report.power.cleared > 0 && !report.notes.is_empty() => {
+            return "compare it with a sound node of its kind: `pathline health --history DIR` there, `pathline health \
+                    --against DIR` here"
+                .to_owned();
+        }
         NodeVerdict::Ok | NodeVerdict::Undecided => return String::new(),
     };
     let best = report.culprits.first().map_or(0.0, |culprit| culprit.probability);

@@ -16,10 +16,11 @@ pub(super) fn find(evidence: &Evidence) -> Vec<Finding> {
     evidence.slow_groups.iter().filter_map(|group| finding(evidence, group)).collect()
 }
 
-/// None for a path whose case is disturbed or under-sampled.
+/// With the figure of the worst path that is neither disturbed nor under-sampled; none without one.
 fn finding(evidence: &Evidence, group: &SlowGroup) -> Option<Finding> {
-    let path = group.worst()?;
-    let value = evidence.value_of_slow(&path.case)?;
+    let worst = group.worst()?;
+    let mut paths = std::iter::once(worst).chain(&group.paths);
+    let (path, value) = paths.find_map(|path| Some((path, evidence.value_of_slow(&path.case)?)))?;
     let stated = group.part.as_deref().and_then(|part| evidence.stated_loss(part));
     let mut seen: Vec<String> =
         stated.iter().map(|loss| format!("the node states: {loss}")).collect();
@@ -80,7 +81,7 @@ fn finding(evidence: &Evidence, group: &SlowGroup) -> Option<Finding> {
         ..Finding::new(
             ID,
             FindingSeverity::Fault,
-            match group.comes_and_goes() {
+            match group.comes_and_goes() || path.case != worst.case {
                 true => format!("{}.", fmt::sentence(&summary)),
                 false => format!(
                     "{} ({}; peers {}).",
