@@ -345,9 +345,10 @@ impl QuestionMaker<'_> {
             false => place,
         };
         let nearer = Flow { src: change(flow.src), dst: change(flow.dst), ..*flow };
+        let mem = if flow.src.unit.numa().is_some() { flow.src.mem } else { flow.dst.mem };
         (nearer != *flow).then(|| {
             OtherCase::new(
-                format!("memory of numa{near}, the GPU's own"),
+                format!("{mem} memory of numa{near}, the GPU's own"),
                 self.with(nearer),
                 format!(
                     "Bind the process of gpu{gpu} to its NUMA domain (numactl --cpunodebind={near} --membind={near})"

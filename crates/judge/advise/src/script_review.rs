@@ -161,7 +161,13 @@ fn idle_gpus(script: &JobScript) -> Option<(String, String)> {
 fn shared_gpus(script: &JobScript) -> Option<(String, String)> {
     const LISTS: [&str; 3] =
         ["CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"];
-    let tasks = script.steps.iter().filter_map(tasks_on_node).max()?;
+    // What Slurm gives a task alone, it numbers from 0.
+    let is_bound = |step: &&BTreeMap<String, String>| {
+        step.contains_key("gpus-per-task")
+            || step.get("gpu-bind").is_some_and(|bind| !bind.ends_with("none"))
+    };
+    let steps = script.steps.iter().filter(|step| !is_bound(step));
+    let tasks = steps.filter_map(tasks_on_node).max()?;
     let of = |name: &&str| {
         let list = script.settings.get(*name)?;
         let count = list.split(',').filter(|gpu| !gpu.is_empty()).count();

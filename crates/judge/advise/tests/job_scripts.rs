@@ -387,6 +387,8 @@ fn idle_gpus_and_threads_beyond_the_cpus_are_named() {
     }
     let one = of("export ROCR_VISIBLE_DEVICES=0\nsrun --ntasks-per-node=8 ./a");
     assert!(one.len() == 1 && one[0].contains("all 8 tasks of a node see the same 1"), "{one:?}");
+    let bound = "export CUDA_VISIBLE_DEVICES=0\nsrun --ntasks-per-node=8 --gpus-per-task=1 ./a";
+    assert_eq!(of(bound), Vec::<String>::new());
     assert!(of("export ROCR_VISIBLE_DEVICES=0,1,2\nsrun --ntasks-per-node=3 ./a").is_empty());
     let threads = of("export OMP_NUM_THREADS=14\nsrun --ntasks-per-node=8 --gpus-per-task=1 ./a");
     assert!(threads.len() == 1 && threads[0].starts_with("SUSPECT OMP_NUM_THREADS=14: 14"));

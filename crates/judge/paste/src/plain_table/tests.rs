@@ -16,8 +16,8 @@ fn units_may_have_a_line_below_the_names() {
     let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
     assert_eq!(names, ["Algbw (GB/s)", "Busbw (GB/s)"]);
     assert_eq!(table.columns[1].values, [Some(22.7), Some(189.8)]);
-    let bars = "| GPU | H2D |\n| | GB/s |\n|---|---|\n| 0 | 25.1 |\n| 1 | 25.0 |";
-    assert_eq!(found(bars).columns[0].name, "H2D GB/s");
+    let bars = "| GPU | H2D |\n| (id) | (GB/s) |\n|---|---|\n| 0 | 25.1 |\n| 1 | 25.0 |";
+    assert_eq!(found(bars).columns[0].name, "H2D (GB/s)");
     let groups = "      bandwidth [GB/s]    latency [us]\nGPU   H2D   D2H   H2D   D2H\n0   25.1  26.2  8.1  7.9\n\
                   1   25.0  26.3  8.0  7.9";
     let lines = clean_lines(groups.as_bytes()).0;
