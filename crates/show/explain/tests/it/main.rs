@@ -6,6 +6,7 @@ mod common;
 mod between;
 mod busy;
 mod diff;
+mod drawn_diffs;
 mod every_suite;
 mod message_paths;
 mod model_agreement;
