@@ -14,6 +14,8 @@ mod chooser;
 mod cpu_reach;
 mod deadline;
 mod device_failures;
+#[cfg(test)]
+mod drawn_results;
 mod engine;
 mod environment;
 mod estimate;
