@@ -279,6 +279,12 @@ mod tests {
         let rest = "gpu3→gpu1 is 40 % slower than its 11 peers";
         assert_eq!(summaries(into), [line(most, &[0]), line(rest, &[1, 3])]);
         assert_eq!(summaries(vec![pair(3, 0, 0.6), pair(3, 1, 0.7)]).len(), 2);
+        // Slow now and then is a group of which every path is.
+        let mut flaps = vec![pair(3, 0, 0.6), pair(3, 1, 0.7), pair(3, 2, 0.65)];
+        flaps[0].comes_and_goes = true;
+        assert!(!summaries(flaps.clone())[0].0.contains("now and then"));
+        flaps.iter_mut().for_each(|path| path.comes_and_goes = true);
+        assert!(summaries(flaps)[0].0.contains("peers now and then"));
         // The host is no GPU: three copies from it are three.
         let host = |n: u32| slow(&format!("numa0.pinned > gpu{n}.vram by dma@gpu{n}"), 0.8, None);
         assert_eq!(summaries((0..3).map(host).collect()).len(), 3);

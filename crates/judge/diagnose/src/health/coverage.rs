@@ -179,6 +179,16 @@ mod tests {
         assert_eq!(choose_classes(&classes, &edits, 0.03, f64::INFINITY), BTreeSet::from([0, 1]));
     }
 
+    /// Half of a part is lost: a path that leaves 30 % of it unused takes 0.7 / 0.5 = 1.4 times as long. Where none
+    /// fills it, that one is measured; one that leaves 40 % beside it is not.
+    #[test]
+    fn a_part_that_no_path_fills_is_seen_by_the_fullest() {
+        let mut part = edit("part", &[0, 1]);
+        (part.exposures[0].spare, part.exposures[1].spare) = (0.4, 0.3);
+        let classes = BTreeMap::from([(0, class(&[0], 1.0, false)), (1, class(&[1], 9.0, false))]);
+        assert_eq!(choose_classes(&classes, &[part], 0.03, 0.0), BTreeSet::from([1]));
+    }
+
     #[test]
     fn a_part_that_has_capacity_to_spare_is_not_seen() {
         // One link of four is lost and the probe leaves half unused: it is as fast as before.

@@ -582,6 +582,12 @@ mod tests {
         let found = against(&now, &history);
         assert_eq!((found.cases, found.runs, found.undecided), (12, 5, None));
         assert_eq!(found.left_out, ["2026-11-01T00:00:00Z"]);
+        // A case that two of five runs had is not missed, one that three had is.
+        for nth in 2..5 {
+            history[nth].cases.insert("gone".to_owned(), known.clone());
+            assert_eq!(against(&now, &history).undecided.is_some(), nth == 4);
+        }
+        history.iter_mut().for_each(|run| drop(run.cases.remove("gone")));
         // One that was cut, too; four runs are too few.
         history[1].ends = Some(DigestEnds::default());
         assert_eq!(against(&now, &history).left_out.len(), 2);

@@ -130,6 +130,19 @@ fn a_chooser_decides_what_is_measured_and_a_run_that_was_cut_says_why() {
     run(JournalSession::create(&path).unwrap(), &machine, &plan, &|| Some("a person".into()));
     let end = read(&path).end.unwrap();
     assert_eq!((end.complete, end.why.as_deref()), (false, Some("a person")));
+    // Whenever a person ends it, a run whose chooser would go on is not complete.
+    for looks in 0..40 {
+        let path = dir.path().join(format!("cut{looks}.jsonl"));
+        let session = JournalSession::create(&path).unwrap();
+        let session = session.with_chooser(Some(Box::new(LastTwo(0))));
+        let seen = Cell::new(0);
+        run(session, &machine, &plan, &|| {
+            seen.set(seen.get() + 1);
+            (seen.get() > looks).then(|| "a person".to_owned())
+        });
+        let journal = read(&path);
+        assert_eq!(journal.end.unwrap().complete, journal.outcomes.len() == 2, "{looks}");
+    }
 }
 
 /// Copies of GPU 0's engine to all GPUs: the first loads the engine until 50 ms after it was bound, and

@@ -241,6 +241,18 @@ mod tests {
         assert_eq!(solve(&[1600.0], &[(&[(0, 1.0), (0, 1.0)], FREE)]), [800.0]);
     }
 
+    /// A flow without a positive number as its share counts as one: 3 of 12 beside a share of 3.
+    #[test]
+    fn a_share_that_is_none_is_one() {
+        let uses = [ResourceUse { resource: 0, weight: 1.0 }];
+        for share in [1.0, 0.0, -1.0, f64::NAN, f64::INFINITY] {
+            let of = |share| RateDemand { uses: &uses, cap: FREE, share };
+            let mut rates = Vec::new();
+            MaxMinSolver::default().rates(&[12.0], &[of(share), of(3.0)], &mut rates);
+            assert_eq!(rates, [3.0, 9.0], "{share}");
+        }
+    }
+
     /// A copy inside one memory of 10 uses it twice: 5. A cap of 2 binds before that.
     #[test]
     fn alone_the_narrowest_resource_or_the_cap_binds() {
