@@ -15,6 +15,7 @@ mod cpu_reach;
 mod deadline;
 mod device_failures;
 #[cfg(test)]
+#[path = "drawn_results/tests.rs"]
 mod drawn_results;
 mod engine;
 mod environment;
