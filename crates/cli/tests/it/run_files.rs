@@ -80,7 +80,7 @@ fn a_run_that_goes_on_is_not_resumed_but_shown() {
     long.0.kill().unwrap();
     long.0.wait().unwrap();
     let before = fs::read(dir.path().join("d/run.jsonl")).unwrap();
-    let resumed = pathline(dir.path(), &["run", "-q", "--resume", "d", "--time-limit", "3"]);
+    let resumed = pathline(dir.path(), &["run", "-q", "--resume", "d", "--time-limit", "8"]);
     assert!([0, 3].contains(&resumed.status.code().unwrap()), "{}", err(&resumed));
     let after = fs::read(dir.path().join("d/run.jsonl")).unwrap();
     let whole = before.iter().rposition(|b| *b == b'\n').unwrap();
@@ -95,7 +95,7 @@ fn a_run_that_goes_on_is_not_resumed_but_shown() {
 fn of_two_that_resume_at_once_one_does() {
     let dir = TempDir::new().unwrap();
     drop(Long::start(dir.path(), "d"));
-    let args = ["run", "-q", "--resume", "d", "--time-limit", "3"];
+    let args = ["run", "-q", "--resume", "d", "--time-limit", "8"];
     let start = || command(dir.path(), &args).stderr(Stdio::piped()).spawn().unwrap();
     let both = [start(), start()].map(|child| child.wait_with_output().unwrap());
     let refused: Vec<&Output> = both.iter().filter(|o| o.status.code() == Some(2)).collect();
