@@ -180,7 +180,7 @@ mod tests {
     }
 
     /// Half of a part is lost: a path that leaves 30 % of it unused takes 0.7 / 0.5 = 1.4 times as long. Where none
-    /// fills it, that one is measured; one that leaves 40 % beside it is not.
+    /// fills it, that one is measured; a path that leaves 40 % unused is not.
     #[test]
     fn a_part_that_no_path_fills_is_seen_by_the_fullest() {
         let mut part = edit("part", &[0, 1]);

@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(solve(&[1600.0], &[(&[(0, 1.0), (0, 1.0)], FREE)]), [800.0]);
     }
 
-    /// A flow without a positive number as its share counts as one: 3 of 12 beside a share of 3.
+    /// A flow whose share is no positive number has a share of 1: next to one of 3 it gets 3 of 12.
     #[test]
     fn a_share_that_is_none_is_one() {
         let uses = [ResourceUse { resource: 0, weight: 1.0 }];
