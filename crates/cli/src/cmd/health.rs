@@ -513,8 +513,8 @@ fn action(
             let again = more_time.unwrap_or_else(|| "check the empty node again".to_owned());
             (format!("{again}; if it is SUSPECT again, {drain}"), "")
         }
-        // Paths that are alike and all far below their link: another node shows what is usual.
-        NodeVerdict::Undecided if report.power.cleared > 0 && !report.notes.is_empty() => {
+        // A note is the reason where paths are alike and all far below their link: another node shows what is usual.
+        NodeVerdict::Undecided if report.notes.contains(&report.reason) => {
             return "compare it with a sound node of its kind: `pathline health --history DIR` there, `pathline health \
                     --against DIR` here"
                 .to_owned();

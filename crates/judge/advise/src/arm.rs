@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use pathline_schema::{Bytes, Case, Flow, MemKind, Mover, SizedTransfer};
+use pathline_schema::{Bytes, Case, Flow, MemKind, Mover, SizedTransfer, Transport};
 use serde::{Deserialize, Serialize};
 
 /// Environment variables of the process of an arm: name and value; an empty value removes the variable.
@@ -43,6 +43,15 @@ impl TrialArm {
             ArmTask::Case(case) => Some(case.timed.first()?.bytes),
             ArmTask::Command => None,
         }
+    }
+
+    /// Whether a library that reads a variable takes part: a copy says nothing of NCCL's. A command may use any.
+    pub(crate) fn may_read(&self, name: &str) -> bool {
+        const COLLECTIVES: [&str; 2] = ["NCCL_", "RCCL_"];
+        let ArmTask::Case(case) = &self.task else { return true };
+        let is_collective = |flow: &Flow| flow.by.wire().is_some_and(|w| w.via == Transport::Ccl);
+        !COLLECTIVES.iter().any(|prefix| name.starts_with(prefix))
+            || case.flows().any(is_collective)
     }
 
     /// The kind of its transfer, if it is one that settings are judged by.

@@ -82,6 +82,8 @@ impl AdviceSession<'_> {
             env: ArmEnv::new(),
         };
         let mut effects = Vec::new();
+        let scopes: Vec<&AdviceScope> =
+            scopes.iter().filter(|scope| scope.baseline.may_read(name)).collect();
         for (at, scope) in scopes.iter().enumerate() {
             let until = begin + share * (at + 1) as f64 / scopes.len() as f64;
             // Questions about one default differ in their choices only.
@@ -348,6 +350,18 @@ mod tests {
             assert_eq!(text(harms).0, None);
         }
         assert_eq!(text([None; 2]).1, "tried 0 of 1: ; a longer --budget tries all");
+    }
+
+    /// Copies say nothing of NCCL's variables; collectives and commands do.
+    #[test]
+    fn a_variable_is_judged_where_its_library_takes_part() {
+        let arm = |case: &str| TrialArm::of_case("", case.parse().expect("a case"));
+        let copy = arm("r0.gpu0.vram > r0.gpu1.vram by dma@gpu0 x 1MiB");
+        let sum = arm("r0.gpu0.vram > r1.gpu1.vram by ccl@gpu0[all_reduce] x 1MiB");
+        let command = TrialArm { task: crate::ArmTask::Command, ..copy.clone() };
+        let reads = |name: &str| [&copy, &sum, &command].map(|arm| arm.may_read(name));
+        assert_eq!(reads("NCCL_NVLS_ENABLE"), [false, true, true]);
+        assert_eq!(reads("HSA_ENABLE_SDMA"), [true; 3]);
     }
 
     #[test]

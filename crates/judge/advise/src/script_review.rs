@@ -150,8 +150,8 @@ fn idle_gpus(script: &JobScript) -> Option<(String, String)> {
     let total: u32 = used.iter().map(|(tasks, each)| tasks.saturating_mul(*each)).sum();
     let (tasks, each) = used.into_iter().max()?;
     let why = format!(
-        "{tasks} tasks a node with {each} GPU each use {total} of the {asked} GPUs that each node gives the job: the \
-         others stay idle. Use --ntasks-per-node={}, or fewer --gpus-per-node (Slurm srun(1))",
+        "tasks take {total} of the {asked} GPUs that each node gives the job ({tasks} tasks a node, {each} GPUs each): \
+         the others stay idle. Use --ntasks-per-node={}, or fewer --gpus-per-node (Slurm srun(1))",
         asked / each.max(1)
     );
     (total < asked).then(|| (format!("--ntasks-per-node={tasks}"), why))
@@ -170,14 +170,12 @@ fn shared_gpus(script: &JobScript) -> Option<(String, String)> {
     let tasks = steps.filter_map(tasks_on_node).max()?;
     let of = |name: &&str| {
         let list = script.settings.get(*name)?;
-        let count = list.split(',').filter(|gpu| !gpu.is_empty()).count();
-        let is_literal =
-            !list.contains('$') && list.split(',').all(|gpu| gpu.parse::<u32>().is_ok());
-        (is_literal && count > 0 && (count as u32) < tasks).then(|| {
+        let gpus: Vec<u32> = list.split(',').map(|gpu| gpu.parse().ok()).collect::<Option<_>>()?;
+        (gpus.len() < tasks as usize).then(|| {
             let why = format!(
-                "all {tasks} tasks of a node see the same {count} of its GPUs and share {}: let each take its own \
-                 by $SLURM_LOCALID, as `pathline place` prints",
-                if count == 1 { "it" } else { "them" }
+                "all {tasks} tasks of a node see the same {} of its GPUs: let each take its own by $SLURM_LOCALID, as \
+                 `pathline place` prints",
+                gpus.len()
             );
             (format!("{name}={list}"), why)
         })

@@ -372,8 +372,11 @@ fn idle_gpus_and_threads_beyond_the_cpus_are_named() {
     };
     let four = of("srun --ntasks-per-node=4 --gpus-per-task=1 ./a");
     assert_eq!(four.len(), 1, "{four:?}");
-    assert!(four[0].starts_with("SUSPECT --ntasks-per-node=4: 4 tasks a node"), "{four:?}");
-    assert!(four[0].contains("use 4 of the 8 GPUs") && four[0].contains("Use --ntasks-per-node=8"));
+    assert!(
+        four[0].starts_with("SUSPECT --ntasks-per-node=4: tasks take 4 of the 8 GPUs"),
+        "{four:?}"
+    );
+    assert!(four[0].contains("Use --ntasks-per-node=8"), "{four:?}");
     let local = "srun --ntasks-per-node=4 sh -c 'ROCR_VISIBLE_DEVICES=$SLURM_LOCALID ./a'";
     assert_eq!(of(local).len(), 1);
     for sound in [

@@ -194,7 +194,7 @@ impl DeviceFailures {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use pathline_schema::GpuIdentity;
 
@@ -211,7 +211,7 @@ mod tests {
     }
 
     /// A process with one GPU.
-    fn member(rank: u32, node: u32, gpu: u32) -> RankMember {
+    pub(crate) fn member(rank: u32, node: u32, gpu: u32) -> RankMember {
         RankMember {
             gpu_identities: Vec::new(),
             rank: Rank(rank),

@@ -65,9 +65,8 @@ fn system_part(topology: &Topology) -> Option<String> {
 
 /// Names the cases for which no alternative is known: they have no answer.
 pub(super) fn name_unanswered(topology: &Topology, asked: &[Case], mpi: Option<&MpiControls>) {
-    for case in asked {
-        if questions(topology, std::slice::from_ref(case), 1, mpi).is_empty() {
-            errln!("pathline: {case}: no answer, since no alternative to it is known");
-        }
+    let is_open = |case: &&Case| questions(topology, std::slice::from_ref(case), 1, mpi).is_empty();
+    for case in asked.iter().filter(is_open) {
+        errln!("pathline: {case}: no answer, since no alternative to it is known");
     }
 }

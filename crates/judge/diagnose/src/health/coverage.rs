@@ -128,11 +128,8 @@ pub(crate) fn keep_compared(edit: &mut PartEdit, classes: &[usize]) {
     let spares: BTreeMap<usize, f64> = edit.exposures.iter().map(|e| (e.probe, e.spare)).collect();
     edit.exposures.retain(|exposure| {
         let class = classes.get(exposure.probe);
-        let peers = classes.iter().enumerate().filter(|(_, of)| Some(*of) == class);
-        peers.into_iter().any(|(probe, _)| {
-            let spare = spares.get(&probe).copied().unwrap_or(1.0);
-            class.is_some() && (spare - exposure.spare).abs() > 1e-3
-        })
+        let mut peers = classes.iter().enumerate().filter(|(_, of)| Some(*of) == class);
+        peers.any(|(probe, _)| (spares.get(&probe).unwrap_or(&1.0) - exposure.spare).abs() > 1e-3)
     });
 }
 

@@ -11,6 +11,7 @@ use pathline_schema::{
 };
 
 use crate::device_failures::DeviceFailures;
+use crate::device_failures::tests::member as one_gpu;
 use crate::library_failures::LibraryFailures;
 use crate::pool::{self, BufferPool};
 use crate::result_warnings;
@@ -110,23 +111,15 @@ fn warned(seed: u64) -> String {
 
 /// Which GPUs, pairs and operations are given up after drawn errors, and what is copied to find out.
 fn retired(seed: u64) -> String {
+    let on_node = |rank| if seed % 3 == 1 { rank / 3 } else { 0 };
     let member = |rank: u32| RankMember {
         gpu_identities: vec![GpuIdentity {
             pci: format!("0000:0{}:00.0", rank % 3).parse().unwrap(),
             host_index: 0,
         }],
-        rank: Rank(rank),
         host: format!("host{}", rank / 3),
-        node: if seed % 3 == 1 { rank / 3 } else { 0 },
-        pid: rank,
-        gpus: vec![if seed.is_multiple_of(2) { rank } else { 0 }],
         numa: rank % 2,
-        cpus: String::new(),
-        ways: BTreeMap::new(),
-        without: BTreeMap::new(),
-        gpu: None,
-        host_only: BTreeMap::new(),
-        device_memory: BTreeMap::new(),
+        ..one_gpu(rank, on_node(rank), if seed.is_multiple_of(2) { rank } else { 0 })
     };
     let members: Vec<RankMember> =
         (0..if seed.is_multiple_of(3) { 0 } else { 4 }).map(member).collect();
